@@ -1,0 +1,256 @@
+"""From outcomes to the rows of a store: statistics are derived here, from raw samples, and nowhere else."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pairbench.model.environment import Commit, Environment
+from pairbench.model.outcome import EntrySamples, Outcome, Status, TimedRound
+from pairbench.model.plan import BrokenSuite, Entry
+from pairbench.model.record import Record, Samples
+from pairbench.stats import Interval, latency_interval, outliers, percentile, speedup_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One invocation."""
+
+    run_id: str
+    started_at: str
+    commit: Commit | None
+
+
+def to_records(run: Run, environment: Environment, outcomes: Iterable[Outcome]) -> list[Record]:
+    """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them."""
+    known = list(outcomes)
+    controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
+    return [_record(run, environment, item, controls.get(item.entry.mode)) for item in known]
+
+
+def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:
+    """Return the row of a suite that could not be loaded."""
+    return Record(**_run_columns(run, environment), suite=suite.suite, status=Status.FAILED.value, reason=suite.reason)
+
+
+def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) -> list[Samples]:
+    """Return the raw samples behind some outcomes, one row a round."""
+    rows = []
+    for outcome in outcomes:
+        for timed in outcome.rounds:
+            found = _of(timed, outcome.entry)
+            if found is None:
+                continue
+            count = len(found.call_ns)
+            rows.append(
+                Samples(
+                    run_id=run.run_id,
+                    device_name=environment.device.name,
+                    device_uuid=environment.device.uuid,
+                    suite=outcome.operator.suite,
+                    operator=outcome.operator.name,
+                    case=outcome.case.key,
+                    implementation=outcome.entry.implementation,
+                    mode=outcome.entry.mode,
+                    timer=timed.timer,
+                    round=timed.round,
+                    stop_reason=timed.stop_reason,
+                    block=tuple(range(count)),
+                    position=found.position,
+                    at_ns=found.at_ns,
+                    call_ns=found.call_ns,
+                    host_ns=found.host_ns,
+                    device_ns=found.device_ns,
+                    throttled=timed.throttled[:count],
+                    outlier=tuple(bool(label) for label in outliers(found.call_ns)),
+                )
+            )
+    return rows
+
+
+def _record(run: Run, environment: Environment, outcome: Outcome, control: Outcome | None) -> Record:
+    operator, case, entry = outcome.operator, outcome.case, outcome.entry
+    hashes = {item.name: item.hash for item in operator.implementations}
+    return Record(
+        **_run_columns(run, environment),
+        suite=operator.suite,
+        operator=operator.name,
+        definition_hash=operator.definition_hash,
+        implementation_hash=hashes[entry.implementation],
+        case=case.key,
+        axes=json.dumps(dict(case.axes)),
+        tier=case.tier,
+        dtype=case.dtype,
+        implementation=entry.implementation,
+        role=entry.role,
+        mode=entry.mode,
+        status=outcome.status.value,
+        reason=_reason(outcome),
+        **_correctness_columns(outcome),
+        **_latency_columns(outcome, control, environment),
+        **_profile_columns(outcome),
+    )
+
+
+def _reason(outcome: Outcome) -> str | None:
+    notes = [outcome.reason, outcome.profile.reason if outcome.profile else None]
+    return "; ".join(note for note in notes if note) or None
+
+
+def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
+    device, commit = environment.device, run.commit
+    return {
+        "run_id": run.run_id,
+        "started_at": run.started_at,
+        "commit": commit.sha if commit else None,
+        "commit_at": commit.committed_at if commit else None,
+        "branch": commit.branch if commit else None,
+        "dirty": commit.dirty if commit else None,
+        "device_kind": device.kind,
+        "device_name": device.name,
+        "device_uuid": device.uuid,
+        "driver": environment.driver,
+        "cuda": environment.cuda,
+        "cudnn": environment.cudnn,
+        "torch": environment.torch,
+        "triton": environment.triton,
+        "python": environment.python,
+        "hostname": environment.hostname,
+        "cpu": environment.cpu,
+        "environment_hash": environment.hash,
+        "environment": json.dumps(environment.rest, sort_keys=True, default=str),
+    }
+
+
+def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
+    verification = outcome.verification
+    if verification is None:
+        return {}
+    columns: dict[str, Any] = {"first_call_ns": verification.first_call_ns}
+    if (found := verification.correctness) is not None:
+        columns |= {name: getattr(found, name) for name in found.__dataclass_fields__}
+    return columns
+
+
+def _latency_columns(outcome: Outcome, control: Outcome | None, environment: Environment) -> dict[str, Any]:
+    rounds = _good_rounds(outcome)
+    if outcome.status is not Status.MEASURED or not rounds:
+        return {}
+    calls = [samples for samples, _ in rounds]
+    p50, p95 = latency_interval(calls, 50), latency_interval(calls, 95)
+    devices = [devices for _, devices in rounds]
+    device = [value for found in devices if found is not None for value in found] if None not in devices else []
+    entries = [found for timed in outcome.rounds if (found := _of(timed, outcome.entry))]
+    hosts = [value for found in entries for value in found.host_ns or ()]
+    columns: dict[str, Any] = {
+        "timer": outcome.rounds[0].timer,
+        **_spread("call_p50_ns", p50),
+        **_spread("call_p95_ns", p95),
+        "device_timer": entries[0].device_timer if device else None,
+        "device_p50_ns": percentile(device, 50) if device else None,
+        "device_p95_ns": percentile(device, 95) if device else None,
+        "host_p50_ns": percentile(hosts, 50) if hosts else None,
+        "n_samples": sum(len(samples) for samples in calls),
+        "n_rounds": len(rounds),
+        "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),
+        "stop_reason": _most_limiting([timed.stop_reason for timed in outcome.rounds]),
+        **_speedup_columns(outcome, control),
+        **_roofline_columns(outcome, columns_ns=percentile(device, 50) if device else p50.estimate, environment=environment),
+        **_telemetry_columns(outcome.rounds),
+    }
+    return columns
+
+
+def _spread(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
+    return next((samples for samples in timed.entries if samples.entry == entry), None)
+
+
+def _good_rounds(outcome: Outcome) -> list[tuple[list[float], list[float] | None]]:
+    """Return call and device samples of each round, without the throttled blocks that were measured again."""
+    found = []
+    for timed in outcome.rounds:
+        if (samples := _of(timed, outcome.entry)) is None:
+            continue
+        keep = [not (timed.remeasured and throttled) for throttled in timed.throttled]
+        calls = [value for value, kept in zip(samples.call_ns, keep, strict=False) if kept]
+        devices = samples.device_ns
+        found.append((calls, None if devices is None else [v for v, kept in zip(devices, keep, strict=False) if kept]))
+    return found
+
+
+def _speedup_columns(outcome: Outcome, control: Outcome | None) -> dict[str, float | None]:
+    if control is None or control.status is not Status.MEASURED or outcome.entry.role == "baseline":
+        return {}
+    ours = [calls for calls, _ in _good_rounds(outcome)]
+    theirs = [calls for calls, _ in _good_rounds(control)]
+    # Triton's do_bench takes as many samples of each as it likes; pairs are what both have.
+    lengths = [min(len(a), len(b)) for a, b in zip(theirs, ours, strict=True)]
+    found = speedup_interval(
+        [values[:n] for values, n in zip(theirs, lengths, strict=True)],
+        [values[:n] for values, n in zip(ours, lengths, strict=True)],
+    )
+    return {"speedup": found.estimate, "speedup_low": found.low, "speedup_high": found.high}
+
+
+def _most_limiting(reasons: list[str]) -> str:
+    order = ("precise", "sample_cap", "time_cap")
+    return max(reasons, key=order.index)
+
+
+def _roofline_columns(outcome: Outcome, *, columns_ns: float, environment: Environment) -> dict[str, float | None]:
+    cost = outcome.operator.costs.get(outcome.case.key)
+    if cost is None:
+        return {}
+    flops, moved = cost
+    ceilings = environment.rest.get("observed", {}).get("ceilings", {})
+    bandwidth = ceilings.get("copy_gbps")
+    rate = ceilings.get(f"{outcome.case.dtype or 'float32'}_tflops")
+    floors = [moved / bandwidth if bandwidth else None, flops / rate / 1e3 if rate else None]
+    known = [floor for floor in floors if floor is not None]
+    return {
+        "flops": flops,
+        "bytes_moved": moved,
+        "tflops": flops / columns_ns / 1e3,
+        "gbps": moved / columns_ns,
+        "roofline_fraction": max(known) / columns_ns if len(known) == len(floors) else None,
+    }
+
+
+def _telemetry_columns(rounds: tuple[TimedRound, ...]) -> dict[str, Any]:
+    found = [timed.telemetry for timed in rounds]
+    clocks = [item.sm_clock_mhz for item in found if item.sm_clock_mhz is not None]
+    temperatures = [item.temperature_c for item in found if item.temperature_c is not None]
+    powers = [item.power_w for item in found if item.power_w is not None]
+    reasons = [item.throttle_reasons for item in found if item.throttle_reasons is not None]
+    return {
+        "sm_clock_mhz": percentile(clocks, 50) if clocks else None,
+        "temperature_c": max(temperatures, default=None),
+        "power_w": percentile(powers, 50) if powers else None,
+        "throttle_reasons": ",".join(sorted({name for names in reasons for name in names})) if reasons else None,
+        "remeasured_blocks": sum(timed.remeasured for timed in rounds),
+    }
+
+
+def _profile_columns(outcome: Outcome) -> dict[str, Any]:
+    profile = outcome.profile
+    if profile is None:
+        return {}
+    launches = profile.launches
+    return {
+        "launches_per_call": launches.launches,
+        "kernels_per_call": launches.kernels,
+        "graph_launches_per_call": launches.graph_launches,
+        "memcpys_per_call": launches.memcpys,
+        "memcpy_bytes_per_call": launches.memcpy_bytes,
+        "memsets_per_call": launches.memsets,
+        "syncs_per_call": launches.syncs,
+        "ops_per_call": profile.ops,
+        "launch_status": launches.status,
+        "kernels": launches.kernel_counts,
+        "peak_bytes": profile.peak_bytes,
+        "allocations_per_call": profile.allocations,
+    }

@@ -1,0 +1,59 @@
+"""The command line: verbs in the order of use. Each parses, calls, prints, and returns the contract's exit code.
+
+0 fine; 1 a mismatch, a failure or a regression; 2 usage; 3 undecided under --strict; 4 the harness failed. 130, as
+shells have it, after an interruption.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pairbench import __version__
+from pairbench.cli.doctor import doctor
+from pairbench.cli.listing import list_
+from pairbench.cli.run import run
+from pairbench.cli.show import show
+from pairbench.cli.verify import verify
+from pairbench.errors import PairbenchError
+
+app = typer.Typer(
+    name="pairbench",
+    help="Optimised PyTorch operators beside the plain ones they replace: proven equal, timed together, tracked.",
+    epilog="Example: pairbench run suites/depthwise.py --device cuda:0",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:  # noqa: FBT001 (typer's callback)
+    if value:
+        typer.echo(f"pairbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options that come before a verb."""
+
+
+for verb in (doctor, list_, verify, run, show):
+    app.command(verb.__name__.rstrip("_"))(verb)
+
+
+def main() -> None:
+    """Run the command line, with one sentence and an exit code for every error that is foreseen."""
+    try:
+        app(standalone_mode=True)
+    except PairbenchError as error:
+        print(f"pairbench: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `pairbench show | head`
+        sys.stderr.close()
+        sys.exit(0)

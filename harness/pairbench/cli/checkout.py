@@ -1,0 +1,27 @@
+"""The git checkout that suites come from."""
+
+import subprocess
+from pathlib import Path
+
+from pairbench.model.environment import Commit
+
+
+def read_commit(folder: Path) -> Commit | None:
+    """Return the commit that is checked out in a folder, or None outside a checkout or without git."""
+    sha = _git(folder, "rev-parse", "HEAD")
+    if sha is None:
+        return None
+    return Commit(
+        sha=sha,
+        committed_at=_git(folder, "show", "-s", "--format=%cI", "HEAD") or "",
+        branch=_git(folder, "symbolic-ref", "--short", "-q", "HEAD"),
+        dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
+    )
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

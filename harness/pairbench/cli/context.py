@@ -1,0 +1,119 @@
+"""What every verb needs before it can start: settings, suites, devices, and a way to be interrupted."""
+
+import contextlib
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pairbench.config import Config, load_config
+from pairbench.errors import SuiteError, UsageError
+from pairbench.execute.pool import Site, available_memory
+from pairbench.execute.session import Survey, survey
+from pairbench.model.environment import Device
+from pairbench.plan import Selection, parse_selection
+from pairbench.suite import find_suites
+
+FORMATS = ("table", "markdown", "json")
+
+
+def configure(output: str = "table", **options: Any) -> Config:
+    """Return the configuration under the current folder and the options of this command.
+
+    Raises:
+        UsageError: a setting, an option or the output format is wrong.
+    """
+    if output not in FORMATS:
+        raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    return load_config(Path.cwd(), **options)
+
+
+@contextlib.contextmanager
+def open_site(config: Config) -> Iterator[Site]:
+    """Give workers a place of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
+    interrupted = threading.Event()
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        interrupted.set()
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
+            yield Site(
+                settings=config.settings,
+                cache=Path(cache),
+                interrupted=interrupted,
+                memory_bytes=available_memory(config.settings.memory_fraction),
+            )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The suites that SELECT arguments call for, loaded, and the selections with paths as suites name themselves."""
+
+    survey: Survey
+    selections: tuple[Selection, ...]
+
+
+def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
+    """Load the suites that are asked for: those that are named, and all of the settings' if anything else is.
+
+    Raises:
+        UsageError: a file does not exist.
+    """
+    selections: list[Selection] = []
+    files: list[Path] = []
+    for selection in [parse_selection(text) for text in select or []]:
+        if selection.suite is None:
+            selections.append(selection)
+            continue
+        found = find_suites((Path(selection.suite),))
+        if not found:
+            raise SuiteError(f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator")
+        files += found
+        selections += [Selection(text=selection.text, suite=_shown(file), pattern=selection.pattern) for file in found]
+    if not selections or any(selection.suite is None for selection in selections):
+        files += find_suites(_default_places(config))
+    suites = tuple((_shown(file), file.resolve()) for file in dict.fromkeys(files))
+    return Chosen(survey=survey(site, suites), selections=tuple(selections))
+
+
+def _default_places(config: Config) -> tuple[Path, ...]:
+    if config.suites is not None:
+        return tuple(config.root / place for place in config.suites)
+    package = Path(__file__).resolve().parents[1]
+    catalogue = package / "_catalogue" / "suites"
+    return (catalogue if catalogue.is_dir() else package.parents[1] / "suites",)
+
+
+def _shown(file: Path) -> str:
+    """Return a path as a user in this folder would write it."""
+    relative = os.path.relpath(file)
+    return relative if not relative.startswith("..") else str(file.resolve())
+
+
+def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the devices that `--device` names.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    gpus = tuple(device for device in devices if device.kind == "cuda")
+    cpu = devices[-1]
+    if wanted == "auto":
+        return gpus[:1] or (cpu,)
+    if wanted == "all":
+        return gpus or (cpu,)
+    found = tuple(device for device in devices if device.selector == ("cuda:0" if wanted == "cuda" else wanted))
+    if not found:
+        known = ", ".join(f"{device.selector} ({device.name})" for device in devices)
+        raise UsageError(f"--device {wanted!r} is not here, expected auto, all or one of {known}")
+    return found

@@ -1,0 +1,40 @@
+"""`pairbench doctor`."""
+
+from typing import Any
+
+import typer
+
+from pairbench.cli.context import configure, open_site, pick_devices
+from pairbench.cli.options import DeviceOption, FormatOption, StoreOption
+
+
+def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
+    """Say what this machine can measure, what is missing, and what to do about it.
+
+    Example: pairbench doctor --device all
+    """
+    from pairbench.execute.pool import available_memory
+    from pairbench.execute.session import diagnose_device, probe_environment, survey
+    from pairbench.model.finding import Finding
+    from pairbench.report.render import render_rows
+
+    config = configure(output, store=store)
+    rows: list[dict[str, Any]] = []
+    with open_site(config) as site:
+        for found in pick_devices(device, survey(site, ()).devices):
+            environment = probe_environment(site, found)
+            ceilings = ", ".join(f"{name} {value:.4g}" for name, value in environment.rest["observed"]["ceilings"].items())
+            versions = f"torch {environment.torch}, triton {environment.triton or 'none'}, Python {environment.python}"
+            if found.kind == "cuda":
+                versions += f", CUDA {environment.cuda}, cuDNN {environment.cudnn}, driver {environment.driver or 'unknown'}"
+            findings = [
+                Finding(name="Device", state="ok", detail=found.name),
+                Finding(name="Versions", state="ok", detail=versions),
+                Finding(name="Ceilings", state="ok", detail=ceilings),
+                Finding(name="Host memory", state="ok", detail=f"{available_memory(1.0) / 2**30:.1f} GiB free"),
+                *diagnose_device(site, found),
+            ]
+            rows += [
+                {"device": found.selector, "what": f.name, "state": f.state, "detail": f.detail, "advice": f.advice} for f in findings
+            ]
+    typer.echo(render_rows("doctor", rows, output), nl=False)

@@ -1,0 +1,43 @@
+"""`pairbench list`."""
+
+from typing import Any
+
+import typer
+
+from pairbench.cli.context import choose, configure, open_site
+from pairbench.cli.options import FormatOption, Select
+
+
+def list_(select: Select = None, output: FormatOption = "table") -> None:
+    """List operators with their implementations and cases.
+
+    Example: pairbench list suites/depthwise.py
+    """
+    from pairbench.errors import SelectionError
+    from pairbench.report.render import render_rows
+
+    config = configure(output)
+    with open_site(config) as site:
+        chosen = choose(config, site, select)
+    rows: list[dict[str, Any]] = []
+    for operator in chosen.survey.operators:
+        for case in operator.cases:
+            if chosen.selections and not any(selection.takes(operator, case) for selection in chosen.selections):
+                continue
+            rows.append(
+                {
+                    "suite": operator.suite,
+                    "case": case.key,
+                    "tier": case.tier,
+                    "implementations": [item.name for item in operator.implementations],
+                    "impostors": [item.name for item in operator.impostors],
+                    "source": operator.source,
+                }
+            )
+    for suite in chosen.survey.broken:
+        typer.echo(f"pairbench: {suite.reason}", err=True)
+    if not rows and select and not chosen.survey.broken:
+        raise SelectionError(f"{' '.join(select)!r} selects nothing; `pairbench list` without arguments shows everything")
+    typer.echo(render_rows("cases", rows, output), nl=False)
+    if chosen.survey.broken:
+        raise typer.Exit(2)

@@ -1,0 +1,33 @@
+"""Options that mean the same for every verb."""
+
+from typing import Annotated
+
+import typer
+
+Select = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SELECT]...",
+        help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key. Default: everything.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[
+    str, typer.Option("--device", "-d", help="auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time).")
+]
+TierOption = Annotated[
+    list[str] | None,
+    typer.Option("--tier", help="smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU.", show_default=False),
+]
+ModeOption = Annotated[
+    list[str] | None, typer.Option("--mode", help="eager, compile, graph or all; repeatable. Default: eager.", show_default=False)
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--timeout", help="Seconds for one implementation in one stage. Default: 300.", show_default=False),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", help="Folder or URL (s3://, gs://) of the results. Default: results.", show_default=False),
+]
+FormatOption = Annotated[str, typer.Option("--format", "-f", help="table, markdown or json.")]

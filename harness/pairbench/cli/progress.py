@@ -1,0 +1,104 @@
+"""Progress on stderr: a bar with case, round and time left on a terminal, plain lines elsewhere."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from pairbench.model.environment import Device
+
+_LINE_EVERY_S = 10.0
+
+
+class PlainProgress:
+    """A line now and then, for logs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total = self._done = 0
+        self._began = time.monotonic()
+        self._printed = 0.0
+
+    def expect(self, device: Device, steps: int) -> None:
+        """Announce how many steps a device has."""
+        with self._lock:
+            self._total += steps
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        """Say what begins."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._printed < _LINE_EVERY_S and self._printed:
+                return
+            self._printed = now
+            self.say(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
+
+    def stepped(self, device: Device) -> None:
+        """Count a step."""
+        with self._lock:
+            self._done += 1
+
+    def _left(self, now: float) -> str:
+        if not self._done:
+            return ""
+        seconds = (now - self._began) / self._done * (self._total - self._done)
+        return f" (about {seconds:.0f} s left)"
+
+    def say(self, text: str) -> None:
+        """Print a message of its own."""
+        print(text, file=sys.stderr, flush=True)
+
+
+class BarProgress(PlainProgress):
+    """A bar a device."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        super().__init__()
+        self._progress = Progress(
+            TextColumn("{task.fields[device]} {task.fields[stage]}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[case]}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._tasks: dict[str, int] = {}
+        self._progress.start()
+
+    def expect(self, device: Device, steps: int) -> None:
+        """Add a bar."""
+        self._tasks[device.selector] = self._progress.add_task("", total=steps, device=device.selector, stage="", case="")
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        """Show what begins."""
+        self._progress.update(self._tasks[device.selector], stage=stage, case=case)  # type: ignore[arg-type]
+
+    def stepped(self, device: Device) -> None:
+        """Move the bar."""
+        self._progress.advance(self._tasks[device.selector])  # type: ignore[arg-type]
+
+    def say(self, text: str) -> None:
+        """Print above the bars."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Take the bars away."""
+        self._progress.stop()
+
+
+@contextlib.contextmanager
+def open_progress() -> Iterator[PlainProgress]:
+    """Give what suits stderr."""
+    if not sys.stderr.isatty():
+        yield PlainProgress()
+        return
+    bar = BarProgress()
+    try:
+        yield bar
+    finally:
+        bar.close()

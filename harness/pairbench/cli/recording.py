@@ -1,0 +1,200 @@
+"""A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final."""
+
+import datetime
+import secrets
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.cli.checkout import read_commit
+from pairbench.cli.context import Chosen
+from pairbench.cli.progress import PlainProgress
+from pairbench.cli.session import Reporter, on_devices, plan_for
+from pairbench.config import Config
+from pairbench.errors import UsageError
+from pairbench.execute.pool import Site
+from pairbench.execute.session import Session, probe_environment
+from pairbench.model.environment import Device, Environment
+from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plan import Plan
+from pairbench.model.record import Record
+from pairbench.report.table import expanded
+from pairbench.store.writer import RunWriter
+
+
+@dataclass(kw_only=True)
+class DoneRun:
+    """What a run left behind."""
+
+    run_id: str
+    wall_s: float = 0.0
+    measuring_s: dict[str, float] = field(default_factory=dict)
+    """By device: time inside timed calls and their flushes."""
+    interrupted: bool = False
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """Return the contract's exit code."""
+        if self.interrupted:
+            return 130
+        if any(record.operator is None for record in self.records):
+            return 2
+        return int(any(Status(record.status).bad for record in self.records))
+
+    def summary(self) -> dict[str, Any]:
+        """Return how the time was spent, and what limited the precision."""
+        timed = [record for record in self.records if record.n_rounds]
+        by_case = {(record.device_uuid, record.case): record.remeasured_blocks or 0 for record in timed}
+        return {
+            "wall_s": self.wall_s,
+            "measuring_s": self.measuring_s,
+            "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
+            "remeasured_blocks": sum(by_case.values()),
+            "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
+            "statuses": dict(Counter(record.status for record in self.records)),
+            "interrupted": self.interrupted,
+        }
+
+    def closing_lines(self, store: str) -> list[str]:
+        """Return what `run` prints last."""
+        found = self.summary()
+        statuses = ", ".join(f"{count} {status}" for status, count in found["statuses"].items()) or "nothing selected"
+        shares = ", ".join(
+            f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items()
+        )
+        stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in found["stop_reasons"].items())
+        lines = [
+            f"Run {self.run_id}: {statuses}{' (interrupted)' if self.interrupted else ''}",
+            f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
+            f"Blocks measured again because the device throttled: {found['remeasured_blocks']}",
+        ]
+        return [*lines, *([f"What ended the measuring: {stops}"] if stops else []), f"Stored in {store}"]
+
+    def plain_records(self) -> list[dict[str, Any]]:
+        """Return the records with their JSON columns as objects."""
+        return [expanded(record) for record in self.records]
+
+
+_STOPS = {
+    "precise": "precise enough",
+    "time_cap": "out of the case's time",
+    "sample_cap": "at the most samples",
+    None: "without a reason",
+}
+
+
+def record_run(config: Config, site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress) -> DoneRun:
+    """Run everything that was chosen on the devices and keep the results.
+
+    Raises:
+        UsageError: the settings ask for what a device cannot do.
+    """
+    began = datetime.datetime.now(datetime.UTC)
+    run = Run(
+        run_id=f"{began:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+        started_at=began.isoformat(timespec="milliseconds"),
+        commit=read_commit(_checkout(chosen, config)),
+    )
+    done = DoneRun(run_id=run.run_id)
+    plans = {device: plan_for(site, chosen, device, edge=False) for device in devices}
+    sites = {device: _site_for(site, config, device) for device in devices}
+    writers: dict[str, RunWriter] = {}
+    lock = threading.Lock()
+
+    def writer(device: Device) -> RunWriter:
+        if device.slug not in writers:
+            writers[device.slug] = RunWriter(
+                config.store, run_id=run.run_id, device_slug=device.slug, month=f"{began:%Y-%m}"
+            ).__enter__()
+        return writers[device.slug]
+
+    def work(device: Device) -> None:
+        with lock:
+            writer(device)  # a store that cannot be written is known before anything is measured
+        environment = probe_environment(site, device)
+        _warn_of_foreign(environment, progress)
+        keeper = _Keeper(run=run, environment=environment, writer=writers[device.slug], lock=lock, done=done)
+        plan = plans[device]
+        keeper.keep_broken(plan)
+        progress.expect(device, len(plan.cases) * (2 + site.settings.rounds))
+        session = Session(sites[device], device, plan, Reporter(progress=progress, keep=keeper.keep))
+        try:
+            session.run(site.settings.rounds)
+        finally:
+            done.measuring_s[device.selector] = session.measuring_s()
+
+    try:
+        on_devices(site, devices, progress, work)
+    finally:
+        for opened in writers.values():
+            opened.close()
+        done.interrupted = site.interrupted.is_set()
+        done.wall_s = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
+    return done
+
+
+@dataclass(kw_only=True)
+class _Keeper:
+    """Turns final outcomes of one device into rows; waits for a case's baseline, which the speedups need."""
+
+    run: Run
+    environment: Environment
+    writer: RunWriter
+    lock: threading.Lock
+    done: DoneRun
+    controls: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+
+    def keep(self, outcomes: list[Outcome]) -> None:
+        """Store some outcomes of one case."""
+        key = (outcomes[0].operator.suite, outcomes[0].case.key)
+        controls = self.controls.setdefault(key, [])
+        records = to_records(self.run, self.environment, [*controls, *outcomes])[len(controls) :]
+        controls += [outcome for outcome in outcomes if outcome.entry.role == "baseline"]
+        with self.lock:
+            self.writer.append_samples(to_samples(self.run, self.environment, outcomes))
+            self.writer.append_records(records)
+            self.done.records += records
+
+    def keep_broken(self, plan: Plan) -> None:
+        """Store a row for each suite that could not be loaded."""
+        records = [broken_record(self.run, self.environment, suite) for suite in plan.broken]
+        with self.lock:
+            self.writer.append_records(records)
+            self.done.records += records
+
+
+def _site_for(site: Site, config: Config, device: Device) -> Site:
+    """Return the site with what suits a device where nobody chose otherwise.
+
+    Raises:
+        UsageError: Triton's timer is asked for on a CPU.
+    """
+    if device.kind == "cuda":
+        return site
+    if config.settings.timer == "do_bench":
+        raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
+    if "case_seconds" in config.given:
+        return site
+    return replace(site, settings=replace(site.settings, case_seconds=_CPU_CASE_SECONDS))
+
+
+_CPU_CASE_SECONDS = 0.3
+"""A CPU's clock jitter does not average out in a second either, and CI pays for every one."""
+
+
+def _checkout(chosen: Chosen, config: Config) -> Path:
+    """Return the folder whose commit the results belong to: the first suite's."""
+    suites = [operator.suite for operator in chosen.survey.operators] or [item.suite for item in chosen.survey.broken]
+    return Path(suites[0]).resolve().parent if suites else config.root
+
+
+def _warn_of_foreign(environment: Environment, progress: PlainProgress) -> None:
+    foreign = environment.rest.get("observed", {}).get("foreign_processes")
+    if foreign:
+        progress.say(
+            f"pairbench: processes {foreign} compute on {environment.device.selector} too; latencies will be far too long"
+        )

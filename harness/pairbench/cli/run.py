@@ -1,0 +1,63 @@
+"""`pairbench run`."""
+
+from typing import Annotated
+
+import typer
+
+from pairbench.cli.context import choose, configure, open_site, pick_devices
+from pairbench.cli.options import (
+    DeviceOption,
+    FormatOption,
+    ModeOption,
+    Select,
+    StoreOption,
+    TierOption,
+    TimeoutOption,
+)
+
+
+def run(
+    select: Select = None,
+    device: DeviceOption = "auto",
+    tier: TierOption = None,
+    mode: ModeOption = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Fresh worker processes that time every case. Default: 3.", show_default=False)
+    ] = None,
+    timer: Annotated[
+        str | None,
+        typer.Option(help="auto, or do_bench for Triton's own function (never compared with auto).", show_default=False),
+    ] = None,
+    tf32: Annotated[
+        bool | None, typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, baseline and variants alike.", show_default=False)
+    ] = None,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Verify, time and profile every pair, and keep the result in the store.
+
+    Example: pairbench run my_ops.py --device cuda:0 --rounds 5
+    """
+    from pairbench.cli.progress import open_progress
+    from pairbench.cli.recording import record_run
+    from pairbench.report.render import to_json
+    from pairbench.report.table import render
+
+    config = configure(
+        output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
+    )
+    with open_site(config) as site, open_progress() as progress:
+        chosen = choose(config, site, select)
+        devices = pick_devices(device, chosen.survey.devices)
+        done = record_run(config, site, chosen, devices, progress)
+    if output == "json":
+        document = {"run_id": done.run_id, "store": config.store, "summary": done.summary(), "records": done.plain_records()}
+        typer.echo(to_json(document), nl=False)
+    else:
+        typer.echo(render(done.records, output), nl=False)
+        typer.echo("\n" + "\n".join(done.closing_lines(config.store)))
+    for suite in chosen.survey.broken:
+        typer.echo(f"pairbench: {suite.reason}", err=True)
+    if done.exit_code:
+        raise typer.Exit(done.exit_code)

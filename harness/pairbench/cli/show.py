@@ -1,0 +1,51 @@
+"""`pairbench show`."""
+
+from typing import Annotated
+
+import typer
+
+from pairbench.cli.context import configure
+from pairbench.cli.options import FormatOption, StoreOption
+
+
+def show(
+    run_id: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="A run, the beginning of its id, or latest. `--runs` lists them.")
+    ] = "latest",
+    select: Annotated[
+        list[str] | None, typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False)
+    ] = None,
+    list_runs: Annotated[bool, typer.Option("--runs", help="List the runs in the store instead.")] = False,
+    store: StoreOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Show what a run measured.
+
+    Example: pairbench show latest --select 'depthwise*' --format markdown
+    """
+    from pairbench.errors import SelectionError
+    from pairbench.plan import parse_selection
+    from pairbench.report.render import render_rows
+    from pairbench.report.table import render
+    from pairbench.store.reader import read_run, runs
+
+    config = configure(output, store=store)
+    if list_runs:
+        found = runs(config.store)
+        typer.echo(render_rows("runs", [vars(run) for run in found.value], output), nl=False)
+        _warn(found.problems)
+        return
+    reading = read_run(config.store, run_id)
+    records = reading.value
+    if select:
+        wanted = [parse_selection(text) for text in select]
+        records = tuple(record for record in records if any(item.takes_name(record.suite, record.operator, record.case) for item in wanted))
+        if not records:
+            raise SelectionError(f"{' '.join(select)!r} selects nothing of run {reading.value[0].run_id}")
+    typer.echo(render(records, output), nl=False)
+    _warn(reading.problems)
+
+
+def _warn(problems: tuple[str, ...]) -> None:
+    for problem in problems:
+        typer.echo(f"pairbench: {problem}", err=True)

@@ -1,0 +1,104 @@
+"""Settings: `[tool.pairbench]` of the nearest pyproject.toml under the command line's options, resolved to one value."""
+
+import difflib
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pairbench.errors import ConfigError
+from pairbench.model.case import TIERS
+from pairbench.model.settings import MODES, TIMERS, Settings
+
+_RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}
+"""Names in the file and on the command line that differ from those of `Settings`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Where suites and results are, and how to measure."""
+
+    root: Path
+    """Folder of the pyproject.toml, or the current one: what `suites` and `store` are relative to."""
+    suites: tuple[str, ...] | None = None
+    """None: the catalogue that comes with pairbench."""
+    store: str = "results"
+    given: frozenset[str] = frozenset()
+    """Names of settings that somebody chose, rather than left to the defaults."""
+    settings: Settings = field(default_factory=Settings)
+
+
+def load_config(start: Path, **options: Any) -> Config:
+    """Return the configuration that holds in a folder.
+
+    Args:
+        start: The folder to look from, upwards.
+        options: From the command line, named as in the file; None for what was not given. They win.
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is unknown or wrong.
+    """
+    root, table = _find_table(start)
+    chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
+    suites, store = chosen.pop("suites", None), chosen.pop("store", "results")
+    if suites is not None and (isinstance(suites, str) or not all(isinstance(place, str) for place in suites)):
+        raise ConfigError(f"setting 'suites' is {suites!r}, expected a list of files and folders: [{suites!r}]")
+    if not isinstance(store, str):
+        raise ConfigError(f"setting 'store' is {store!r}, expected a folder or URL")
+    values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
+    return Config(
+        root=root,
+        suites=tuple(suites) if suites is not None else None,
+        store=store if "://" in store or "store" in options and options["store"] else str(root / store),
+        given=frozenset(values),
+        settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
+    )
+
+
+def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if not file.is_file():
+            continue
+        try:
+            content = tomllib.loads(file.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{file}: cannot be read: {error}") from error
+        if "pairbench" in content.get("tool", {}):
+            return folder, dict(content["tool"]["pairbench"])
+    return start, {}
+
+
+def _checked(name: str, value: Any) -> Any:
+    known = {item.name: item.default for item in fields(Settings)}
+    if name not in known:
+        names = sorted({*known, *_RENAMED, "suites", "store"} - set(_RENAMED.values()))
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
+        raise ConfigError(f"setting {name!r} is unknown; {hint}")
+    if name in ("tiers", "modes"):
+        return _checked_choices(name.removesuffix("s"), value, TIERS if name == "tiers" else MODES)
+    if name == "timer":
+        return _checked_choices(name, value, TIMERS)[0]
+    default = known[name]
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(f"setting {name!r} is {value!r}, expected true or false")
+    wanted = int if isinstance(default, int) else float
+    if isinstance(value, bool) or not isinstance(value, int | float) or (wanted is int and not isinstance(value, int)):
+        raise ConfigError(f"setting {name!r} is {value!r}, expected {'a whole number' if wanted is int else 'a number'}")
+    if value < (0 if name == "seed" else 1 if wanted is int else 0) or (wanted is float and value == 0):
+        raise ConfigError(f"setting {name!r} is {value!r}, expected more than 0")
+    return wanted(value)
+
+
+def _checked_choices(name: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
+    values = [value] if isinstance(value, str) else list(value)
+    found = [word for item in values for word in (item.split(",") if isinstance(item, str) else [item])]
+    if "all" in found:
+        return choices
+    for word in found:
+        if word not in choices:
+            raise ConfigError(f"{name} {word!r} is unknown, expected one of {', '.join(choices)}, or all")
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,44 @@
+"""Every error that pairbench raises on purpose, as one tree.
+
+    PairbenchError              exit code 4: the harness failed
+    └── UsageError              exit code 2: something that the user gave is wrong
+        ├── DeclarationError    an operator, variant, tolerance or case that cannot be
+        ├── SuiteError          a suite file that cannot be found or loaded
+        ├── SelectionError      a SELECT argument that names nothing
+        ├── ConfigError         a setting that is unknown or has a wrong value
+        └── StoreError          a store, run or file that cannot be read
+
+A message names the thing, what is wrong with it, what was expected and what to do.
+"""
+
+
+class PairbenchError(Exception):
+    """Base of all errors that pairbench raises on purpose."""
+
+    exit_code = 4
+
+
+class UsageError(PairbenchError):
+    """Something that the user gave is wrong."""
+
+    exit_code = 2
+
+
+class DeclarationError(UsageError, ValueError):
+    """A declaration is incomplete or contradicts itself."""
+
+
+class SuiteError(UsageError):
+    """A suite file cannot be found or loaded."""
+
+
+class SelectionError(UsageError):
+    """A SELECT argument names nothing."""
+
+
+class ConfigError(UsageError):
+    """A setting is unknown or has a wrong value."""
+
+
+class StoreError(UsageError):
+    """A store, a run or a file in it cannot be read."""

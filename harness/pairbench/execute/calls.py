@@ -1,0 +1,120 @@
+"""An implementation made ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.trees import copy_tree, refill
+from pairbench.model.operator import Operator, Variant
+
+_CAPTURE_WARM_UP = 3
+
+
+class CaptureError(Exception):
+    """A call cannot be captured as a CUDA graph."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call with all its arguments; calling it runs the implementation once and returns its outputs."""
+
+    operator: Operator
+    variant: Variant
+    mode: str
+    shared: dict[str, Any]
+    """The case's inputs, the same objects for every implementation."""
+    kwargs: dict[str, Any]
+    """What the implementation is given: the shared inputs, its own copies of state, what it prepared."""
+    run: Callable[[], Any]
+
+    def refill(self, fresh: dict[str, Any]) -> bool:
+        """Put fresh values into what only this call uses, at the same addresses; the shared inputs are the caller's."""
+        own = {name: value for name, value in self.kwargs.items() if value is not self.shared.get(name)}
+        replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
+        return refill(own, {name: replacement[name] for name in own})
+
+    def observe(self) -> Any:
+        """Run once and return all that is judged: the outputs, and what the call left in its state."""
+        outputs = self.run()
+        if not self.operator.state:
+            return outputs
+        return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
+
+
+def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
+    """Make an implementation ready; compiling happens at the first call, capturing here.
+
+    Raises:
+        CaptureError: the mode is graph, and the call cannot be captured.
+    """
+    kwargs = {**inputs, **_own_state(operator, inputs), **_prepared(operator, variant, inputs)}
+    function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
+    eager = functools.partial(function, **kwargs)
+    run = capture(eager) if mode == "graph" else eager
+    return Call(operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs, run=run)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A captured call; calling it replays the graph and returns the same output tensors every time."""
+
+    graph: torch.cuda.CUDAGraph
+    outputs: Any
+
+    def __call__(self) -> Any:
+        self.graph.replay()
+        return self.outputs
+
+
+def capture(call: Callable[[], Any]) -> Replay:
+    """Capture a call as a CUDA graph.
+
+    Raises:
+        CaptureError: it cannot be captured, with the call that forbids it.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(_CAPTURE_WARM_UP):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            outputs = call()
+    except Exception as error:
+        raise CaptureError(_first_line(error)) from error
+    return Replay(graph, outputs)
+
+
+def _first_line(error: BaseException) -> str:
+    # The error at the end of a capture only says that it was invalidated; the one before it names the forbidden call.
+    root = error
+    while root.__context__ is not None:
+        root = root.__context__
+    return f"{type(root).__name__}: {str(root).strip().partition(chr(10))[0]}"
+
+
+def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: copy_tree(inputs[name]) for name in operator.state}
+
+
+def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:
+    if variant.prepare is None:
+        return {}
+    prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
+    if not isinstance(prepared, dict):
+        raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
+    return prepared
+
+
+def reset_compiler() -> None:
+    """Forget what was compiled for earlier cases, and refuse to fall back to eager when recompiling too often."""
+    torch._dynamo.reset()
+    if hasattr(torch._dynamo.config, "fail_on_recompile_limit_hit"):
+        torch._dynamo.config.fail_on_recompile_limit_hit = True

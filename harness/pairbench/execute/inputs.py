@@ -1,0 +1,91 @@
+"""The seeded tensor factory that a suite's `inputs` function is given as `make`."""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.model.case import Case
+from pairbench.model.operator import Operator
+
+
+def as_dtype(name: str | torch.dtype) -> torch.dtype:
+    """Return the torch dtype of a name such as `bfloat16`.
+
+    Raises:
+        DeclarationError: torch has no dtype of that name.
+    """
+    dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
+    if not isinstance(dtype, torch.dtype):
+        raise DeclarationError(f"dtype {name!r} is unknown, expected a torch dtype's name such as 'float32' or 'bfloat16'")
+    return dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Make:
+    """Makes tensors on the device under test; the same seed gives the same values.
+
+    Random values are drawn in float32 (float64 for float64) and then rounded, so that one seed means nearly the same
+    input in every dtype.
+    """
+
+    device: torch.device
+    seed: int
+    generator: torch.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator(self.device)
+        generator.manual_seed(self.seed)
+        object.__setattr__(self, "generator", generator)
+
+    def normal(self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0) -> torch.Tensor:
+        """Return normally distributed values with that mean and standard deviation."""
+        wanted = as_dtype(dtype)
+        if wanted.is_complex:
+            values = torch.randn(shape, dtype=wanted, device=self.device, generator=self.generator)
+        else:
+            values = torch.randn(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
+        return values.mul_(scale).add_(mean).to(wanted)
+
+    def uniform(
+        self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: str | torch.dtype = "float32"
+    ) -> torch.Tensor:
+        """Return values spread evenly over [low, high)."""
+        wanted = as_dtype(dtype)
+        values = torch.rand(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
+        return values.mul_(high - low).add_(low).to(wanted)
+
+    def integers(self, *shape: int, low: int = 0, high: int, dtype: str | torch.dtype = "int64") -> torch.Tensor:
+        """Return integers spread evenly over [low, high)."""
+        return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
+
+    def zeros(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+        """Return zeros."""
+        return torch.zeros(shape, dtype=as_dtype(dtype), device=self.device)
+
+    def ones(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+        """Return ones."""
+        return torch.ones(shape, dtype=as_dtype(dtype), device=self.device)
+
+
+def _drawn(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int) -> dict[str, Any]:
+    """Return a case's inputs: the keyword arguments of every implementation.
+
+    Raises:
+        DeclarationError: `inputs` does not return a dict, or not the inputs that `constants` and `state` name.
+    """
+    make = Make(device=device, seed=zlib.crc32(f"{case.key}:{seed}".encode()))
+    inputs = operator.inputs(make, **dict(case.axes))
+    if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
+        raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
+    for name in (*operator.constants, *operator.state):
+        if name not in inputs:
+            what = "constants" if name in operator.constants else "state"
+            raise DeclarationError(f"{what} names {name!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}")
+    return inputs

@@ -1,0 +1,173 @@
+"""What one call launches, counted in the profiler's raw trace, in a worker that never times anything.
+
+A profiler may lose records, and an empty trace looks like a call that launches nothing. So a count is believed only
+if kernels of known number before and after the calls are in the trace, and if 1, 2 and 4 calls give exactly 1, 2 and
+4 times as much of everything.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from pairbench.model.outcome import Launches
+from pairbench.model.record import KernelCount
+
+CALLS = (1, 2, 4)
+_WINDOW = "pairbench::call"
+_SENTINELS = 2
+_SENTINEL_KERNEL = "spin_kernel"
+"""The kernel behind `torch.cuda._sleep`, one before and one after the calls."""
+
+_GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_SYNCHRONISATION = "Synchronize"
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """Everything that some calls launched."""
+
+    launches: int = 0
+    graph_launches: int = 0
+    syncs: int = 0
+    memcpys: int = 0
+    memcpy_bytes: int = 0
+    memsets: int = 0
+    kernels: Counter[str] = field(default_factory=Counter)
+    kernel_ns: Counter[str] = field(default_factory=Counter)
+
+    def exact(self) -> tuple[Any, ...]:
+        """Return all but the times, for comparing."""
+        host = (self.launches, self.graph_launches, self.syncs)
+        return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
+
+    def times(self, factor: int) -> tuple[Any, ...]:
+        """Return the same, multiplied."""
+        *numbers, kernels = self.exact()
+        return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
+
+
+def unusable() -> str | None:
+    """Get the profiler going and return why it cannot count here, or None.
+
+    The first session of a process may record no device activity, so one with real kernels is thrown away.
+    """
+    try:
+        with _session():
+            torch.zeros(16, device="cuda").add_(1)
+            torch.cuda.synchronize()
+        counts = _trace(lambda: torch.zeros(16, device="cuda"), 1)
+    except (RuntimeError, _TraceError) as error:
+        return (
+            f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
+            "keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
+        )
+    return None if counts.kernels.total() == 1 else "the profiler lost the kernel of a call that launches one"
+
+
+def count_launches(run: Callable[[], Any]) -> Launches:
+    """Count what one call launches."""
+    try:
+        counted = [_trace(run, calls) for calls in CALLS]
+    except _TraceError as error:
+        return Launches(status="unreliable", reason=str(error))
+    one = counted[0]
+    for calls, several in zip(CALLS, counted, strict=True):
+        if several.exact() != one.times(calls):
+            return Launches(
+                status="unreliable", reason=f"{calls} calls do not give {calls} times the counts of one: {_difference(one, several, calls)}"
+            )
+    last = counted[-1]
+    return Launches(
+        status="exact",
+        launches=one.launches + one.graph_launches,
+        kernels=one.kernels.total(),
+        graph_launches=one.graph_launches,
+        memcpys=one.memcpys,
+        memcpy_bytes=one.memcpy_bytes,
+        memsets=one.memsets,
+        syncs=one.syncs,
+        kernel_counts=tuple(
+            KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1]) for name, count in one.kernels.most_common()
+        ),
+    )
+
+
+def _difference(one: Counts, several: Counts, calls: int) -> str:
+    names = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
+    pairs = zip(names, one.times(calls), several.exact(), strict=True)
+    return "; ".join(f"{name} {found} instead of {expected}" for name, expected, found in pairs if expected != found)[:300]
+
+
+class _TraceError(Exception):
+    """A trace is not complete."""
+
+
+def _session() -> profile:
+    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
+
+
+def _trace(run: Callable[[], Any], calls: int) -> Counts:
+    torch.cuda.synchronize()
+    with _session() as session:
+        torch.cuda._sleep(1000)
+        torch.cuda.synchronize()
+        for _ in range(calls):
+            with record_function(_WINDOW):
+                run()
+            torch.cuda.synchronize()
+        torch.cuda._sleep(1000)
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        session.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return count_events(events, calls)
+
+
+def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
+    """Count what a raw trace holds between the sentinels.
+
+    Raises:
+        _TraceError: the sentinels or the calls' own marks are not all there.
+    """
+    spans = [event for event in events if event.get("ph") == "X"]
+    sentinels = [event for event in spans if event.get("cat") == "kernel" and _SENTINEL_KERNEL in event["name"]]
+    if len(sentinels) != _SENTINELS:
+        raise _TraceError(f"{len(sentinels)} of {_SENTINELS} sentinel kernels are in the profiler's trace")
+    windows = [event for event in spans if event.get("cat") == "user_annotation" and event["name"] == _WINDOW]
+    if len(windows) != calls:
+        raise _TraceError(f"{len(windows)} of {calls} calls are in the profiler's trace")
+    counts = Counts()
+    host = [event for event in spans if event.get("cat") in ("cuda_runtime", "cuda_driver")]
+    inside = [event for event in host if any(w["ts"] <= event["ts"] <= w["ts"] + w["dur"] for w in windows)]
+    graphs = {_correlation(event) for event in inside if event["name"].startswith(_GRAPH_LAUNCHES)}
+    counts.graph_launches = len(graphs)
+    counts.syncs = sum(event["name"].endswith(_SYNCHRONISATION) for event in inside)
+    launches: set[Any] = set()
+    first, last = sorted(sentinel["ts"] for sentinel in sentinels)
+    for event in spans:
+        if not first < event["ts"] < last:
+            continue
+        if event.get("cat") == "kernel":
+            launches.add(_correlation(event))
+            counts.kernels[event["name"]] += 1
+            counts.kernel_ns[event["name"]] += round(event["dur"] * 1000)
+        elif event.get("cat") == "gpu_memcpy":
+            counts.memcpys += 1
+            counts.memcpy_bytes += int(event.get("args", {}).get("bytes", 0))
+        elif event.get("cat") == "gpu_memset":
+            counts.memsets += 1
+    # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.
+    counts.launches = len(launches - graphs)
+    return counts
+
+
+def _correlation(event: dict[str, Any]) -> Any:
+    return event.get("args", {}).get("correlation")

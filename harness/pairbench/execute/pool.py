@@ -1,0 +1,198 @@
+"""The parent's side of one worker process: start it, ask it, and explain its end."""
+
+import contextlib
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+from pairbench.execute.protocol import Broken, Done, Hello, Job
+from pairbench.execute.watch import SIZE, Watch, read_watch
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status
+from pairbench.model.settings import Settings
+
+_POLL_S = 0.05
+_GRACE_S = 5.0
+"""A worker that notices the end of its time by itself gets this long to say so."""
+
+
+class InterruptedRunError(Exception):
+    """The user wants the run to end."""
+
+
+@dataclass
+class WorkerEndedError(Exception):
+    """A worker ended in the middle of a job."""
+
+    index: int
+    """Of the entry that ran, or -1 for the case's own code."""
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What all workers of a run share."""
+
+    settings: Settings
+    cache: Path
+    """Where torch.compile and Triton keep what they compiled during this run, so that first calls are first calls."""
+    interrupted: threading.Event
+    memory_bytes: int
+
+
+def available_memory(fraction: float) -> int:
+    """Return a part of the memory that the host has free now, in bytes."""
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(free * fraction)
+
+
+class WorkerProcess:
+    """One worker. Use it as a context manager; it is killed at the end, with whatever it has started."""
+
+    def __init__(self, site: Site, device: Device, *, interpret: bool = False) -> None:
+        self._site = site
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._memory_file.truncate(SIZE)
+        self._memory = mmap.mmap(self._memory_file.fileno(), SIZE)
+        Watch(self._memory).rest()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fds = (theirs.fileno(), self._memory_file.fileno())
+            command = [sys.executable, "-m", "pairbench.execute.worker", str(fds[0]), str(fds[1]), str(os.getpid())]
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=_environment(site, device, interpret),
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+        self._connection = Connection(ours.detach())
+        self._alive = True
+        self._connection.send(Hello(device=device, settings=site.settings, memory_bytes=site.memory_bytes))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another job."""
+        return self._alive
+
+    def request(self, job: Job) -> Iterator[Any]:
+        """Send a job and yield its results.
+
+        Raises:
+            WorkerEndedError: the worker crashed, ran over time or out of memory.
+            InterruptedRunError: the user interrupted the run.
+        """
+        try:
+            self._connection.send(job)
+            while True:
+                self._wait()
+                result = self._connection.recv()
+                if isinstance(result, Done):
+                    return
+                if isinstance(result, Broken):
+                    self.close()
+                    return
+                yield result
+        except (EOFError, ConnectionError):
+            index, _ = read_watch(self._memory)
+            status, reason = self._explain_end()
+            self.close()
+            raise WorkerEndedError(index, status, reason) from None
+        except (WorkerEndedError, InterruptedRunError):
+            self.close()
+            raise
+
+    def log_line(self, marker: str) -> str | None:
+        """Return the first line of what the worker printed that contains the marker."""
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        return next((line.strip() for line in lines if marker in line), None)
+
+    def close(self) -> None:
+        """Kill the worker and everything that it started."""
+        self._alive = False
+        self._connection.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _wait(self) -> None:
+        """Return when there is something to receive; end a worker that is over its time or its memory."""
+        while not self._connection.poll(_POLL_S):
+            if self._site.interrupted.is_set():
+                raise InterruptedRunError
+            index, deadline = read_watch(self._memory)
+            if time.monotonic() > deadline + _GRACE_S:
+                allowed = self._site.settings.timeout_s
+                reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
+                raise WorkerEndedError(index, Status.TIMEOUT, reason)
+            if (held := _resident_bytes(self._process.pid)) > self._site.memory_bytes:
+                reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._site.memory_bytes / 2**30:.1f}; ended"
+                raise WorkerEndedError(index, Status.OOM, reason)
+
+    def _explain_end(self) -> tuple[Status, str]:
+        code = self._process.wait()
+        if code >= 0:
+            return Status.FAILED, f"ended its process with exit status {code}{self._last_words()}"
+        name = signal.Signals(-code).name
+        meaning = signal.strsignal(-code) or name
+        if -code == signal.SIGKILL:
+            return Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"
+        return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
+
+    def _last_words(self) -> str:
+        """Return where a crash happened, as Python's fault handler tells it."""
+        line = self.log_line(", line ")
+        return f", at {line}" if line else ""
+
+
+def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TRITON_CACHE_DIR": str(site.cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(site.cache / "inductor"),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    if device.kind == "cuda":
+        if device.uuid is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = device.uuid
+    elif device.kind == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    return environment
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,112 @@
+"""What a parent asks of a worker and what comes back: frozen values, pickled over a socket pair.
+
+A job gives any number of results and then `Done`. A worker that cannot go on (its GPU is broken) says `Broken` and
+ends; one that ends without saying so crashed.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairbench.model.case import Case
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
+from pairbench.model.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    """First message to a worker."""
+
+    device: Device
+    settings: Settings
+    memory_bytes: int
+    """That the worker may take of the host's memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindDevices:
+    """Asks for the devices: a tuple of `Device`, GPUs first, the CPU last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe:
+    """Asks for the `OperatorDescription`s of a suite file, or one `BrokenSuite`."""
+
+    suite: str
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Asks for the `Environment`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnose:
+    """Asks for the `Finding`s about the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseJob:
+    """A job about one case of one operator."""
+
+    path: Path
+    operator: str
+    case: Case
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyCase(CaseJob):
+    """Asks for a `Verification` of each entry, and `ImpostorResult`s."""
+
+    declared_impostors: tuple[str, ...]
+    """Impostors to run; the automatic ones are always tried."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeCase(CaseJob):
+    """Asks for a `TimedRound`."""
+
+    round: int
+    capturable: tuple[Entry, ...]
+    """Entries whose device latency may be taken from a replay of their graph."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileCase(CaseJob):
+    """Asks for a `Profile` of each entry."""
+
+
+Job = FindDevices | Describe | Probe | Diagnose | VerifyCase | TimeCase | ProfileCase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """An entry ended without a result of its own; with no entry, the whole case did."""
+
+    entry: Entry | None
+    status: Status
+    reason: str
+
+
+def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list[Ended]:
+    """Return the ends of a case's entries whose baseline ended."""
+    why = f"nothing to verify against: the baseline {status} ({reason})"
+    return [
+        Ended(entry=entry, status=status, reason=reason)
+        if entry.role == "baseline"
+        else Ended(entry=entry, status=Status.SKIPPED, reason=why)
+        for entry in entries
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """The worker's GPU is unusable after what the last result tells; it ends now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """The job is finished."""

@@ -1,0 +1,61 @@
+"""When a case has been timed enough: a pure decision from samples, targets and clocks."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairbench.model.settings import Settings
+from pairbench.stats import paired_halfwidth
+
+PRECISE, TIME_CAP, SAMPLE_CAP = "precise", "time_cap", "sample_cap"
+REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
+"""From the least to the most limiting."""
+
+_FEWEST = 10
+"""Blocks that are taken even past the time cap: fewer say nothing of a median."""
+_PATIENCE = 10
+"""Times the cap after which even these are given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """The criterion of one round of one case."""
+
+    target: float
+    least: int
+    """Blocks that are taken before precision counts."""
+    most: int
+    seconds: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Stopping":
+        """Share the samples that are wanted over the rounds."""
+        return cls(
+            target=settings.target,
+            least=max(_FEWEST, math.ceil(settings.min_samples / settings.rounds)),
+            most=max(_FEWEST, math.ceil(settings.max_samples / settings.rounds)),
+            seconds=settings.case_seconds,
+        )
+
+    def reason(self, blocks: int, elapsed_s: float, log_ratios: list[NDArray[np.float64]]) -> str | None:
+        """Return why to stop now, or None to go on.
+
+        Args:
+            blocks: Blocks that count so far.
+            elapsed_s: Since the first one.
+            log_ratios: Of each variant to its baseline, one value a block; empty where there is no pair.
+        """
+        if elapsed_s >= self.seconds and (blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE):
+            return TIME_CAP
+        if blocks >= self.most:
+            return SAMPLE_CAP
+        if blocks >= self.least and all(paired_halfwidth(ratios) <= self.target for ratios in log_ratios):
+            return PRECISE
+        return None
+
+
+def most_limiting(reasons: list[str]) -> str:
+    """Return the reason that limited most among several rounds'."""
+    return max(reasons, key=REASONS.index)

@@ -1,0 +1,139 @@
+"""Clocks: how one sample of one call is taken on a GPU and on a CPU.
+
+Three latencies are kept apart. `call` is what the caller of a single call sees: host work shows as far as the flush
+does not hide it. `device` has the host's work hidden. `host` is the time until the call returns.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One timed call."""
+
+    call_ns: float
+    host_ns: float | None
+    outputs: Any
+
+
+class Timer(Protocol):
+    """Takes samples."""
+
+    name: str
+
+    def begin_block(self) -> None:
+        """Get ready for the first sample of a block."""
+
+    def sample(self, run: Run) -> Sample:
+        """Time one call, cold."""
+
+
+class HostTimer:
+    """`perf_counter_ns` around the call: for CPUs. The caches are as the block's other calls leave them."""
+
+    name = "perf_counter"
+
+    def begin_block(self) -> None:
+        """Do nothing: a CPU needs no flush in flight."""
+
+    def sample(self, run: Run) -> Sample:
+        """Time one call."""
+        start = time.perf_counter_ns()
+        outputs = run()
+        elapsed = float(time.perf_counter_ns() - start)
+        return Sample(call_ns=elapsed, host_ns=elapsed, outputs=outputs)
+
+
+class CudaTimer:
+    """CUDA events around the call, behind a flush of the L2 cache.
+
+    The flush for the next sample is queued before this one is waited for. So the device never idles between samples,
+    and each call starts with exactly the flush's duration as head start for its host work, whichever implementation
+    came before it: that is what makes samples of different implementations comparable within a block.
+    """
+
+    name = "cuda_event"
+
+    def __init__(self, device: torch.device) -> None:
+        self._flush = torch.empty(flush_bytes(device) // 4, dtype=torch.int32, device=device)
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+        self._behind = torch.cuda.Event()
+
+    def begin_block(self) -> None:
+        """Queue the flush in front of the first sample."""
+        self._flush.zero_()
+
+    def sample(self, run: Run) -> Sample:
+        """Time one call behind the flush that is in flight, and queue the next one."""
+        self._start.record()
+        began = time.perf_counter_ns()
+        outputs = run()
+        returned = time.perf_counter_ns()
+        self._end.record()
+        self._flush.zero_()
+        self._end.synchronize()
+        return Sample(
+            call_ns=self._start.elapsed_time(self._end) * 1e6, host_ns=float(returned - began), outputs=outputs
+        )
+
+    def sample_behind_spin(self, run: Run, spin_cycles: int) -> tuple[float, bool]:
+        """Time one call whose host work is hidden behind a spinning kernel.
+
+        Returns:
+            Device latency in ns, and whether the spin outlasted the host, without which the latency is too long.
+        """
+        torch.cuda._sleep(spin_cycles)
+        self._behind.record()
+        self._start.record()
+        run()
+        self._end.record()
+        hidden = not self._behind.query()
+        self._flush.zero_()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) * 1e6, hidden
+
+
+def flush_bytes(device: torch.device) -> int:
+    """Return how many bytes a flush writes: twice the L2 cache, and no less than Triton's 256 MiB.
+
+    Triton's amount is kept as the floor because its time is the head start of the host: with a shorter one,
+    calls with long launch paths would look slower here than in `triton.testing.do_bench`.
+    """
+    cache = int(torch.cuda.get_device_properties(device).L2_cache_size)
+    return max(2 * cache, 256 * 2**20)
+
+
+class DeviceClock:
+    """Takes device latencies of one call: by replaying its graph, else behind a spinning kernel."""
+
+    _FIRST_SPIN = 200_000
+    _LONGEST_SPIN = 400_000_000
+    """Cycles: about 0.1 ms and 0.2 s."""
+
+    def __init__(self, timer: CudaTimer, run: Run, replay: Run | None) -> None:
+        self._timer = timer
+        self._run = run
+        self._replay = replay
+        self._spin = self._FIRST_SPIN
+        self.name: str | None = "graph_replay" if replay else "spin"
+
+    def sample(self) -> float | None:
+        """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
+        if self._replay is not None:
+            return self._timer.sample(self._replay).call_ns
+        while self.name is not None:
+            latency, hidden = self._timer.sample_behind_spin(self._run, self._spin)
+            if hidden:
+                return latency
+            self._spin *= 2
+            if self._spin > self._LONGEST_SPIN:
+                self.name = None
+        return None

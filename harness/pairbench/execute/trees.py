@@ -1,0 +1,109 @@
+"""Inputs and outputs as trees of tensors: copy, refill, upcast, compare to the bit.
+
+A tree is a tensor, a module, or a dict, list or tuple of trees; anything else is a leaf that is passed through.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each leaf, parameters and buffers of modules included, in a fixed order."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from leaves(value, f"{path}[{index}]")
+    elif isinstance(tree, torch.nn.Module):
+        yield from leaves({name: tensor.detach() for name, tensor in tree.state_dict().items()}, path)
+    else:
+        yield path, tree
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors of a tree."""
+    return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def map_tensors(
+    tree: Any, change: Callable[[torch.Tensor], torch.Tensor], change_module: Callable[[torch.nn.Module], torch.nn.Module]
+) -> Any:
+    """Return the tree with every tensor and module replaced."""
+    if isinstance(tree, dict):
+        return {key: map_tensors(value, change, change_module) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        changed = [map_tensors(value, change, change_module) for value in tree]
+        return type(tree)(*changed) if hasattr(tree, "_fields") else type(tree)(changed)
+    if isinstance(tree, torch.nn.Module):
+        return change_module(tree)
+    return change(tree) if isinstance(tree, torch.Tensor) else tree
+
+
+def copy_tree(tree: Any) -> Any:
+    """Return a copy that shares no memory and keeps every tensor's strides, gaps included."""
+    return map_tensors(tree, _copy_tensor, copy.deepcopy)
+
+
+def _copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    # clone() would make a sliced tensor dense, and an implementation that is slow or wrong on strides would be missed.
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    if tensor.numel() == 0 or extent == tensor.numel():
+        result = tensor.detach().clone()
+    else:
+        result = torch.zeros(extent, dtype=tensor.dtype, device=tensor.device).as_strided(tensor.shape, tensor.stride())
+        if 0 not in tensor.stride():
+            result.copy_(tensor.detach())
+        else:  # an expanded tensor: elements share memory, so write the distinct ones only
+            distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+            result[distinct].copy_(tensor.detach()[distinct])
+    return result.requires_grad_(tensor.requires_grad)
+
+
+def upcast_tree(tree: Any) -> Any:
+    """Return a copy in which floats are float64 and complex numbers complex128."""
+
+    def upcast(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.detach().to(torch.complex128)
+        return tensor.detach().to(torch.float64) if tensor.is_floating_point() else tensor.detach()
+
+    return map_tensors(tree, upcast, lambda module: copy.deepcopy(module).double())
+
+
+def refill(tree: Any, fresh: Any) -> bool:
+    """Copy fresh values into the tensors of a tree, at the same addresses; False where the trees differ in form."""
+    old, new = tensors(tree), tensors(fresh)
+    if [_form(tensor) for tensor in old] != [_form(tensor) for tensor in new]:
+        return False
+    with torch.no_grad():
+        for target, value in zip(old, new, strict=True):
+            distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
+            target[distinct].copy_(value[distinct])
+    return True
+
+
+def _form(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.stride()
+
+
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether two tensors are equal, NaNs in the same places counting as equal."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if torch.equal(left, right):
+        return True
+    if not (left.is_floating_point() or left.is_complex()):
+        return False
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())
+
+
+def changed_input(before: Any, after: Any) -> str | None:
+    """Return the path of the first tensor that differs, or None."""
+    for (path, old), (_, new) in zip(leaves(before), leaves(after), strict=True):
+        if isinstance(old, torch.Tensor) and not same_bits(old, new):
+            return path
+    return None

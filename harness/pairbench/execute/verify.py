@@ -1,0 +1,186 @@
+"""Prove an entry's outputs equal to the baseline's before it may be timed."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call
+from pairbench.execute.faults import explain, is_out_of_memory
+from pairbench.execute.flags import changed_flags, read_flags, restore_flags
+from pairbench.execute.judge import Judgement, distance, judge, worst
+from pairbench.execute.poison import PoisonEmpty, poison, poison_freed
+from pairbench.execute.trees import changed_input, copy_tree, refill, tensors, upcast_tree
+from pairbench.model.operator import Operator, Variant
+from pairbench.model.outcome import Correctness, Status, Verification
+from pairbench.model.plan import Entry
+
+SEEDS = (0, 1)
+"""The second one's inputs are put at the addresses of the first one's: a cached answer shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What is right for one case and seed."""
+
+    inputs: dict[str, Any]
+    """Never given to an implementation; the ones that are given away are copies."""
+    outputs: Any
+    oracle: Any | None
+    oracle_missing: str | None
+    """Why there is no oracle."""
+
+
+class SuiteFaultError(Exception):
+    """The case itself cannot be judged: its inputs, its baseline or its oracle fail."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+def make_reference(operator: Operator, inputs: dict[str, Any]) -> Reference:
+    """Compute what is right for these inputs: the baseline's outputs and the oracle's."""
+    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
+    _synchronize_all()
+    try:
+        oracle, missing = _oracle_outputs(operator, inputs), None
+        _synchronize_all()
+    except Exception as error:
+        if not is_out_of_memory(error) and operator.oracle is not None:
+            raise
+        oracle, missing = None, f"no oracle: {explain(error)[1]}"
+    return Reference(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
+
+
+def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    baseline = operator.baseline
+    exact = upcast_tree(inputs)
+    if operator.oracle is None:
+        return make_call(operator, baseline, "eager", exact).observe()
+    outputs = operator.oracle(**exact)
+    return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
+
+
+def check_baseline(reference: Reference, operator: Operator) -> str | None:
+    """Return why the baseline itself cannot be believed, or None.
+
+    Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
+    dtype's epsilon is far more than rounding leaves, and far less than a broken kernel makes.
+    """
+    if reference.oracle is None:
+        return None
+    mine, theirs = tensors(reference.outputs), tensors(reference.oracle)
+    if [value.shape for value in mine] != [value.shape for value in theirs]:
+        return f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
+    for value, truth in zip(mine, theirs, strict=True):
+        if not value.is_floating_point() or not value.numel():
+            continue
+        found = distance(value, truth)
+        error = (found.sum_square / found.sum_square_reference) ** 0.5 if found.sum_square_reference else found.max_abs
+        allowed = float(torch.finfo(value.dtype).eps ** 0.5)
+        if error > allowed:
+            return (
+                f"the baseline is wrong: it is off the float64 oracle by {error:.3g} (relative L2), "
+                f"where rounding explains less than {allowed:.3g}"
+            )
+    return None
+
+
+def verify_entry(
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+) -> Verification:
+    """Run one implementation in one mode and judge what it returns."""
+    flags = read_flags()
+    inputs = copy_tree(references[0].inputs)
+    started = time.perf_counter_ns()
+    try:
+        call = make_call(operator, variant, entry.mode, inputs)
+        call.observe()
+    except CaptureError as error:
+        return Verification(entry=entry, status=Status.SKIPPED, reason=f"cannot be captured as a CUDA graph: {error}")
+    synchronize(device)
+    first_call_ns = time.perf_counter_ns() - started
+    if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
+        return _mismatched(entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state=")
+    if found := changed_flags(flags):
+        restore_flags(flags)
+        return Verification(entry=entry, status=Status.FAILED, reason=f"changes global flags, which are pinned alike for all: {found}")
+    judgements = list(_judgements(operator, call, references, device))
+    found_correctness = [item.correctness for item in judgements if item.correctness]
+    correctness = worst(found_correctness) if found_correctness else None
+    if wrong := next((item.mismatch for item in judgements if item.mismatch), None):
+        return _mismatched(entry, wrong, correctness)
+    return Verification(
+        entry=entry,
+        status=Status.VERIFIED,
+        reason=references[0].oracle_missing,
+        correctness=correctness,
+        first_call_ns=float(first_call_ns),
+        uncapturable=_uncapturable(call) if device.type == "cuda" and entry.mode != "graph" else None,
+    )
+
+
+def _judgements(
+    operator: Operator, call: Call, references: tuple[Reference, ...], device: torch.device
+) -> Iterator[Judgement]:
+    """Yield judgements of runs in the orders that expose unwritten memory, borrowed buffers and cached answers."""
+    first, second = references
+
+    def run(reference: Reference) -> Any:
+        """Run on poisoned memory, from the reference's own state."""
+        poison_freed(reference.outputs)
+        if isinstance(call.run, Replay):
+            for tensor in tensors(call.run.outputs):
+                poison(tensor)
+        if not (refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
+            raise SuiteFaultError(Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape")
+        outputs = call.observe()
+        synchronize(device)
+        return outputs
+
+    def judged(outputs: Any, reference: Reference) -> Judgement:
+        return judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for)
+
+    before = run(first)
+    again = make_call(operator, operator.baseline, "eager", call.shared).observe()
+    del again  # its memory, with the right answer in it, is what the next call might hand out unwritten
+    yield judged(before, first)
+    yield judged(run(first), first)
+    if call.mode == "eager":
+        with PoisonEmpty():
+            outputs = run(first)
+        yield judged(outputs, first)
+    yield judged(run(second), second)
+
+
+def _uncapturable(call: Call) -> str | None:
+    try:
+        replay = capture(call.run)
+        replay()
+        torch.cuda.synchronize()
+    except CaptureError as error:
+        return str(error)
+    return None
+
+
+def _without(inputs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name not in names}
+
+
+def _mismatched(entry: Entry, reason: str, correctness: Correctness | None = None) -> Verification:
+    return Verification(entry=entry, status=Status.MISMATCHED, reason=reason, correctness=correctness)
+
+
+def _synchronize_all() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that its errors surface where they were made."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

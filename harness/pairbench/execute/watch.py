@@ -1,0 +1,60 @@
+"""What a worker is doing and until when it may, in memory that its parent can read even when the worker hangs.
+
+A worker that loops for ever, or was killed, cannot say which implementation did it. So before each step it writes the
+entry's index and the deadline into shared memory; a pipe would cost a system call for each sample.
+"""
+
+import mmap
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_LAYOUT = struct.Struct("<qd")
+SIZE = 4096
+NOBODY = -1
+"""The case's own code is running: inputs, baseline outputs, oracle."""
+
+
+class Watch:
+    """The worker's end. Time adds up for each entry over its steps, until `begin_job` starts a new stage."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._allowed_s = 0.0
+        self._spent_s: dict[int, float] = {}
+
+    def begin_job(self, allowed_s: float) -> None:
+        """Give every entry a fresh allowance; the case's own code has the same."""
+        self._allowed_s = allowed_s
+        self._spent_s = {}
+        self._mark(NOBODY)
+
+    @contextmanager
+    def entry(self, index: int) -> Iterator[None]:
+        """Blame what happens inside on an entry."""
+        started = self._mark(index)
+        try:
+            yield
+        finally:
+            self._spent_s[index] = self._spent_s.get(index, 0.0) + time.monotonic() - started
+            self._mark(NOBODY)
+
+    def exhausted(self, index: int) -> bool:
+        """Return whether an entry's allowance is spent, so that the worker can stop by itself."""
+        return self._spent_s.get(index, 0.0) >= self._allowed_s
+
+    def _mark(self, index: int) -> float:
+        now = time.monotonic()
+        _LAYOUT.pack_into(self._memory, 0, index, now + self._allowed_s - self._spent_s.get(index, 0.0))
+        return now
+
+    def rest(self) -> None:
+        """Say that nothing runs: the worker waits for its next job."""
+        _LAYOUT.pack_into(self._memory, 0, NOBODY, float("inf"))
+
+
+def read_watch(memory: mmap.mmap) -> tuple[int, float]:
+    """Return the index of the entry that runs, and the `time.monotonic` after which it is over time."""
+    index, deadline = _LAYOUT.unpack_from(memory, 0)
+    return index, deadline

@@ -1,0 +1,118 @@
+"""The child's side: waits for jobs, runs them, sends results. Started with `-m pairbench.execute.worker`.
+
+A worker sees one device, which it calls `cuda:0` or `cpu`. It trusts no suite: an exception ends an entry, a broken
+GPU ends the worker, and whatever ends the process is the parent's to explain.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pairbench.errors import SuiteError
+from pairbench.execute.protocol import Broken, Describe, Diagnose, Done, Ended, FindDevices, Hello, Job, Probe, ProfileCase, TimeCase, VerifyCase
+from pairbench.execute.watch import SIZE, Watch
+from pairbench.model.operator import Operator
+from pairbench.model.plan import BrokenSuite
+from pairbench.suite import load_suite
+
+
+def main(connection_fd: int, watch_fd: int, parent_pid: int) -> None:
+    """Serve one parent until it hangs up."""
+    _die_with(parent_pid)
+    os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
+    connection = Connection(connection_fd)
+    watch = Watch(mmap.mmap(watch_fd, SIZE))
+    watch.rest()
+    hello: Hello = connection.recv()
+    _limit_memory(hello)
+    server = _Server(hello, watch)
+    while True:
+        try:
+            job: Job = connection.recv()
+        except EOFError:
+            return
+        watch.begin_job(hello.settings.timeout_s)
+        for result in server.serve(job):
+            connection.send(result)
+            if isinstance(result, Ended) and server.gpu_is_broken():
+                connection.send(Broken())
+                os._exit(1)
+        watch.rest()
+        connection.send(Done())
+
+
+class _Server:
+    """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
+
+    def __init__(self, hello: Hello, watch: Watch) -> None:
+        from pairbench.execute.flags import pin_flags  # imports torch, with the memory limit in force
+
+        self._hello = hello
+        self._watch = watch
+        self._suites: dict[Path, dict[str, Operator]] = {}
+        pin_flags(tf32=hello.settings.tf32)
+
+    def serve(self, job: Job) -> Iterator[Any]:
+        """Yield the results of a job."""
+        from pairbench.execute import diagnose, probe, stages
+
+        match job:
+            case FindDevices():
+                yield probe.find_devices()
+            case Probe():
+                yield probe.probe(self._hello.device)
+            case Diagnose():
+                yield from diagnose.diagnose(self._hello.device)
+            case Describe():
+                yield from self._describe(job)
+            case VerifyCase() | TimeCase() | ProfileCase():
+                operator = self._load(job.path)[job.operator]
+                yield from stages.run_stage(job, operator, self._hello, self._watch)
+
+    def gpu_is_broken(self) -> bool:
+        """Return whether the GPU has to be left to a fresh process."""
+        from pairbench.execute.faults import gpu_is_broken
+
+        return gpu_is_broken()
+
+    def _load(self, path: Path) -> dict[str, Operator]:
+        if path not in self._suites:
+            self._suites[path] = load_suite(path)
+        return self._suites[path]
+
+    def _describe(self, job: Describe) -> Iterator[Any]:
+        from pairbench.execute.describe import describe
+
+        try:
+            yield tuple(describe(job.suite, operator) for operator in self._load(job.path).values())
+        except SuiteError as error:
+            yield BrokenSuite(suite=job.suite, reason=str(error))
+
+
+def _die_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent dies, however that happens."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "prctl"):
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def _limit_memory(hello: Hello) -> None:
+    """Let an implementation that allocates without end get an exception, and be the first that the kernel kills."""
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
+        resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

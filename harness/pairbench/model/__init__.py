@@ -1,0 +1,1 @@
+"""Frozen values that every stage shares: no torch, no parquet, no I/O."""

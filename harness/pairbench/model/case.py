@@ -1,0 +1,85 @@
+"""What varies: the axes of an operator and one point of them, the case."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pairbench.errors import DeclarationError
+
+AxisValue = int | float | bool | str | tuple[int, ...]
+
+TIERS = ("edge", "smoke", "real", "headline")
+"""In the order of size. `edge` cases are verified and never timed; the others are both."""
+
+_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
+
+
+def grid(**axes: Iterable[AxisValue]) -> list[dict[str, AxisValue]]:
+    """Return every combination of the axes' values as a list of cases.
+
+    The result is a plain list, so irregular points are added with `+ [dict(...)]`.
+
+    Raises:
+        DeclarationError: an axis is empty, or is a lone string or number instead of a list.
+    """
+    for axis, values in axes.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise DeclarationError(f"grid: axis {axis!r} is {values!r}, expected a list of values: {axis}=[{values!r}]")
+    columns = {axis: list(values) for axis, values in axes.items()}
+    for axis, values in columns.items():
+        if not values:
+            raise DeclarationError(f"grid: axis {axis!r} has no values, so there would be no case at all")
+    return [dict(zip(columns, point, strict=True)) for point in itertools.product(*columns.values())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One point of an operator's axes."""
+
+    operator: str
+    axes: tuple[tuple[str, AxisValue], ...]
+    """Axis and value, sorted by axis."""
+    tier: str
+
+    @property
+    def key(self) -> str:
+        """The case's name for all time, such as `rms_norm[dtype=bfloat16,tokens=4096]`."""
+        return f"{self.operator}[{','.join(f'{axis}={format_value(value)}' for axis, value in self.axes)}]"
+
+    @property
+    def dtype(self) -> str | None:
+        """The value of the axis named `dtype`, where there is one."""
+        value = dict(self.axes).get("dtype")
+        return value if isinstance(value, str) else None
+
+
+def format_value(value: AxisValue) -> str:
+    """Return an axis value as it stands in a case key: tuples as `3x1x1`."""
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
+    """Check one declared point and return it as a case.
+
+    Raises:
+        DeclarationError: the point is no mapping, or a value is of a type that a key cannot hold.
+    """
+    if not isinstance(point, Mapping):
+        raise DeclarationError(f"operator {operator!r}: case {point!r} is no mapping, expected dict(axis=value, ...)")
+    axes = tuple((axis, _checked(operator, axis, point[axis])) for axis in sorted(point))
+    return Case(operator=operator, axes=axes, tier=tier)
+
+
+def _checked(operator: str, axis: str, value: object) -> AxisValue:
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    if isinstance(value, tuple | list) and value and all(type(item) is int for item in value):
+        return tuple(value)
+    raise DeclarationError(
+        f"operator {operator!r}: axis {axis!r} has the value {value!r}, expected a number, a bool, "
+        "a word of letters, digits and _ . + -, or a tuple of integers (it becomes part of the case's key)"
+    )

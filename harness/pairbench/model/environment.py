@@ -1,0 +1,63 @@
+"""Where a run was made: the device and the versions, and the hash that decides what is comparable."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device that can be measured, named so that another process finds it again."""
+
+    selector: str
+    """`cpu` or `cuda:N`, N as `nvidia-smi` counts within what this process may see."""
+    kind: str
+    """cpu or cuda."""
+    name: str
+    uuid: str | None = None
+    capability: tuple[int, int] | None = None
+    """CUDA compute capability, such as (9, 0)."""
+    memory_bytes: int | None = None
+
+    @property
+    def slug(self) -> str:
+        """The device model as part of a path, such as `nvidia-h200`."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """The checkout that the suites came from."""
+
+    sha: str
+    committed_at: str
+    branch: str | None
+    dirty: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The device, the driver and the versions under which a run was made."""
+
+    device: Device
+    driver: str | None
+    cuda: str | None
+    cudnn: str | None
+    torch: str
+    triton: str | None
+    python: str
+    hostname: str
+    cpu: str
+    rest: dict[str, Any] = field(default_factory=dict)
+    """Everything else, JSON values. The keys under `observed` describe this run alone and are not hashed."""
+
+    @property
+    def hash(self) -> str:
+        """Equal for two runs exactly if everything that can move a latency was the same."""
+        stable = {key: value for key, value in self.rest.items() if key != "observed"}
+        device = (self.device.kind, self.device.name)
+        versions = (self.driver, self.cuda, self.cudnn, self.torch, self.triton, self.python, self.cpu)
+        text = json.dumps([device, versions, stable], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

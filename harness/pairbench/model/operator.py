@@ -1,0 +1,236 @@
+"""Declarations: an operator with its baseline, its variants and all that is needed to judge them."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pairbench.errors import DeclarationError
+from pairbench.model.case import TIERS, Case, make_case
+from pairbench.model.tolerance import Tolerance
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
+
+
+class Cost(NamedTuple):
+    """The least work that a case demands of any implementation; the roofline is drawn from it."""
+
+    flops: float
+    """Floating-point operations; a multiply-add counts as two."""
+    bytes: float
+    """Bytes through device memory: every input read once, every output written once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """An implementation with the conditions under which it may be used.
+
+    `function` takes the inputs as keyword arguments and returns a tensor, or a tuple, list or dict of them.
+    """
+
+    function: Callable[..., Any]
+    prepare: Callable[..., Mapping[str, Any]] | None = None
+    """Untimed one-off work. Takes the operator's `constants` as keyword arguments and returns what replaces them or
+    is passed beside them. It never sees the other inputs, so it cannot compute the answer in advance."""
+    valid: Callable[..., bool | str] | None = None
+    """Takes the inputs; True where the mathematics is the same, else False or a sentence that says why it is not."""
+    needs: tuple[str, ...] = ()
+    """`cuda`, `cpu`, `triton`, `sm_90` (that architecture or newer), `gpus:2`. `triton` is met on a CPU for verification
+    only, through Triton's interpreter."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        prepare: Callable[..., Mapping[str, Any]] | None = None,
+        valid: Callable[..., bool | str] | None = None,
+        needs: str | Sequence[str] = (),
+    ) -> None:
+        for what, value in (("function", function), ("prepare", prepare), ("valid", valid)):
+            if not callable(value) and (value is not None or what == "function"):
+                raise DeclarationError(f"Variant: {what} is {value!r}, expected a function")
+        wanted = (needs,) if isinstance(needs, str) else tuple(needs)
+        for need in wanted:
+            if not _NEED.fullmatch(need):
+                raise DeclarationError(f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N")
+        fields: dict[str, object] = {"function": function, "prepare": prepare, "valid": valid, "needs": wanted}
+        for name, field_value in fields.items():
+            object.__setattr__(self, name, field_value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """A computation with a contract, its plain implementation and the optimised ones.
+
+    Example:
+        >>> rms_norm = Operator(
+        ...     "rms_norm",
+        ...     baseline=eager,
+        ...     variants={"fused": fused},
+        ...     inputs=inputs,  # def inputs(make, tokens, hidden, dtype) -> {"x": make.normal(...), ...}
+        ...     cases=grid(tokens=[1, 4096], hidden=[8192], dtype=["bfloat16"]),
+        ... )
+    """
+
+    name: str
+    baseline: Variant
+    variants: Mapping[str, Variant]
+    inputs: Callable[..., Mapping[str, Any]]
+    """Takes `make` and the axes, returns the implementations' keyword arguments."""
+    cases: tuple[Case, ...]
+    impostors: Mapping[str, Variant] = field(default_factory=dict)
+    """Deliberately wrong implementations. Each must be rejected in every case where its `valid` lets it run."""
+    oracle: Callable[..., Any] | None = None
+    """Computes the outputs to judge by, from float64 inputs. None: the baseline does."""
+    tolerance: Tolerance | Mapping[str, Tolerance] = field(default_factory=Tolerance)
+    """One for all outputs, or one for each output dtype; dtypes not named have the default."""
+    cost: Callable[..., Cost] | None = None
+    """Takes the axes."""
+    constants: tuple[str, ...] = ()
+    """Inputs that stay the same from call to call, as weights do; what `prepare` may see."""
+    state: tuple[str, ...] = ()
+    """Inputs that a call may change, as KV caches; each implementation has its own copy, and what a call leaves in
+    them is judged like its output."""
+    source: str = ""
+    """Where the pair comes from: a pull request, a paper."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        baseline: Callable[..., Any] | Variant,
+        variants: Mapping[str, Callable[..., Any] | Variant],
+        inputs: Callable[..., Mapping[str, Any]],
+        cases: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]],
+        impostors: Mapping[str, Callable[..., Any] | Variant] | None = None,
+        oracle: Callable[..., Any] | None = None,
+        tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
+        cost: Callable[..., Any] | None = None,
+        constants: Sequence[str] = (),
+        state: Sequence[str] = (),
+        source: str = "",
+    ) -> None:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise DeclarationError(
+                f"operator {name!r}: expected a name of letters, digits and _ . -, starting with a letter"
+            )
+        for what, value in (("inputs", inputs), ("oracle", oracle), ("cost", cost)):
+            if not callable(value) and (value is not None or what == "inputs"):
+                raise DeclarationError(f"operator {name!r}: {what} is {value!r}, expected a function")
+        if not isinstance(variants, Mapping) or not variants:
+            raise DeclarationError(f"operator {name!r}: variants is {variants!r}, expected at least one: {{'name': function}}")
+        set_field = object.__setattr__
+        set_field(self, "name", name)
+        set_field(self, "baseline", _implementation(name, "baseline", baseline))
+        set_field(self, "variants", _implementations(name, "variant", variants))
+        set_field(self, "impostors", _implementations(name, "impostor", impostors or {}))
+        set_field(self, "inputs", inputs)
+        set_field(self, "cases", _cases(name, inputs, cases))
+        set_field(self, "oracle", oracle)
+        set_field(self, "tolerance", _tolerance(name, tolerance))
+        set_field(self, "cost", cost)
+        set_field(self, "constants", _names(name, "constants", constants))
+        set_field(self, "state", _names(name, "state", state))
+        set_field(self, "source", str(source))
+        if both := set(self.constants) & set(self.state):
+            raise DeclarationError(f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one")
+        for key, variant in {"baseline": self.baseline, **self.variants}.items():
+            if variant.prepare is not None and not self.constants:
+                raise DeclarationError(
+                    f"operator {name!r}: {key!r} has prepare=, which takes the operator's constants, but there are none; "
+                    "name the inputs that stay the same from call to call: constants=['weight']"
+                )
+
+    @property
+    def implementations(self) -> dict[str, Variant]:
+        """The baseline, under that name, and the variants, in the order of declaration."""
+        return {"baseline": self.baseline, **self.variants}
+
+    def tolerance_for(self, dtype: str) -> Tolerance:
+        """Return the tolerance for an output of a dtype, named as in `bfloat16`."""
+        if isinstance(self.tolerance, Tolerance):
+            return self.tolerance
+        return self.tolerance.get(dtype, Tolerance())
+
+
+def _implementation(operator: str, what: str, value: Any) -> Variant:
+    if isinstance(value, Variant):
+        return value
+    if not callable(value):
+        raise DeclarationError(f"operator {operator!r}: {what} is {value!r}, expected a function or a Variant")
+    return Variant(value)
+
+
+def _implementations(operator: str, what: str, values: Mapping[str, Any]) -> dict[str, Variant]:
+    if not isinstance(values, Mapping):
+        raise DeclarationError(f"operator {operator!r}: {what}s is {values!r}, expected {{'name': function}}")
+    for name in values:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == "baseline":
+            raise DeclarationError(
+                f"operator {operator!r}: {what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
+            )
+    return {name: _implementation(operator, f"{what} {name!r}", value) for name, value in values.items()}
+
+
+def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case, ...]:
+    tiers = cases if isinstance(cases, Mapping) else {"smoke": cases}
+    for tier, points in tiers.items():
+        if tier not in TIERS:
+            raise DeclarationError(f"operator {operator!r}: tier {tier!r} is unknown, expected one of {', '.join(TIERS)}")
+        if isinstance(points, Mapping) or not isinstance(points, Sequence):
+            raise DeclarationError(f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)")
+    found = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
+    if not found:
+        raise DeclarationError(f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])")
+    _check_axes(operator, inputs, found)
+    seen: dict[str, str] = {}
+    for case in found:
+        if case.key in seen:
+            raise DeclarationError(
+                f"operator {operator!r}: case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
+                "every case is one series, so keep one of them"
+            )
+        seen[case.key] = case.tier
+    return found
+
+
+def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...]) -> None:
+    parameters = list(inspect.signature(inputs).parameters.values())
+    if not parameters or parameters[0].kind not in (parameters[0].POSITIONAL_ONLY, parameters[0].POSITIONAL_OR_KEYWORD):
+        raise DeclarationError(f"operator {operator!r}: inputs() takes no arguments, expected inputs(make, axis, ...)")
+    axes = parameters[1:]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in axes)
+    known = {p.name for p in axes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    required = {p.name for p in axes if p.name in known and p.default is p.empty}
+    wanted = f"inputs({', '.join(p.name for p in parameters)})"
+    for case in cases:
+        given = {axis for axis, _ in case.axes}
+        if not takes_any and (unknown := sorted(given - known)):
+            raise DeclarationError(
+                f"operator {operator!r}: case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; "
+                "rename the axis or add the parameter"
+            )
+        if missing := sorted(required - given):
+            raise DeclarationError(
+                f"operator {operator!r}: case {case.key} has no value for the axis {missing[0]!r} of {wanted}"
+            )
+
+
+def _tolerance(operator: str, value: Any) -> Tolerance | dict[str, Tolerance]:
+    if value is None:
+        return Tolerance()
+    if isinstance(value, Tolerance):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(item, Tolerance) for item in value.values()):
+        return dict(value)
+    raise DeclarationError(
+        f"operator {operator!r}: tolerance is {value!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype"
+    )
+
+
+def _names(operator: str, what: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise DeclarationError(f"operator {operator!r}: {what} is {value!r}, expected a list of input names: [{value!r}]")
+    return tuple(value)

@@ -1,0 +1,78 @@
+"""What there is to do: suites as they describe themselves, and the plan of a run made from them."""
+
+from dataclasses import dataclass, field
+
+from pairbench.model.case import Case
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImplementationDescription:
+    """The baseline, a variant or an impostor, without its code."""
+
+    name: str
+    needs: tuple[str, ...]
+    hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorDescription:
+    """An operator, without its code."""
+
+    suite: str
+    """Path of the suite file as the user would write it."""
+    name: str
+    summary: str
+    """First line of the baseline's docstring."""
+    source: str
+    definition_hash: str
+    implementations: tuple[ImplementationDescription, ...]
+    """The baseline first, then the variants as declared."""
+    impostors: tuple[ImplementationDescription, ...]
+    cases: tuple[Case, ...]
+    costs: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Flops and bytes by case key, where a cost is declared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenSuite:
+    """A suite file that could not be loaded."""
+
+    suite: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One implementation in one mode: what a record is about."""
+
+    implementation: str
+    mode: str
+
+    @property
+    def role(self) -> str:
+        """Return baseline or variant."""
+        return "baseline" if self.implementation == "baseline" else "variant"
+
+    def __str__(self) -> str:
+        return f"{self.implementation} ({self.mode})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCase:
+    """One case of one operator with the entries to verify and those to time."""
+
+    operator: OperatorDescription
+    case: Case
+    entries: tuple[Entry, ...]
+    untimed: dict[Entry, str] = field(default_factory=dict)
+    """Entries that are verified but not timed here, with the reason."""
+    skipped: dict[Entry, str] = field(default_factory=dict)
+    """Entries that cannot even be verified here, with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that one device is to do."""
+
+    cases: tuple[PlannedCase, ...]
+    broken: tuple[BrokenSuite, ...] = ()

@@ -1,0 +1,151 @@
+"""What a run leaves behind: one `Record` a row, and the raw `Samples` that its latencies were derived from.
+
+The fields are the columns of the store, in its order; `store.schema` derives the parquet types from them and
+`results/README.md` their documentation. Units stand in the names. None means: not applicable, or not measured, and
+then `reason`, `launch_status` or `environment` says why.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+def column(description: str, default: Any = None) -> Any:
+    """Declare a field that is a column of the store."""
+    return field(default=default, metadata={"description": description})
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCount:
+    """A device kernel that one call runs."""
+
+    name: str
+    count: int
+    """Times per call."""
+    total_ns: float
+    """Time on the device per call, all its launches together; profiled, so an indication and never a latency."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One row: run x device x case x implementation x mode."""
+
+    run_id: str = column("the invocation; sorts by time")
+    started_at: str = column("when the run started, ISO 8601, UTC")
+    commit: str | None = column("git commit of the suite's checkout; null outside one")
+    commit_at: str | None = column("when that commit was made, ISO 8601, UTC")
+    branch: str | None = column("git branch; null when detached or outside a checkout")
+    dirty: bool | None = column("whether the checkout had uncommitted changes")
+    suite: str = column("the suite file, relative to where pairbench ran")
+    operator: str | None = column("the operator; null where the suite could not be loaded")
+    definition_hash: str | None = column("hash of the question: inputs, axes, oracle, tolerance, state; a new one starts a new series")
+    implementation_hash: str | None = column("hash of the answer: source of the implementation, its helpers and its `prepare`")
+    case: str | None = column("key of the case")
+    axes: str | None = column("the case's axes as JSON")
+    tier: str | None = column("smoke, real or headline")
+    dtype: str | None = column("the axis `dtype`, where there is one")
+    implementation: str | None = column("`baseline` or the variant's name")
+    role: str | None = column("baseline or variant")
+    mode: str | None = column("eager, compile or graph")
+
+    device_kind: str = column("cuda or cpu")
+    device_name: str = column("model of the GPU or CPU")
+    device_uuid: str | None = column("the GPU's UUID; null on a CPU")
+    driver: str | None = column("GPU driver version")
+    cuda: str | None = column("CUDA version of the torch build")
+    cudnn: str | None = column("cuDNN version in use")
+    torch: str = column("torch version")
+    triton: str | None = column("Triton version; null where it is not installed")
+    python: str = column("Python version")
+    hostname: str = column("the machine's name")
+    cpu: str = column("CPU model")
+    environment_hash: str = column("hash of everything in the environment that can move a latency")
+    environment: str = column("the rest of the environment as JSON")
+
+    status: str = column("measured, mismatched, failed, timeout, oom or skipped")
+    reason: str | None = column("why, in a sentence; null where plainly measured")
+
+    max_abs_error: float | None = column("largest |output - oracle|")
+    mean_abs_error: float | None = column("mean |output - oracle|")
+    rel_l2_error: float | None = column("L2 norm of (output - oracle) over that of the oracle")
+    oracle_ratio: float | None = column("max error over (baseline's max error + half an output spacing); the rule allows 2")
+    mismatched_fraction: float | None = column("part of the output's elements beyond the tolerance to the baseline")
+    rtol: float | None = column("relative tolerance that was applied")
+    atol: float | None = column("absolute tolerance that was applied, RMS part included")
+    margin: float | None = column("part of the tolerance left at the worst element: 1 equal to the baseline, below 0 a mismatch")
+
+    timer: str | None = column("how a sample was taken: cuda_event, do_bench or perf_counter; never compared across")
+    call_p50_ns: float | None = column("median latency of a call, cold L2, as its caller sees it")
+    call_p50_ns_low: float | None = column("lower end of its 95 % interval")
+    call_p50_ns_high: float | None = column("upper end of its 95 % interval")
+    call_p95_ns: float | None = column("95th percentile of the latency of a call")
+    call_p95_ns_low: float | None = column("lower end of its 95 % interval")
+    call_p95_ns_high: float | None = column("upper end of its 95 % interval")
+    device_timer: str | None = column("how the device latency was taken: graph_replay or spin; null where it could not be")
+    device_p50_ns: float | None = column("median latency on the device with the host's work hidden")
+    device_p95_ns: float | None = column("95th percentile of that")
+    host_p50_ns: float | None = column("median time until the call returns to its caller")
+    first_call_ns: float | None = column("latency of the very first call: compilation, JIT and library set-up included")
+    n_samples: int | None = column("timed calls behind the latencies")
+    n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
+    round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")
+    stop_reason: str | None = column("what ended the measuring: precise, time_cap or sample_cap; the most limiting round's")
+
+    speedup: float | None = column("baseline's median over this one's, same mode")
+    speedup_low: float | None = column("lower end of its 95 % interval")
+    speedup_high: float | None = column("upper end of its 95 % interval")
+
+    launches_per_call: int | None = column("launches that the host makes: kernels and graphs")
+    kernels_per_call: int | None = column("kernels that run on the device, nodes of graphs included")
+    graph_launches_per_call: int | None = column("launches of CUDA graphs")
+    memcpys_per_call: int | None = column("memory copies on the device or across the bus, nodes of graphs included")
+    memcpy_bytes_per_call: int | None = column("bytes that they move")
+    memsets_per_call: int | None = column("memsets on the device")
+    syncs_per_call: int | None = column("waits of the host for the device")
+    ops_per_call: int | None = column("ATen operators dispatched; exact on every device")
+    launch_status: str | None = column("exact, unreliable, unavailable or not_applicable")
+    kernels: tuple[KernelCount, ...] | None = column("kernels per call: name, count, total_ns")
+
+    peak_bytes: int | None = column("peak memory above the inputs during a call")
+    allocations_per_call: int | None = column("allocations of a call")
+
+    flops: float | None = column("operations that the case demands (declared cost)")
+    bytes_moved: float | None = column("bytes that the case demands (declared cost)")
+    tflops: float | None = column("flops over the device latency, or the call latency on a CPU")
+    gbps: float | None = column("bytes_moved over that latency, 1e9 bytes a second")
+    roofline_fraction: float | None = column("least time by the measured ceilings over that latency")
+
+    sm_clock_mhz: float | None = column("median SM clock while timing")
+    temperature_c: float | None = column("highest GPU temperature while timing")
+    power_w: float | None = column("median power while timing")
+    throttle_reasons: str | None = column("throttle reasons seen while timing, comma-separated; empty for none")
+    remeasured_blocks: int | None = column("blocks of the case measured again because the GPU throttled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Raw samples of one implementation of one case in one mode in one round, in the order they were taken."""
+
+    run_id: str = column("the invocation")
+    device_name: str = column("model of the GPU or CPU")
+    device_uuid: str | None = column("the GPU's UUID; null on a CPU")
+    suite: str = column("the suite file")
+    operator: str = column("the operator")
+    case: str = column("key of the case")
+    implementation: str = column("`baseline` or the variant's name")
+    mode: str = column("eager, compile or graph")
+    timer: str = column("how a sample was taken")
+    round: int = column("the worker process, counted from 0")
+    stop_reason: str = column("what ended this round's measuring of the case")
+    block: tuple[int, ...] = column("block of each sample; samples of one block are paired across implementations")
+    position: tuple[int, ...] = column("place in the block's random order")
+    at_ns: tuple[int, ...] = column("when each was taken, from the start of the case's timing in this round")
+    call_ns: tuple[float, ...] = column("call latency")
+    host_ns: tuple[float, ...] | None = column("time until the call returned")
+    device_ns: tuple[float, ...] | None = column("device latency; null where it could not be taken")
+    throttled: tuple[bool, ...] = column("taken while the GPU throttled; left out of the statistics where measured again")
+    outlier: tuple[bool, ...] = column("beyond three interquartile ranges from the quartiles; a label, nothing is left out for it")
+
+
+def columns(row: type[Record] | type[Samples]) -> dict[str, str]:
+    """Return the columns of a row type with their descriptions, in order."""
+    return {item.name: item.metadata["description"] for item in fields(row)}

@@ -1,0 +1,46 @@
+"""How far a variant may stray from its baseline."""
+
+import math
+from dataclasses import dataclass, fields
+
+from pairbench.errors import DeclarationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Limits for |variant - baseline| of each element: atol + atol_rms * rms(baseline) + rtol * |baseline|.
+
+    `rtol` and `atol` are None for the output dtype's defaults of `torch.testing.assert_close`. Giving one of the
+    absolute limits makes the other zero, so that a declared tolerance is exactly what it says.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    atol_rms: float = 0.0
+    """Part of the root mean square of the baseline's output; keeps the limit free of the output's magnitude."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+                raise DeclarationError(f"Tolerance: {field.name} is {value!r}, expected a finite number, 0 or more")
+        if self.rtol is None and (self.atol is not None or self.atol_rms):
+            object.__setattr__(self, "rtol", 0.0)
+        if self.atol is None and (self.rtol is not None or self.atol_rms):
+            object.__setattr__(self, "atol", 0.0)
+
+
+EXACT = Tolerance(rtol=0.0, atol=0.0)
+"""For pure data movement: equal to the bit, -0.0 and 0.0 counting as equal."""
+
+REASSOCIATED: dict[str, Tolerance] = {
+    "float64": Tolerance(rtol=1e-12, atol_rms=1e-12),
+    "float32": Tolerance(rtol=1e-4, atol_rms=1e-5),
+    "float16": Tolerance(rtol=2e-3, atol_rms=2e-3),
+    "bfloat16": Tolerance(rtol=1.6e-2, atol_rms=1e-2),
+}
+"""For the same mathematics in another order (another convolution algorithm, a fused reduction), by output dtype.
+
+Two output spacings relative, and a small part of the output's RMS where terms cancel. The oracle rule is the sharper
+of the two gates; this one is there for single elements that are plainly wrong.
+"""

@@ -1,0 +1,150 @@
+"""From suites, a selection and a device to a plan: what is done, what is only verified, what is skipped and why."""
+
+import fnmatch
+import re
+from dataclasses import dataclass
+
+from pairbench.errors import SelectionError
+from pairbench.model.case import Case
+from pairbench.model.environment import Device
+from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan, PlannedCase
+from pairbench.model.settings import Settings
+
+INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """One SELECT argument: a suite file, an operator in it, an operator anywhere, a glob, or a whole case key."""
+
+    text: str
+    suite: str | None
+    pattern: str | None
+    """Of operator names or case keys; None for everything in the suite."""
+
+    def takes(self, operator: OperatorDescription, case: Case) -> bool:
+        """Return whether a case is selected."""
+        return self.takes_name(operator.suite, operator.name, case.key)
+
+    def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
+        """Return the same by names, as records have them."""
+        if self.suite is not None and suite != self.suite:
+            return False
+        return self.pattern is None or any(_matches(name, self.pattern) for name in (operator, case) if name)
+
+
+def parse_selection(text: str) -> Selection:
+    """Read one SELECT argument."""
+    head, separator, tail = text.partition("::")
+    if separator:
+        return Selection(text=text, suite=head, pattern=tail)
+    if re.search(r"\.py$|/$", text) or ("/" in text and "[" not in text):
+        return Selection(text=text, suite=text, pattern=None)
+    return Selection(text=text, suite=None, pattern=text)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # A case key holds brackets, which a glob would read as a set of characters.
+    return name == pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def make_plan(
+    operators: list[OperatorDescription],
+    broken: list[BrokenSuite],
+    selections: tuple[Selection, ...],
+    device: Device,
+    settings: Settings,
+    *,
+    gpus: int = 1,
+    triton: bool = True,
+    edge: bool = False,
+) -> Plan:
+    """Multiply operators by cases, implementations and modes.
+
+    Args:
+        operators: All that were loaded.
+        broken: Suites that could not be.
+        selections: What to take; empty for everything.
+        device: Where.
+        settings: Tiers and modes.
+        gpus: GPUs that an implementation could use.
+        triton: Whether Triton is installed.
+        edge: Whether edge cases are taken too, as verification does.
+
+    Raises:
+        SelectionError: a selection takes nothing at all.
+    """
+    tiers = tiers_for(device, settings, edge=edge)
+    for selection in selections:
+        failed = selection.suite is not None and any(suite.suite == selection.suite for suite in broken)
+        if not failed and not any(selection.takes(operator, case) for operator in operators for case in operator.cases):
+            known = ", ".join(sorted({operator.name for operator in operators})) or "none"
+            raise SelectionError(f"{selection.text!r} selects nothing; operators are: {known} (`pairbench list` shows their cases)")
+    cases = [
+        _planned(operator, case, device, settings, gpus, triton)
+        for operator in operators
+        for case in operator.cases
+        if _wanted(operator, case, tiers, selections)
+    ]
+    return Plan(cases=tuple(cases), broken=tuple(broken))
+
+
+def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, ...]:
+    """Return the tiers to take: those asked for, or what suits the device; edge cases only where asked for."""
+    if settings.tiers:
+        return settings.tiers
+    timed = ("smoke",) if device.kind == "cpu" else ("smoke", "real", "headline")
+    return ("edge", *timed) if edge else timed
+
+
+def _wanted(operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]) -> bool:
+    # Naming a case means wanting it, whatever its size.
+    named = any(selection.pattern == case.key for selection in selections)
+    taken = not selections or any(selection.takes(operator, case) for selection in selections)
+    return named or (taken and case.tier in tiers)
+
+
+def _planned(
+    operator: OperatorDescription, case: Case, device: Device, settings: Settings, gpus: int, triton: bool
+) -> PlannedCase:
+    entries = tuple(
+        Entry(implementation=implementation.name, mode=mode)
+        for mode in settings.modes
+        for implementation in operator.implementations
+    )
+    by_name = {implementation.name: implementation for implementation in operator.implementations}
+    skipped: dict[Entry, str] = {}
+    untimed: dict[Entry, str] = {}
+    for entry in entries:
+        implementation = by_name[entry.implementation]
+        if reason := _unmet(implementation, device, gpus, triton) or _unmet_mode(entry, implementation, device):
+            skipped[entry] = reason
+        elif "triton" in implementation.needs and device.kind == "cpu":
+            untimed[entry] = INTERPRETED
+    return PlannedCase(operator=operator, case=case, entries=entries, untimed=untimed, skipped=skipped)
+
+
+def _unmet(implementation: ImplementationDescription, device: Device, gpus: int, triton: bool) -> str | None:
+    for need in implementation.needs:
+        if need == "triton":
+            if not triton:
+                return "needs Triton, which is not installed"
+        elif need in ("cpu", "cuda"):
+            if device.kind != need:
+                return f"needs {'a CPU' if need == 'cpu' else 'a CUDA device'}; this is {device.selector}"
+        elif need.startswith("gpus:"):
+            if device.kind != "cuda" or gpus < int(need.removeprefix("gpus:")):
+                return f"needs {need.removeprefix('gpus:')} GPUs; here are {gpus if device.kind == 'cuda' else 0}"
+        elif need.startswith("sm_"):
+            have = 0 if device.capability is None else device.capability[0] * 10 + device.capability[1]
+            if have < int(need.removeprefix("sm_")):
+                return f"needs {need} or newer; this is {f'sm_{have}' if have else device.selector}"
+    return None
+
+
+def _unmet_mode(entry: Entry, implementation: ImplementationDescription, device: Device) -> str | None:
+    if device.kind == "cuda" or entry.mode == "eager":
+        return None
+    if entry.mode == "graph":
+        return "mode graph needs a CUDA device"
+    return "torch.compile cannot go through Triton's interpreter" if "triton" in implementation.needs else None

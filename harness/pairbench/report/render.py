@@ -1,0 +1,128 @@
+"""The three formats that every verb offers, for any rows: a table for people, Markdown for job summaries, JSON."""
+
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+FORMATS = ("table", "markdown", "json")
+
+_ENDLESS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terminal:
+    """What the output goes to."""
+
+    width: int | None = None
+    """Columns; None where nothing limits them, as in a pipe."""
+    color: bool = False
+
+    @classmethod
+    def of_stdout(cls) -> "Terminal":
+        """Return what stdout is; NO_COLOR and COLUMNS are respected."""
+        if not sys.stdout.isatty():
+            return cls()
+        return cls(width=Console().width, color="NO_COLOR" not in os.environ)
+
+    def paint(self, *things: Any) -> str:
+        """Return rich things as text for this terminal."""
+        console = Console(
+            file=io.StringIO(),
+            width=self.width or _ENDLESS,
+            force_terminal=self.color,
+            no_color=not self.color,
+            color_system="standard" if self.color else None,
+            highlight=False,
+            legacy_windows=False,
+        )
+        with console.capture() as capture:
+            for thing in things:
+                console.print(thing)
+        return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def render_rows(
+    title: str, rows: Sequence[Mapping[str, object]], output: str, *, terminal: Terminal | None = None
+) -> str:
+    """Return rows of one kind (operators, runs, facts of a machine) in one of `FORMATS`.
+
+    Args:
+        title: what the rows are; the heading, and the key of the JSON document.
+        rows: from column to value; the first row gives the order.
+        output: table, markdown or json.
+        terminal: stdout where not given.
+    """
+    if output == "json":
+        return to_json({title: rows})
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[_cell(row.get(name)) for name in columns] for row in rows]
+    numeric = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
+    if output == "markdown":
+        return f"### {markdown_text(title)}\n\n{markdown_table(columns, cells, right=numeric)}"
+    if output != "table":
+        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    table = Table(title=Text(clean(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(Text(name.replace("_", " ")), justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    return (terminal or Terminal.of_stdout()).paint(table)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[bool]) -> str:
+    """Return a Markdown table; cells are escaped here."""
+    lines = [[markdown_text(name.replace("_", " ")) for name in columns], ["---:" if side else "---" for side in right]]
+    lines += [[markdown_text(cell) for cell in row] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def markdown_text(text: str) -> str:
+    """Return text that shows as itself in Markdown, also within a table."""
+    text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{letter}" if letter in "\\`*_|[]#~$" else letter for letter in text)
+
+
+def clean(text: str) -> str:
+    """Return text on one line without control characters: names and messages come from anywhere."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def to_json(value: object) -> str:
+    """Return one JSON document: dataclasses as objects, NaN and infinities as null."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return _plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{item} {key}" for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(_cell(item) for item in value)
+    return clean(f"{value:.6g}" if isinstance(value, float) else str(value))

@@ -1,0 +1,131 @@
+"""What `show` says of records, before it is laid out: which columns, in which order, under which headings."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pairbench.model.record import Record
+from pairbench.model.settings import MODES
+from pairbench.report import units
+from pairbench.report.render import clean
+
+
+def _launches(row: Record) -> str:
+    """Return what the host launches, and how many kernels run where that is another number."""
+    if row.launch_status == "unreliable":
+        return "unreliable"
+    launches, kernels = units.count(row.launches_per_call), units.count(row.kernels_per_call)
+    return f"{launches} ({kernels})" if kernels and launches and kernels != launches else launches or kernels
+
+
+def _unless_baseline(record: Record, text: str) -> str:
+    return "" if record.role == "baseline" else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One thing said of each record."""
+
+    header: str
+    text: Callable[[Record], str]
+    right: bool = True
+    drop: int = 0
+    """Those with the highest number go first where the terminal is too narrow; 0 stays."""
+    usual: str = ""
+    """A column in which every cell says this, or nothing, is left out."""
+
+
+COLUMNS = (
+    Column(header="implementation", text=lambda row: row.implementation or "", right=False),
+    Column(header="mode", text=lambda row: row.mode or "", right=False, usual="eager"),
+    Column(header="P50", text=lambda row: units.duration(row.call_p50_ns)),
+    Column(
+        header="±", text=lambda row: units.spread(row.call_p50_ns, row.call_p50_ns_low, row.call_p50_ns_high), drop=4
+    ),
+    Column(header="P95", text=lambda row: units.duration(row.call_p95_ns), drop=1),
+    Column(header="device", text=lambda row: units.duration(row.device_p50_ns), drop=5),
+    Column(header="speedup", text=lambda row: _unless_baseline(row, units.ratio(row.speedup))),
+    Column(
+        header="interval",
+        text=lambda row: _unless_baseline(row, units.ratio_range(row.speedup_low, row.speedup_high)),
+        drop=2,
+    ),
+    Column(header="launches", text=_launches, drop=3),
+    Column(header="ops", text=lambda row: units.count(row.ops_per_call), drop=6),
+    Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=7),
+    Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=8),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A record with what each column says of it."""
+
+    record: Record
+    cells: dict[str, str]
+
+
+def rows_of(records: Iterable[Record]) -> list[Row]:
+    """Return records as rows, in the order of `ordered`."""
+    return [
+        Row(record=record, cells={column.header: clean(column.text(record)) for column in COLUMNS})
+        for record in ordered(records)
+    ]
+
+
+def told(rows: Sequence[Row]) -> list[Column]:
+    """Return the columns that say something which does not go without saying."""
+    return [column for column in COLUMNS if any(row.cells[column.header] not in ("", column.usual) for row in rows)]
+
+
+def ordered(records: Iterable[Record]) -> list[Record]:
+    """Return records by operator and case in order of appearance, the baseline first, variants as they appear."""
+    records = list(records)
+    first: dict[object, int] = {}
+    for number, record in enumerate(records):
+        operator = operator_of(record)
+        for key in (record.run_id, operator, case_of(record), (operator, record.implementation)):
+            first.setdefault(key, number)
+
+    def place(record: Record) -> tuple[object, ...]:
+        mode = MODES.index(record.mode) if record.mode in MODES else len(MODES)
+        operator = operator_of(record)
+        among = (record.role != "baseline", first[operator, record.implementation])
+        return first[record.run_id], first[operator], first[case_of(record)], mode, among
+
+    return sorted(records, key=place)
+
+
+def operator_of(record: Record) -> tuple[object, ...]:
+    """Return what the rows below one heading have in common."""
+    return record.run_id, record.device_name, record.suite, record.operator
+
+
+def case_of(record: Record) -> tuple[object, ...]:
+    """Return what the rows of one case, measured together, have in common."""
+    return (*operator_of(record), record.case, record.device_uuid)
+
+
+def heading(record: Record) -> str:
+    """Return a line on the run that a record belongs to."""
+    commit = f"commit {record.commit[:10]}{' and changes' if record.dirty else ''}" if record.commit else "no commit"
+    versions = {"torch": record.torch, "triton": record.triton, "CUDA": record.cuda, "driver": record.driver}
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    return clean(", ".join([f"run {record.run_id}", str(record.started_at), commit, *known]))
+
+
+def title(record: Record) -> str:
+    """Return the heading of an operator's rows."""
+    return clean(f"{record.operator or 'not loaded'} ({record.suite}, {record.device_name})")
+
+
+def case_line(record: Record, *, several_devices: bool) -> str:
+    """Return the heading of a case's rows; the key is whole, so that it can be copied into the next command."""
+    details = [record.tier, record.device_uuid if several_devices else None]
+    known = ", ".join(detail for detail in details if detail)
+    return clean(f"{record.case or 'no case'}{f' ({known})' if known else ''}")
+
+
+def note(record: Record) -> str:
+    """Return why a record is not plainly measured, or empty."""
+    status = "" if record.status == "measured" else str(record.status)
+    return clean(": ".join(part for part in (status, record.reason) if part))

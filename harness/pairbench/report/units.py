@@ -1,0 +1,74 @@
+"""Numbers as people read them: four significant digits and a unit that fits; an empty string for what is not there."""
+
+import math
+
+_TIMES = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s"))
+_SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
+
+
+def duration(ns: float | None) -> str:
+    """Return nanoseconds like `12.35 us`."""
+    return _scaled(ns, _TIMES)
+
+
+def size(n_bytes: float | None) -> str:
+    """Return bytes like `1.5 GiB`; whole bytes are exact."""
+    return f"{n_bytes:.0f} B" if n_bytes is not None and abs(n_bytes) < 2**10 else _scaled(n_bytes, _SIZES)
+
+
+def ratio(value: float | None) -> str:
+    """Return a speedup like `2.034x` or `0.507x`."""
+    text = _ratio(value)
+    return f"{text}x" if text else ""
+
+
+def ratio_range(low: float | None, high: float | None) -> str:
+    """Return the interval of a speedup like `2.031-2.040`."""
+    ends = (_ratio(low), _ratio(high))
+    return "-".join(ends) if all(ends) else ""
+
+
+def percent(part: float | None) -> str:
+    """Return a part of one like `0.21%`."""
+    return "" if part is None or not math.isfinite(part) else f"{significant(100 * part, 2)}%"
+
+
+def count(value: float | None) -> str:
+    """Return a count, which may come as a float from a column that holds nulls."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.0f}"
+
+
+def error(value: float | None) -> str:
+    """Return a numerical error like `3.1e-05`."""
+    return "" if value is None or math.isnan(value) else f"{value:.2g}"
+
+
+def spread(estimate: float | None, low: float | None, high: float | None) -> str:
+    """Return how far an interval reaches to its wider side, like `±0.21%`."""
+    if estimate is None or low is None or high is None or not estimate > 0:
+        return ""
+    reach = percent(max(estimate - low, high - estimate) / estimate)
+    return f"±{reach}" if reach else ""
+
+
+def significant(value: float | None, digits: int = 4) -> str:
+    """Return a number with so many digits that count, never in exponent form: 1234.5 -> 1234, 0.5 -> 0.5000."""
+    if value is None or math.isnan(value):
+        return ""
+    if math.isinf(value) or value == 0:
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    if value is None or math.isnan(value):
+        return ""
+    # Chosen after rounding, so that 999.97 ns is 1.000 us and not 1000 ns.
+    rounded = abs(float(f"{value:.3e}"))
+    scale, unit = next((entry for entry in reversed(units) if rounded >= entry[0]), units[0])
+    return f"{significant(value / scale)} {unit}"
+
+
+def _ratio(value: float | None) -> str:
+    return significant(value, 4 if value is not None and value >= 1 else 3)

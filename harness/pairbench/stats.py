@@ -1,0 +1,200 @@
+"""Percentiles, intervals and outlier labels: numbers in, numbers out.
+
+A percentile is the linear interpolation between order statistics that NumPy has as its default, everywhere. The
+independent unit is the round (one fresh process), because processes differ by more than their samples tell.
+
+An interval is the hull of two, both around the pooled estimate:
+
+- the hierarchical bootstrap: rounds drawn with replacement, then blocks within each drawn round;
+- Student's t over the rounds' own logarithms, since a bootstrap of few rounds can't know how far rounds spread.
+
+Share of simulated 95 % intervals that held the truth (400 runs, 60 blocks of 1 % spread in a round), and why the hull:
+
+    rounds    rounds equal            rounds spread by 2 %
+              bootstrap  t     hull   bootstrap  t     hull
+    2         0.97       0.95  0.99   0.57       0.96  0.96
+    3         0.98       0.96  0.99   0.76       0.97  0.97
+    5         0.99       0.95  0.99   0.89       0.96  0.97
+    10        0.98       0.94  0.98   0.93       0.95  0.97
+
+Two rounds are honest and of little use (six times as wide as the bootstrap); three are the least that tells something.
+One round has no t, and its interval says nothing of other processes. The 95th percentile is the weak one: where rounds
+spread more than their samples do, few rounds miss its tail (0.82 to 0.91); elsewhere it is covered like the median.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+Floats = NDArray[np.float64]
+
+_CONFIDENCE = 0.95
+_CHUNK = 1 << 17
+"""Draws that are worked on at a time, so that they stay in the CPU's cache."""
+
+
+class Interval(NamedTuple):
+    """An estimate with the ends of its 95 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def percentile(values: ArrayLike, q: float) -> float:
+    """Return the q-th percentile, q from 0 to 100."""
+    return float(np.percentile(_checked(values), q))
+
+
+def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:
+    """Return a percentile of the pooled samples of all rounds, with its interval.
+
+    Args:
+        rounds: for each round its samples, all positive; rounds may differ in length.
+        q: from 0 to 100.
+        resamples: of the bootstrap.
+        seed: of its random numbers.
+    """
+    pooled = _Pool([_positive(values) for values in rounds])
+    estimate = percentile(pooled.values, q)
+    drawn = [pooled.percentiles(draw, q) for draw in _draws(pooled.lengths, resamples, seed)]
+    of_rounds = [percentile(values, q) for values in pooled.rounds]
+    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds))
+
+
+def speedup_interval(
+    baseline_rounds: Sequence[ArrayLike], variant_rounds: Sequence[ArrayLike], *, resamples: int = 1000, seed: int = 0
+) -> Interval:
+    """Return the pooled median of the baseline over that of the variant, with its interval.
+
+    Samples at the same place in both were taken in the same block, and are drawn together: what slows a whole block or
+    a whole round cancels.
+    """
+    baseline = _Pool([_positive(values) for values in baseline_rounds])
+    variant = _Pool([_positive(values) for values in variant_rounds])
+    if baseline.lengths.tolist() != variant.lengths.tolist():
+        raise ValueError(
+            f"samples per round are {baseline.lengths.tolist()} for the baseline, {variant.lengths.tolist()} for the "
+            "variant, expected the same: only blocks that hold both can be compared"
+        )
+    estimate = percentile(baseline.values, 50) / percentile(variant.values, 50)
+    draws = _draws(baseline.lengths, resamples, seed)
+    drawn = [baseline.percentiles(draw, 50) / variant.percentiles(draw, 50) for draw in draws]
+    pairs = zip(baseline.rounds, variant.rounds, strict=True)
+    of_rounds = [percentile(ours, 50) / percentile(theirs, 50) for ours, theirs in pairs]
+    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds))
+
+
+def paired_halfwidth(log_ratios: ArrayLike) -> float:
+    """Return how far the 95 % interval of the median reaches to its wider side; infinite for fewer than 8 values.
+
+    From order statistics (the sign test turned round), so it assumes no distribution and costs microseconds: it decides
+    between two blocks whether to go on. It speaks for one round only.
+    """
+    values = np.asarray(log_ratios, dtype=np.float64)
+    if len(values) < 8:
+        return float("inf")
+    rank = _median_rank(len(values))
+    ordered = np.partition(values, [rank, len(values) - 1 - rank])
+    median = np.median(values)
+    return float(max(median - ordered[rank], ordered[len(values) - 1 - rank] - median))
+
+
+def outliers(values: ArrayLike) -> NDArray[np.bool_]:
+    """Tell which values lie more than three interquartile ranges beyond the quartiles. A label: nothing is dropped."""
+    array = np.asarray(values, dtype=np.float64)
+    if not len(array):
+        return np.zeros(0, dtype=bool)
+    low, high = np.percentile(array, [25, 75])
+    reach = 3 * (high - low)
+    labels: NDArray[np.bool_] = (array < low - reach) | (array > high + reach)
+    return labels
+
+
+class _Draw(NamedTuple):
+    """Some resamples at once: `picks` holds the drawn places in the pool, those of one resample after another."""
+
+    picks: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    """Draws in each resample."""
+    rows: NDArray[np.int64]
+    """The resample that each pick belongs to."""
+
+
+def _draws(lengths: NDArray[np.int64], resamples: int, seed: int) -> Iterator[_Draw]:
+    """Draw rounds with replacement, and blocks with replacement within each drawn round."""
+    generator = np.random.default_rng(seed)
+    starts = np.cumsum(lengths) - lengths
+    chunk = max(1, _CHUNK // int(lengths.sum()))
+    for done in range(0, resamples, chunk):
+        chosen = generator.integers(len(lengths), size=(min(chunk, resamples - done), len(lengths)))
+        counts = lengths[chosen]
+        flat = counts.ravel()
+        within = (generator.random(int(flat.sum())) * np.repeat(flat, flat)).astype(np.int64)
+        sizes = counts.sum(axis=1)
+        yield _Draw(np.repeat(starts[chosen].ravel(), flat) + within, sizes, np.repeat(np.arange(len(sizes)), sizes))
+
+
+class _Pool:
+    """The samples of all rounds, sorted once, so that a resample's percentile is a look-up."""
+
+    def __init__(self, rounds: list[Floats]) -> None:
+        if not rounds:
+            raise ValueError("no rounds, expected at least one")
+        self.rounds = rounds
+        self.lengths = np.array([len(values) for values in rounds], dtype=np.int64)
+        self.values = np.concatenate(rounds)
+        order = np.argsort(self.values, kind="stable")
+        self._sorted = self.values[order]
+        self._rank = np.empty(len(order), dtype=np.int64)
+        self._rank[order] = np.arange(len(order))
+
+    def percentiles(self, draw: _Draw, q: float) -> Floats:
+        """Return the percentile of each resample, equal to sorting and interpolating each."""
+        size = len(self.values)
+        counts = np.bincount(draw.rows * size + self._rank[draw.picks], minlength=len(draw.sizes) * size)
+        # Summed over all resamples in a row, the counts only ever rise, so one search serves them all.
+        reached = np.cumsum(counts)
+        before = np.cumsum(draw.sizes) - draw.sizes
+        offset = np.arange(len(draw.sizes)) * size
+        position = (draw.sizes - 1) * (q / 100)
+        floor = np.floor(position).astype(np.int64)
+        low = self._sorted[np.searchsorted(reached, before + floor, side="right") - offset]
+        next_one = before + np.minimum(floor + 1, draw.sizes - 1)
+        high = self._sorted[np.searchsorted(reached, next_one, side="right") - offset]
+        interpolated: Floats = low + (high - low) * (position - floor)
+        return interpolated
+
+
+def _interval(estimate: float, drawn: Floats, of_rounds: Floats) -> Interval:
+    tail = (1 - _CONFIDENCE) / 2
+    low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail])
+    reach = 1.0
+    if len(of_rounds) > 1:
+        error = np.std(np.log(of_rounds), ddof=1) / np.sqrt(len(of_rounds))
+        reach = np.exp(special.stdtrit(len(of_rounds) - 1, 1 - tail) * error)
+    return Interval(estimate, float(min(low, estimate / reach)), float(max(high, estimate * reach)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _median_rank(size: int) -> int:
+    """Return the place from either end whose order statistics enclose the median with at least 95 %."""
+    return int(special.bdtrik((1 - _CONFIDENCE) / 2, size, 0.5))
+
+
+def _checked(values: ArrayLike) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"values of shape {array.shape}, expected a list of at least one number")
+    return array
+
+
+def _positive(values: ArrayLike) -> Floats:
+    array = _checked(values)
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise ValueError("a latency is zero, negative or not finite, expected positive nanoseconds")
+    return array

@@ -1,0 +1,18 @@
+"""The only place that knows parquet: run files written once, readable at any moment, merged by copying.
+
+    <store>/records/device=<slug>/month=YYYY-MM/<run_id>.parquet     one row a record
+    <store>/samples/device=<slug>/month=YYYY-MM/<run_id>.parquet     raw samples; may be deleted by age
+
+While a run is under way each finished batch is published as a part, `<run_id>.part-0003.parquet`, which any reader sees
+at once. Closing the run writes all its parts as the one file above and deletes them. A file appears whole or not at all
+(hidden temporary name, fsync, rename; on an object store one put) and never changes afterwards. So:
+
+- A run that was killed leaves its parts. They are as good as the one file and stay as they are: nobody has to find out
+  whether their owner still lives, and there is nothing to recover.
+- Killed between writing the one file and deleting the parts, a run is there twice. Our readers take the one file; the
+  next reader or writer deletes such parts, after checking that the one file holds as many rows.
+- Two runs never write the same file: the run's id is in the name.
+
+Deliberately absent: locks, owners and manifests (nothing would read them), an index (a thousand files are read in
+a second or two), appending and updating.
+"""

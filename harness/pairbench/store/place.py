@@ -1,0 +1,146 @@
+"""Where a store lies: a local folder or a URL that pyarrow knows, such as `s3://bucket/prefix`."""
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pairbench.errors import StoreError
+
+_PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_ABANDONED_S = 24 * 3600
+"""A temporary file lives for milliseconds; one this old was left by a process that was killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A parquet file of a dataset, named as the layout says."""
+
+    path: str
+    """For the place's file system."""
+    run_id: str
+    is_part: bool
+
+    @property
+    def whole(self) -> str:
+        """The path of the one file that holds the run's rows, or is going to."""
+        return f"{self.path.rpartition('/')[0]}/{self.run_id}.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A file system and the store's root in it."""
+
+    filesystem: Any
+    root: str
+    name: str
+    """As the user gave it."""
+
+    @classmethod
+    def of(cls, store: "str | Path | Place") -> "Place":
+        """Return the place that a setting names.
+
+        Raises:
+            StoreError: the URL cannot be resolved.
+        """
+        if isinstance(store, Place):
+            return store
+        name = str(store)
+        if "://" not in name:
+            return cls(filesystem=fs.LocalFileSystem(), root=str(Path(name).absolute()), name=name)
+        try:
+            filesystem, root = fs.FileSystem.from_uri(name)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(
+                f"store {name!r} cannot be opened: {error}; expected a folder, or a URL like s3://bucket/prefix"
+            ) from error
+        return cls(filesystem=filesystem, root=root.rstrip("/"), name=name)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files are made by renaming. An object store has no rename, and shows no file before it is complete."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def files(self, dataset: str) -> list[RunFile]:
+        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it."""
+        selector = fs.FileSelector(f"{self.root}/{dataset}", recursive=True, allow_not_found=True)
+        try:
+            found = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"store {self.name!r} cannot be listed: {error}") from error
+        inside = {path: path[len(self.root) :].split("/") for path in found if path.endswith(".parquet")}
+        paths = sorted(path for path, names in inside.items() if not any(name.startswith((".", "_")) for name in names))
+        return sorted((_run_file(path) for path in paths), key=lambda file: file.run_id)
+
+    def publish(self, path: str, content: pa.Buffer) -> None:
+        """Make a new file appear, whole.
+
+        Raises:
+            StoreError: there is no space or permission.
+        """
+        try:
+            if self.is_local:
+                _publish_local(Path(path), content)
+            else:
+                with self.filesystem.open_output_stream(path) as stream:
+                    stream.write(content)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(
+                f"store {self.name!r}: {path} cannot be written: {error}; name another with --store"
+            ) from error
+
+    def make_folder(self, path: str) -> None:
+        """Make sure that files can be published in a folder, and clear what a killed process left half-written there.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        try:
+            self.filesystem.create_dir(path, recursive=True)
+            if self.is_local:
+                for temporary in Path(path).glob(".*.tmp"):
+                    with suppress(FileNotFoundError):
+                        if time.time() - temporary.stat().st_mtime > _ABANDONED_S:
+                            temporary.unlink()
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(
+                f"store {self.name!r}: {path} cannot be made: {error}; name another with --store"
+            ) from error
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; one that is gone already, or may not be deleted, is left at that."""
+        for path in paths:
+            with suppress(OSError):
+                self.filesystem.delete_file(path)
+
+
+def _run_file(path: str) -> RunFile:
+    stem = Path(path).stem
+    part = _PART.fullmatch(stem)
+    return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)
+
+
+def _publish_local(path: Path, content: pa.Buffer) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")  # no other process writes this name: it holds the run's id
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    # The rename itself has to reach the disk too, or a power failure may take the file back.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,99 @@
+"""The parquet schemas, derived from the row types, and the way from rows to tables and back."""
+
+# History of SCHEMA_VERSION. A file of any version stays readable: columns that it lacks come as null, columns that this
+# release does not know are ignored. Raise the version whenever a column is added, dropped or changes its meaning, and
+# commit a file written by the release before to tests/store/data/.
+#
+#   1  first release
+
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from pairbench.model.record import Record, Samples
+
+SCHEMA_VERSION = 1
+
+VERSION_KEY = b"pairbench.schema_version"
+"""In each file's key-value metadata; a parquet file without it is not ours."""
+
+PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
+"""What the folders say; these columns are in no file."""
+
+ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
+"""The datasets."""
+
+Row = TypeVar("Row", Record, Samples)
+
+_SCALARS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
+    """Return the schema of the files that hold these rows."""
+    hints = typing.get_type_hints(row_type)
+    columns = [pa.field(item.name, _arrow_type(hints[item.name])) for item in fields(row_type)]
+    return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] | type[Samples]) -> pa.Table:
+    """Return rows as a table.
+
+    Raises:
+        TypeError: a value does not fit its column, which it names.
+    """
+    schema = schema_of(row_type)
+    columns = []
+    for column in schema:
+        values = [_plain(getattr(row, column.name)) for row in rows]
+        try:
+            columns.append(pa.array(values, column.type))
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise TypeError(f"{row_type.__name__}.{column.name}: {error}, expected {column.type}") from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
+    """Return a table, of this version or another, as rows."""
+    hints = typing.get_type_hints(row_type)
+    known = [name for name in table.column_names if name in hints]
+    columns = [_values(hints[name], table.column(name).to_pylist()) for name in known]
+    return tuple(row_type(**dict(zip(known, row, strict=True))) for row in zip(*columns, strict=True))
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    hint = _present(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if is_dataclass(hint):
+        return pa.struct([(name, _arrow_type(inner)) for name, inner in typing.get_type_hints(hint).items()])
+    item, rest = typing.get_args(hint)
+    assert typing.get_origin(hint) is tuple and rest is ..., f"no parquet type for {hint}"
+    return pa.list_(_arrow_type(item))
+
+
+def _present(hint: Any) -> Any:
+    """Return `X` for `X | None`: every column may be null in the file, old files lack some."""
+    if isinstance(hint, UnionType):
+        (hint,) = (inner for inner in typing.get_args(hint) if inner is not NoneType)
+    return hint
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value] if value and is_dataclass(value[0]) else value
+    return {item.name: getattr(value, item.name) for item in fields(value)} if is_dataclass(value) else value
+
+
+def _values(hint: Any, values: Iterable[Any]) -> Iterable[Any]:
+    hint = _present(hint)
+    if typing.get_origin(hint) is not tuple:
+        return values
+    item = typing.get_args(hint)[0]
+    if is_dataclass(item):
+        make: Any = item
+        return [None if value is None else tuple(make(**inner) for inner in value) for value in values]
+    return [None if value is None else tuple(value) for value in values]

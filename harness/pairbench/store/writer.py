@@ -1,0 +1,128 @@
+"""Writes one run into a store, so that what was finished stays there whatever happens to the process."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairbench.errors import StoreError
+from pairbench.model.record import Record, Samples
+from pairbench.store.parts import tidy
+from pairbench.store.place import Place, RunFile
+from pairbench.store.schema import to_table
+
+_DATASETS = ("samples", "records")
+"""In this order, so that no record is ever seen without its samples."""
+
+_RUN_ID = re.compile(r"(?!.*\.part-)[A-Za-z0-9][A-Za-z0-9_.+-]*")
+_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class RunWriter:
+    """A run's files of one device model, open for as long as the run lasts.
+
+    Batches are in the store when `append_*` returns. Append the samples before the records that were made of them, so
+    that no record is ever seen without its samples.
+    """
+
+    def __init__(self, store: str | Path | Place, *, run_id: str, device_slug: str, month: str) -> None:
+        """Name the run's files; nothing is touched before the `with`.
+
+        Args:
+            store: a folder or a URL.
+            run_id: unique for all time and sorted by it; part of the files' names.
+            device_slug: the device model as part of a path.
+            month: YYYY-MM of the run's start.
+        """
+        if not _RUN_ID.fullmatch(run_id):
+            raise ValueError(f"run_id {run_id!r}: expected letters, digits and _ . + -, as it is a file name")
+        if not _SLUG.fullmatch(device_slug) or not re.fullmatch(r"\d{4}-\d{2}", month):
+            raise ValueError(
+                f"device {device_slug!r}, month {month!r}: expected a word and YYYY-MM, as they are folders"
+            )
+        self._place = Place.of(store)
+        self._run_id = run_id
+        self._partition = f"device={device_slug}/month={month}"
+        self._number = 0
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        """Make the folders, so that a store that cannot be written is known before anything is measured.
+
+        Raises:
+            StoreError: it cannot be written, or holds this run already.
+        """
+        for dataset in _DATASETS:
+            self._place.make_folder(self._folder(dataset))
+            if taken := self._own_files(dataset):
+                raise StoreError(f"run {self._run_id} is in the store already: {taken[0].path}; a run is written once")
+            tidy(self._place, self._place.files(dataset))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the run, also when it is interrupted: what was appended is finished."""
+        self.close()
+
+    def append_records(self, records: Sequence[Record]) -> None:
+        """Put a batch of records in the store.
+
+        Raises:
+            StoreError: there is no space or permission; what was appended before is there.
+        """
+        if records:
+            self._append("records", to_table(records, Record))
+
+    def append_samples(self, samples: Sequence[Samples]) -> None:
+        """Put a batch of samples in the store.
+
+        Raises:
+            StoreError: there is no space or permission; what was appended before is there.
+        """
+        if samples:
+            self._append("samples", to_table(samples, Samples))
+
+    def close(self) -> None:
+        """Make one file of the parts. Closing twice is fine.
+
+        Raises:
+            StoreError: there is no space or permission; the parts stay, and are as good.
+        """
+        self._closed = True
+        for dataset in _DATASETS:
+            # What lies there counts, not what we remember: an interrupt may have come between the two.
+            files = self._own_files(dataset)
+            if files and all(file.is_part for file in files):
+                self._place.publish(files[0].whole, _parquet(pa.concat_tables(self._read(file) for file in files)))
+            tidy(self._place, self._own_files(dataset))
+
+    def _append(self, dataset: str, table: pa.Table) -> None:
+        if self._closed:
+            raise ValueError(f"run {self._run_id} is closed, expected no more {dataset}")
+        self._number += 1
+        self._place.publish(f"{self._folder(dataset)}/{self._run_id}.part-{self._number:06d}.parquet", _parquet(table))
+
+    def _folder(self, dataset: str) -> str:
+        return f"{self._place.root}/{dataset}/{self._partition}"
+
+    def _own_files(self, dataset: str) -> list[RunFile]:
+        folder = f"{dataset}/{self._partition}"
+        return [file for file in self._place.files(folder) if file.run_id == self._run_id]
+
+    def _read(self, file: RunFile) -> pa.Table:
+        try:
+            return pq.read_table(file.path, filesystem=self._place.filesystem, partitioning=None)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"store {self._place.name!r}: {file.path} cannot be read back: {error}") from error
+
+
+def _parquet(table: pa.Table) -> pa.Buffer:
+    """Return the content of a file; made in memory, so that it reaches the store in one piece."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()

@@ -1,0 +1,86 @@
+"""The tasks of this repository; `nox -l` lists them.
+
+CI, the README and contributors run these same sessions. PAIRBENCH_CONSTRAINTS names another constraints file; empty, it
+takes whatever versions fit. On a machine that brings its own torch: `nox --no-venv --no-install -s gpu`.
+"""
+
+import os
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+# A second `nox -s bench` takes seconds: pip finds all but this package already installed, and still follows every change of
+# pyproject.toml and constraints.txt.
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests", "lint", "types"]
+
+CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
+
+NO_GPU = (
+    "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
+)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure every operator pair on this machine and show the result: the main job. Arguments go to `pairbench run`."""
+    _install(session, ".")
+    _pairbench(session, "run", *session.posargs)
+    _pairbench(session, "show", *_store(session.posargs))
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests that need no GPU. Arguments go to pytest."""
+    _install(session, "-e", ".[test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and spelling. `nox -s lint -- --fix` repairs what can be repaired."""
+    _install(session, *_extra("lint"))
+    fix = session.posargs == ["--fix"]
+    session.run("ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+    session.run("codespell", *(["--write-changes"] if fix else []))
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types with mypy --strict. Needs no torch: see the overrides in pyproject.toml."""
+    _install(session, *_extra("types"))
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Run the tests that need an NVIDIA GPU, then verify every pair on it. Fails where there is none."""
+    _install(session, "-e", ".[test]")
+    session.run("python", "-c", f"import sys, torch; torch.cuda.is_available() or sys.exit({NO_GPU!r})")
+    session.run("python", "-m", "pytest", "-m", "gpu", *session.posargs)
+    _pairbench(session, "verify", "--device", "cuda:0", "--impostors")
+
+
+def _install(session: nox.Session, *what: str) -> None:
+    session.install(*(["-c", CONSTRAINTS] if CONSTRAINTS else []), *what)
+
+
+def _extra(name: str) -> list[str]:
+    """Return what an extra lists, without the package and so without torch."""
+    return list(nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"][name])
+
+
+def _pairbench(session: nox.Session, *arguments: str) -> None:
+    session.run("python", "-m", "pairbench", *arguments)
+
+
+def _store(arguments: list[str]) -> list[str]:
+    """Return the --store option of a command, for the commands that read what it wrote."""
+    for place, argument in enumerate(arguments):
+        if argument == "--store":
+            return arguments[place : place + 2]
+        if argument.startswith("--store="):
+            return [argument]
+    return []

@@ -1,0 +1,511 @@
+"""Depthwise convolution over a sequence: one small convolution a channel, and three ways to launch fewer of them.
+
+Splitting a grouped convolution into its groups is right and simple, and launches one to three kernels for each: with
+one group a channel that is thousands of launches for microseconds of arithmetic (2064 and 25 ms for [1, 2048, 21] with
+three taps; H200, torch 2.11). Layers like it sit in front of the token mixers of Mamba, gated delta nets and LFM2
+(three or four taps, causal) and inside conformers (31 taps).
+
+The contract, `x` of [batch, channels, length] and `weight` of [channels_out, channels/groups, taps]:
+
+    out[b, c, t] = bias[c] + sum_k weight[c, 0, k] * x[b, c // multiplier, t * stride + k * dilation - left]
+
+with zeros outside `x`. `padding` is (left, right), so that a causal layer is (taps - 1, 0). The number of groups
+follows from the shapes. Every implementation but the Triton one is built of differentiable operations; gradients are
+not judged here, for a case compares outputs.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from pairbench import REASSOCIATED, Cost, Operator, Variant, grid
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # there are no wheels off Linux; the variant needs="triton" is skipped there
+    triton = None
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def inputs(
+    make,
+    batch,
+    channels,
+    length,
+    taps,
+    dtype,
+    padding=(0, 0),
+    stride=1,
+    dilation=1,
+    multiplier=1,
+    group_size=1,
+    bias=False,
+    layout="contiguous",
+    data="normal",
+):
+    filters = (channels // group_size * multiplier, group_size, taps)
+    if layout == "strided_weight":
+        weight = make.normal(*filters, 2, dtype=dtype)[..., 0]
+    elif data == "positive":
+        weight = make.uniform(*filters, dtype=dtype)
+    else:
+        weight = make.normal(*filters, dtype=dtype)
+    return {
+        "x": _signal(make, batch, channels, length, dtype, layout, data),
+        "weight": weight,
+        "bias": make.normal(filters[0], dtype=dtype) if bias else None,
+        "padding": tuple(padding),
+        "stride": stride,
+        "dilation": dilation,
+    }
+
+
+def _signal(make, batch, channels, length, dtype, layout, data):
+    draw = make.uniform if data == "positive" else make.normal
+    if layout == "channels_last":  # what a projection leaves: [batch, length, channels], seen transposed
+        return draw(batch, length, channels, dtype=dtype).transpose(1, 2)
+    if layout == "sliced":  # one of several streams packed into a wider projection
+        return draw(batch, channels + 3, 2 * length, dtype=dtype)[:, 1 : channels + 1, ::2]
+    return draw(batch, channels, length, dtype=dtype)
+
+
+def cost(batch, channels, length, taps, dtype, padding=(0, 0), stride=1, dilation=1, multiplier=1, group_size=1, bias=False,
+         **_):  # fmt: skip
+    channels_out = channels // group_size * multiplier
+    length_out = _length_out(length, taps, padding, stride, dilation)
+    first = range(-padding[0], -padding[0] + length_out * stride, stride)
+    products = sum(0 <= at + tap * dilation < length for at in first for tap in range(taps))  # zeros cost nothing
+    elements = batch * channels * length + channels_out * (group_size * taps + bias) + batch * channels_out * length_out
+    return Cost(
+        flops=2.0 * batch * channels_out * group_size * products, bytes=float(elements * getattr(torch, dtype).itemsize)
+    )
+
+
+def _length_out(length, taps, padding, stride, dilation):
+    return (length + sum(padding) - dilation * (taps - 1) - 1) // stride + 1
+
+
+# Implementations
+
+
+def per_group_loop(x, weight, bias, padding, stride, dilation):
+    """One convolution for each group, and a concatenation."""
+    groups = x.shape[1] // weight.shape[1]
+    x = F.pad(x, padding) if any(padding) else x
+    biases = [None] * groups if bias is None else bias.chunk(groups)
+    convolved = [
+        F.conv1d(signal, filters, offset, stride, 0, dilation)
+        for signal, filters, offset in zip(x.chunk(groups, 1), weight.chunk(groups), biases, strict=True)
+    ]
+    return torch.cat(convolved, 1)
+
+
+def shifted_sum(x, weight, bias, padding, stride, dilation):
+    """Add up the taps, each a slice of the whole signal times one number a channel.
+
+    taps multiplications and taps - 1 additions, however many channels there are. Half types are accumulated in
+    float32 (by promotion inside the multiplication, so without a cast of `x`): rounding every product and sum to
+    bfloat16 loses bits with each tap. It costs a cast of the weight and one of the result.
+    """
+    taps, length_out = weight.shape[2], _length_out(x.shape[2], weight.shape[2], padding, stride, dilation)
+    factors = weight[:, 0].to(_accumulator(x.dtype))
+    x = F.pad(x, padding) if any(padding) else x
+    total = None
+    for tap in range(taps):
+        start = tap * dilation
+        term = x[:, :, start : start + (length_out - 1) * stride + 1 : stride] * factors[:, tap, None]
+        total = term if total is None else total + term
+    if bias is not None:
+        total = total + bias[:, None]
+    return total.to(x.dtype)
+
+
+def native_groups(x, weight, bias, padding, stride, dilation):
+    """PyTorch's own grouped convolution.
+
+    It knows symmetric padding only. Unequal sides are not padded with a copy: the larger one is given to both, and
+    the outputs too many are cut off as a view, which is how the models' own causal layers do it.
+    """
+    left, right = padding
+    groups = x.shape[1] // weight.shape[1]
+    excess = max(right - left, 0)
+    if excess % stride:  # the cut would fall between two outputs
+        return F.conv1d(F.pad(x, padding), weight, bias, stride, 0, dilation, groups)
+    out = F.conv1d(x, weight, bias, stride, max(padding), dilation, groups)
+    length_out = _length_out(x.shape[2], weight.shape[2], padding, stride, dilation)
+    return out if left == right else out.narrow(2, excess // stride, length_out)
+
+
+def gated(x, weight, bias, padding, stride, dilation):
+    """The dispatch of the pull request: the shifted sum where it is valid and expected to pay, else the loop.
+
+    Its author found the ungated sum up to 1.9 times slower on 26 of 113 shapes and then asked for a GPU, for fewer
+    launches than the loop has, and for little work a channel.
+    """
+    taps = weight.shape[2]
+    work = x.shape[0] * _length_out(x.shape[2], taps, padding, stride, dilation) * taps
+    plain = stride == dilation == 1 and is_depthwise(x, weight) is True
+    if plain and x.is_cuda and 2 * x.shape[1] >= 2 * taps - 1 and work <= 2**20:
+        return shifted_sum(x, weight, bias, padding, stride, dilation)
+    return per_group_loop(x, weight, bias, padding, stride, dilation)
+
+
+def fused_kernel(x, weight, bias, padding, stride, dilation):
+    """One Triton kernel for everything: padding, taps, bias; accumulated in float32. Knows no gradient."""
+    batch, channels, length = x.shape
+    channels_out, _, taps = weight.shape
+    length_out = _length_out(length, taps, padding, stride, dilation)
+    last = x.stride(1) == 1 and x.stride(2) > 1
+    out = _like(x, channels_out, length_out, last)
+    if out.numel() == 0:
+        return out
+    unit = x.stride(2) == stride == dilation == 1 and channels_out == channels
+    if unit and x.dtype in HALF and length_out >= 1024 and max(padding[0], taps - 1 - padding[0]) <= 8:
+        _row_kernel[(batch * channels * triton.cdiv(length_out, 8 * ROW_BLOCK),)](
+            x, weight, bias, out, channels, length, length_out,
+            x.stride(0), x.stride(1), weight.stride(0), weight.stride(2),
+            left=padding[0], taps=taps, block=ROW_BLOCK, num_warps=4,
+        )  # fmt: skip
+        return out
+    block_c, block_l, warps = _tile(batch, channels_out, length_out, last)
+    _tile_kernel[(batch * triton.cdiv(channels_out, block_c) * triton.cdiv(length_out, block_l),)](
+        x, weight, bias, out, channels_out, length, length_out,
+        *x.stride(), weight.stride(0), weight.stride(2), *out.stride(), padding[0],
+        stride=stride, dilation=dilation, multiplier=channels_out // channels, taps=taps, unroll=min(taps, 8),
+        block_c=block_c, block_l=block_l, num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+def _like(x, channels_out, length_out, last):
+    """Return an empty output in the layout of the input, so that neither side of the kernel is strided."""
+    if last:
+        return x.new_empty(x.shape[0], length_out, channels_out).transpose(1, 2)
+    return x.new_empty(x.shape[0], channels_out, length_out)
+
+
+def _tile(batch, channels_out, length_out, last):
+    """Return channels, steps and warps of one program; the tile is long in the direction that is contiguous in memory.
+
+    1024 outputs, or 256 where that would leave multiprocessors idle: [1, 2048, 21] with 3 taps took 1.53 us in
+    float32 and 1.72 us in bfloat16 with tiles of 8 x 32, and 1.83 and 1.91 us with 32 x 32 (graph replay, H200,
+    torch 2.11, Triton 3.6).
+    """
+    size, warps = (1024, 4) if batch * channels_out * length_out >= 2**17 else (256, 2)
+    if last:
+        block_c = min(128, triton.next_power_of_2(channels_out))
+        return block_c, min(size // block_c, triton.next_power_of_2(length_out)), warps
+    block_l = min(size, triton.next_power_of_2(length_out))
+    return min(size // block_l, triton.next_power_of_2(channels_out)), block_l, warps
+
+
+def _accumulator(dtype):
+    return torch.float32 if dtype in HALF else dtype
+
+
+# Kernels
+
+ROW_BLOCK = 256
+"""Vectors of eight steps a program of the row kernel: two for each thread of four warps."""
+
+
+def _jit(kernel):
+    return kernel if triton is None else triton.jit(kernel)
+
+
+@_jit
+def _tile_kernel(
+    x, weight, bias, out, channels_out, length, length_out,
+    x_batch, x_channel, x_step, w_channel, w_tap, out_batch, out_channel, out_step, left,
+    stride: tl.constexpr, dilation: tl.constexpr, multiplier: tl.constexpr, taps: tl.constexpr,
+    unroll: tl.constexpr, block_c: tl.constexpr, block_l: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of channels and time steps of any geometry; each tap is loaded where it lies."""
+    tiles_l = tl.cdiv(length_out, block_l)
+    tiles_c = tl.cdiv(channels_out, block_c)
+    program = tl.program_id(0)
+    sample = (program // tiles_l // tiles_c).to(tl.int64)
+    channel = (program // tiles_l % tiles_c) * block_c + tl.arange(0, block_c)
+    step = (program % tiles_l) * block_l + tl.arange(0, block_l)
+    known = channel < channels_out
+    # 64-bit offsets: a batch of long sequences passes 2**31 elements.
+    rows = x + sample * x_batch + (channel // multiplier).to(tl.int64)[:, None] * x_channel
+    total = tl.zeros((block_c, block_l), tl.float32)
+    for tap in tl.range(taps, loop_unroll_factor=unroll):
+        at = step * stride + tap * dilation - left
+        inside = known[:, None] & ((at >= 0) & (at < length))[None, :]
+        value = tl.load(rows + at.to(tl.int64)[None, :] * x_step, mask=inside, other=0.0)
+        factor = tl.load(weight + channel * w_channel + tap * w_tap, mask=known, other=0.0)
+        total += value.to(tl.float32) * factor.to(tl.float32)[:, None]
+    if bias is not None:
+        total += tl.load(bias + channel, mask=known, other=0.0).to(tl.float32)[:, None]
+    target = out + sample * out_batch + channel.to(tl.int64)[:, None] * out_channel
+    target += step.to(tl.int64)[None, :] * out_step
+    tl.store(target, total.to(out.dtype.element_ty), mask=known[:, None] & (step < length_out)[None, :])
+
+
+@_jit
+def _row_kernel(
+    x, weight, bias, out, channels, length, length_out, x_batch, x_channel, w_channel, w_tap,
+    left: tl.constexpr, taps: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    """Compute a stretch of one channel from whole vectors of eight steps, shifting them in registers.
+
+    Loading each tap where it lies reads the signal once for each tap, from addresses that are off a vector's
+    alignment, two bytes at a time. Here a thread loads the vector of its own eight outputs, the one before and the one
+    after, as far as the taps reach: aligned, 16 bytes at a time, the neighbours' from the cache. For 16-bit types, whose
+    columns then stay in the thread; eight float32 would be exchanged through shared memory.
+
+    [8, 6144, 16384] with 4 taps in bfloat16: 0.85 ms or 3.8 TB/s on an H200 (torch 2.11, Triton 3.6), where a copy
+    reaches about 4.3.
+    """
+    tiles = tl.cdiv(length_out, 8 * block)
+    program = tl.program_id(0)
+    row = program // tiles
+    channel = row % channels
+    signal = x + (row // channels).to(tl.int64) * x_batch + channel.to(tl.int64) * x_channel
+    vector = (program % tiles) * block + tl.arange(0, block)
+    lanes = (
+        _lanes(signal, vector - 1, length, block)
+        + _lanes(signal, vector, length, block)
+        + _lanes(signal, vector + 1, length, block)
+    )
+    offset = 0.0
+    if bias is not None:
+        offset = tl.load(bias + channel).to(tl.float32)
+    o0 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 8 - left, taps)
+    o1 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 9 - left, taps)
+    o2 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 10 - left, taps)
+    o3 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 11 - left, taps)
+    o4 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 12 - left, taps)
+    o5 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 13 - left, taps)
+    o6 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 14 - left, taps)
+    o7 = _dot(lanes, weight + channel * w_channel, w_tap, offset, 15 - left, taps)
+    even = tl.join(tl.join(o0, o4), tl.join(o2, o6))
+    odd = tl.join(tl.join(o1, o5), tl.join(o3, o7))
+    result = tl.reshape(tl.join(even, odd), (block, 8))
+    at = vector[:, None] * 8 + tl.arange(0, 8)[None, :]
+    tl.store(out + row.to(tl.int64) * length_out + at, result.to(out.dtype.element_ty), mask=at < length_out)
+
+
+@_jit
+def _lanes(signal, vector, length, block: tl.constexpr):
+    """Load vectors of eight steps and return the eight columns."""
+    at = vector[:, None] * 8 + tl.arange(0, 8)[None, :]
+    value = tl.load(signal + at, mask=(at >= 0) & (at < length), other=0.0).to(tl.float32)
+    even, odd = tl.split(tl.reshape(value, (block, 2, 2, 2)))
+    low_even, high_even = tl.split(even)
+    low_odd, high_odd = tl.split(odd)
+    x0, x4 = tl.split(low_even)
+    x2, x6 = tl.split(high_even)
+    x1, x5 = tl.split(low_odd)
+    x3, x7 = tl.split(high_odd)
+    return x0, x1, x2, x3, x4, x5, x6, x7
+
+
+@_jit
+def _dot(lanes, weight, w_tap, offset, first: tl.constexpr, taps: tl.constexpr):
+    """Return the weighted sum of consecutive lanes."""
+    total = lanes[first] * tl.load(weight).to(tl.float32) + offset
+    for tap in tl.static_range(1, taps):
+        total += lanes[first + tap] * tl.load(weight + tap * w_tap).to(tl.float32)
+    return total
+
+
+# What is valid
+
+
+def is_depthwise(x, weight, **_):
+    if weight.shape[1] != 1:
+        return f"{weight.shape[1]} channels in a group; a sum over taps alone leaves out the sum over channels"
+    if weight.shape[0] != x.shape[1]:
+        return f"{weight.shape[0]} filters for {x.shape[1]} channels; slices and filters do not pair up"
+    return True
+
+
+def one_channel_a_group(x, weight, **_):
+    if weight.shape[1] != 1:
+        return f"{weight.shape[1]} channels in a group; the kernel sums over taps only"
+    return x.dtype != torch.float64 or "float64; the kernel accumulates in float32"
+
+
+# Independent oracle
+
+
+def block_diagonal(x, weight, bias, padding, stride, dilation):
+    """Convolve with the dense weight that has the filters on its diagonal and zeros elsewhere.
+
+    Nothing of the grouped code takes part in it. The dense weight grows with the square of the channels, so from
+    2**20 numbers on (590 channels of three taps) PyTorch's grouped convolution stands in, in float64 as well.
+    """
+    channels_out, group_size, taps = weight.shape
+    channels = x.shape[1]
+    groups = channels // group_size
+    x = F.pad(x, padding)
+    if channels_out * channels * taps > 2**20:
+        return F.conv1d(x, weight, bias, stride, 0, dilation, groups)
+    dense = weight.new_zeros(channels_out, channels, taps)
+    for filter_ in range(channels_out):
+        first = filter_ // (channels_out // groups) * group_size
+        dense[filter_, first : first + group_size] = weight[filter_]
+    return F.conv1d(x, dense, bias, stride, 0, dilation)
+
+
+# Impostors
+
+
+def tiled_multiplier(x, weight, bias, padding, stride, dilation):
+    """Repeats the channels as a whole; the filters of one channel lie side by side."""
+    return shifted_sum(x.repeat(1, weight.shape[0] // x.shape[1], 1), weight, bias, padding, stride, dilation)
+
+
+def flipped_taps(x, weight, bias, padding, stride, dilation):
+    """Convolves as in signal processing; neural networks correlate."""
+    return per_group_loop(x, weight.flip(-1), bias, padding, stride, dilation)
+
+
+def centred_padding(x, weight, bias, padding, stride, dilation):
+    """Pads both sides of a causal layer alike: it sees the future."""
+    right = sum(padding) // 2
+    return per_group_loop(x, weight, bias, (sum(padding) - right, right), stride, dilation)
+
+
+def next_channel(x, weight, bias, padding, stride, dilation):
+    """Gives each channel its neighbour's filter."""
+    return per_group_loop(x, weight.roll(1, 0), bias, padding, stride, dilation)
+
+
+def without_bias(x, weight, bias, padding, stride, dilation):
+    """Drops the bias, which the shifted sum has to add itself."""
+    return per_group_loop(x, weight, None, padding, stride, dilation)
+
+
+def dropped_tap(x, weight, bias, padding, stride, dilation):
+    """Stops one tap early."""
+    return per_group_loop(x, torch.cat([weight[..., :-1], weight[..., :1] * 0], -1), bias, padding, stride, dilation)
+
+
+def half_accumulation(x, weight, bias, padding, stride, dilation):
+    """Rounds every product and every sum to the half type."""
+    length_out = _length_out(x.shape[2], weight.shape[2], padding, stride, dilation)
+    x = F.pad(x, padding)
+    total = torch.zeros_like(x[:, :, :length_out])
+    for tap in range(weight.shape[2]):
+        start = tap * dilation
+        total = total + x[:, :, start : start + (length_out - 1) * stride + 1 : stride] * weight[:, 0, tap, None]
+    return total if bias is None else total + bias[:, None]
+
+
+def has_multiplier(x, weight, **_):
+    return weight.shape[1] == 1 and weight.shape[0] > x.shape[1] > 1
+
+
+def has_taps(weight, **_):
+    return weight.shape[2] > 1
+
+
+def has_few_taps(weight, **_):
+    """Of 128 taps of like sign, one alone can be smaller than what rounding to bfloat16 may cost."""
+    return 1 < weight.shape[2] < 64
+
+
+def is_one_sided(padding, **_):
+    return abs(padding[0] - padding[1]) > 1
+
+
+def has_channels(weight, **_):
+    return weight.shape[0] > 1
+
+
+def has_bias(bias, **_):
+    return bias is not None
+
+
+def rounds_often(x, weight, **_):
+    """With few taps the roundings stay below what a single one at the end may cost; nothing could tell them apart."""
+    return x.dtype in HALF and weight.shape[2] >= 128 and is_depthwise(x, weight) is True
+
+
+# Cases
+
+EDGE = [
+    dict(batch=2, channels=5, length=9, taps=1, dtype="float32"),
+    dict(batch=1, channels=4, length=3, taps=5, padding=(4, 0), dtype="float32"),
+    dict(batch=1, channels=4, length=6, taps=3, padding=(3, 4), dtype="float32"),
+    dict(batch=1, channels=4, length=1, taps=4, padding=(3, 0), dtype="float32"),
+    dict(batch=2, channels=1, length=8, taps=3, dtype="float32"),
+    dict(batch=1, channels=6, length=8, taps=3, group_size=6, multiplier=6, dtype="float32"),  # dense: one group
+    dict(batch=1, channels=6, length=8, taps=3, group_size=2, multiplier=4, dtype="float32"),
+    dict(batch=2, channels=4, length=8, taps=3, multiplier=2, bias=True, dtype="float32"),
+    dict(batch=2, channels=4, length=11, taps=3, padding=(1, 1), stride=2, dtype="float32"),
+    dict(batch=1, channels=4, length=10, taps=3, padding=(0, 1), stride=2, dtype="float32"),
+    dict(batch=2, channels=4, length=11, taps=3, padding=(4, 0), dilation=2, dtype="float32"),
+    dict(batch=1, channels=4, length=12, taps=4, padding=(3, 0), stride=2, dilation=2, bias=True, dtype="float32"),
+    dict(batch=2, channels=6, length=12, taps=4, padding=(0, 3), dtype="float32"),
+    dict(batch=2, channels=6, length=12, taps=4, padding=(3, 0), layout="channels_last", bias=True, dtype="float32"),
+    dict(batch=2, channels=4, length=12, taps=4, padding=(3, 0), layout="sliced", dtype="float32"),
+    dict(batch=2, channels=4, length=12, taps=4, padding=(3, 0), layout="strided_weight", dtype="float32"),
+    dict(batch=1, channels=2, length=1030, taps=4, padding=(3, 0), bias=True, dtype="float16"),
+    dict(batch=2, channels=2, length=1024, taps=3, padding=(1, 1), dtype="bfloat16"),
+    dict(batch=1, channels=2, length=160, taps=128, padding=(127, 0), data="positive", dtype="bfloat16"),
+    dict(batch=1, channels=2, length=160, taps=128, padding=(127, 0), data="positive", dtype="float16"),
+]
+
+SMOKE = [
+    *grid(batch=[2], channels=[16], length=[21], taps=[3], dtype=["float32", "bfloat16"]),
+    dict(batch=1, channels=32, length=64, taps=4, padding=(3, 0), bias=True, dtype="float32"),
+]
+
+# Channels and taps as the models have them. A decoder keeps the last taps - 1 steps as its state, so that one new
+# token is a signal of `taps` steps without padding.
+LFM2 = dict(channels=2048, taps=3)  # LFM2-1.2B, hidden size 2048
+MAMBA = dict(channels=5120, taps=4, bias=True)  # Mamba-2.8B, inner width 5120
+GATED_DELTA_NET = dict(channels=8192, taps=4, layout="channels_last")  # Qwen3-Next: queries, keys, values packed
+CONFORMER = dict(channels=1024, taps=31, padding=(15, 15), layout="channels_last")
+
+REAL = [
+    dict(**LFM2, batch=1, length=3, dtype="bfloat16"),
+    dict(**LFM2, batch=64, length=3, dtype="bfloat16"),
+    dict(**LFM2, batch=1, length=512, padding=(2, 0), dtype="bfloat16"),
+    dict(**LFM2, batch=1, length=4096, padding=(2, 0), dtype="bfloat16"),
+    dict(**MAMBA, batch=1, length=4, dtype="bfloat16"),
+    dict(**MAMBA, batch=1, length=2048, padding=(3, 0), dtype="bfloat16"),
+    dict(**GATED_DELTA_NET, batch=64, length=4, dtype="bfloat16"),
+    dict(**GATED_DELTA_NET, batch=1, length=4096, padding=(3, 0), dtype="bfloat16"),
+    dict(**CONFORMER, batch=1, length=500, dtype="float32"),
+]
+
+HEADLINE = [
+    *grid(batch=[1], channels=[2048], length=[21], taps=[3], dtype=["float32", "bfloat16"]),
+    dict(batch=8, channels=6144, length=16384, taps=4, padding=(3, 0), dtype="bfloat16"),
+]
+
+depthwise_conv1d = Operator(
+    "depthwise_conv1d",
+    baseline=per_group_loop,
+    variants={
+        "shifted_sum": Variant(shifted_sum, valid=is_depthwise),
+        "native_groups": native_groups,
+        "gated": gated,
+        "triton": Variant(fused_kernel, valid=one_channel_a_group, needs="triton"),
+    },
+    inputs=inputs,
+    cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
+    impostors={
+        "tiled_multiplier": Variant(tiled_multiplier, valid=has_multiplier),
+        "flipped_taps": Variant(flipped_taps, valid=has_taps),
+        "centred_padding": Variant(centred_padding, valid=is_one_sided),
+        "next_channel": Variant(next_channel, valid=has_channels),
+        "without_bias": Variant(without_bias, valid=has_bias),
+        "dropped_tap": Variant(dropped_tap, valid=has_few_taps),
+        "half_accumulation": Variant(half_accumulation, valid=rounds_often),
+    },
+    oracle=block_diagonal,
+    tolerance=REASSOCIATED,
+    cost=cost,
+    constants=["weight", "bias"],
+    source="candle #3531",
+)

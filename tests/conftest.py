@@ -1,0 +1,53 @@
+"""What holds for every test: where the suites are, and who may touch a GPU.
+
+GPU tests run in a process of their own, `pytest -m gpu`. In every other run no GPU is visible, to pytest or to the
+workers it starts, so an unmarked test gives the same answer on every machine and disturbs nobody's measurement.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
+with contextlib.suppress(ImportError):
+    import hypothesis
+
+    # How long an example takes is a property of the machine.
+    hypothesis.settings.register_profile(
+        "pairbench", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+    )
+    hypothesis.settings.load_profile("pairbench")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # With -n, the controller has decided; its workers inherit the environment.
+    if not _wants_gpu(config):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.exit("the GPU tests were asked for, but torch sees no CUDA device", returncode=4)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _wants_gpu(config):
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="GPU tests run by themselves: nox -s gpu"))
+
+
+def _wants_gpu(config: pytest.Config) -> bool:
+    words: list[str] = config.option.markexpr.replace("(", " ").replace(")", " ").split()
+    return any(word == "gpu" and words[place - 1 : place] != ["not"] for place, word in enumerate(words))
+
+
+@pytest.fixture
+def suites() -> Path:
+    """Return the folder of the tiny suites: good, slow, wrong and crashing ones, as data."""
+    return ROOT / "tests" / "suites"

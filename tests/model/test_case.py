@@ -1,0 +1,139 @@
+"""Cases and their keys: a key is a series' name for all time, so what it may hold is narrow and its form never changes."""
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.errors import DeclarationError
+from pairbench.model.case import AxisValue, Case, format_value, grid, make_case
+
+names = st.text(string.ascii_lowercase + "_", min_size=1, max_size=8)
+words = st.from_regex(r"[A-Za-z0-9_.+-]+", fullmatch=True)
+values = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), words)
+tuples = st.lists(st.integers(), min_size=1, max_size=5).map(tuple)
+points = st.dictionaries(names, st.one_of(values, tuples), max_size=6)
+
+
+def test_key_is_written_as_it_always_was() -> None:
+    point = {"tokens": 4096, "dtype": "bfloat16", "kernel": (3, 1, 1), "eps": 1e-6, "bias": True}
+    case = make_case("rms_norm", point, "smoke")
+    assert case.key == "rms_norm[bias=True,dtype=bfloat16,eps=1e-06,kernel=3x1x1,tokens=4096]"
+
+
+@given(points)
+def test_axes_are_sorted_whatever_the_order_of_declaration(point: dict[str, AxisValue]) -> None:
+    backwards = dict(reversed(point.items()))
+    case = make_case("op", point, "smoke")
+    assert case == make_case("op", backwards, "smoke")
+    assert [axis for axis, _ in case.axes] == sorted(point)
+
+
+@given(points)
+def test_key_lists_every_axis_once_in_order(point: dict[str, AxisValue]) -> None:
+    inside = re.fullmatch(r"op\[(.*)\]", make_case("op", point, "smoke").key)
+    assert inside
+    assert inside[1].split(",") == [f"{axis}={format_value(point[axis])}" for axis in sorted(point)] or not point
+
+
+@given(points, points)
+def test_different_points_have_different_keys(one: dict[str, AxisValue], other: dict[str, AxisValue]) -> None:
+    """Up to values that are written alike, such as 4 and '4': the operator refuses those as one case declared twice."""
+
+    def written(point: dict[str, AxisValue]) -> dict[str, str]:
+        return {axis: format_value(value) for axis, value in point.items()}
+
+    same_key = make_case("op", one, "smoke").key == make_case("op", other, "smoke").key
+    assert same_key == (written(one) == written(other))
+
+
+@given(st.lists(st.integers(), min_size=1, max_size=4).map(tuple))
+def test_a_tuple_reads_back_from_its_key(value: tuple[int, ...]) -> None:
+    assert tuple(map(int, format_value(value).split("x"))) == value
+
+
+def test_a_list_becomes_a_tuple() -> None:
+    assert make_case("op", {"kernel": [3, 1, 1]}, "smoke").axes == (("kernel", (3, 1, 1)),)
+
+
+@pytest.mark.parametrize("value", ["", "two words", "a,b", "a=b", "a[0]", "é", "a\n"])
+def test_a_word_that_a_key_cannot_hold_is_refused(value: str) -> None:
+    with pytest.raises(
+        DeclarationError, match=re.escape(f"operator 'op': axis 'dtype' has the value {value!r}, expected")
+    ):
+        make_case("op", {"dtype": value}, "smoke")
+
+
+@pytest.mark.parametrize("value", [None, (), [], (1, 2.0), ("a",), (True,), {"a": 1}, 1j, object])
+def test_a_value_of_another_type_is_refused(value: object) -> None:
+    with pytest.raises(DeclarationError, match=r"axis 'size' has the value .*, expected a number, a bool, a word of"):
+        make_case("op", {"size": value}, "smoke")
+
+
+@pytest.mark.parametrize("point", [4, "rows", ["rows", 4], None])
+def test_a_point_that_is_no_mapping_is_refused(point: object) -> None:
+    with pytest.raises(
+        DeclarationError, match=r"operator 'op': case .* is no mapping, expected dict\(axis=value, \.\.\.\)"
+    ):
+        make_case("op", point, "smoke")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("axes", "dtype"), [({"dtype": "float32"}, "float32"), ({"rows": 4}, None), ({"dtype": 32}, None)]
+)
+def test_dtype_is_the_axis_of_that_name(axes: dict[str, object], dtype: str | None) -> None:
+    assert make_case("op", axes, "smoke").dtype == dtype
+
+
+def test_a_case_is_frozen_and_hashable() -> None:
+    case = Case(operator="op", axes=(("rows", 4),), tier="smoke")
+    assert len({case, make_case("op", {"rows": 4}, "smoke")}) == 1
+    with pytest.raises(AttributeError):
+        case.tier = "real"  # type: ignore[misc]
+
+
+def test_grid_is_every_combination_in_order() -> None:
+    assert grid(rows=[1, 2], dtype=["float32", "bfloat16"]) == [
+        {"rows": 1, "dtype": "float32"},
+        {"rows": 1, "dtype": "bfloat16"},
+        {"rows": 2, "dtype": "float32"},
+        {"rows": 2, "dtype": "bfloat16"},
+    ]
+
+
+@given(st.dictionaries(names, st.lists(st.integers(), min_size=1, max_size=4, unique=True), max_size=4))
+def test_grid_has_every_point_once(axes: dict[str, list[int]]) -> None:
+    found = grid(**axes)
+    expected = 1
+    for options in axes.values():
+        expected *= len(options)
+    assert len(found) == expected == len({tuple(point.items()) for point in found})
+    assert all(point[axis] in options for point in found for axis, options in axes.items())
+
+
+def test_grid_takes_any_iterable_once() -> None:
+    assert grid(rows=(2**power for power in range(2)), columns=range(2)) == [
+        {"rows": 1, "columns": 0},
+        {"rows": 1, "columns": 1},
+        {"rows": 2, "columns": 0},
+        {"rows": 2, "columns": 1},
+    ]
+
+
+def test_grid_adds_to_single_points() -> None:
+    assert [*grid(rows=[1]), {"rows": 24168}] == grid(rows=[1]) + [dict(rows=24168)]
+
+
+@pytest.mark.parametrize("lone", ["float32", 4, 1.5])
+def test_grid_refuses_a_lone_value(lone: object) -> None:
+    with pytest.raises(
+        DeclarationError, match=re.escape(f"grid: axis 'a' is {lone!r}, expected a list of values: a=[{lone!r}]")
+    ):
+        grid(a=lone)  # type: ignore[arg-type]
+
+
+def test_grid_refuses_an_empty_axis() -> None:
+    with pytest.raises(DeclarationError, match="grid: axis 'b' has no values, so there would be no case at all"):
+        grid(a=[1], b=[])

@@ -1,0 +1,324 @@
+"""An operator is complete or refused at construction, with a sentence that names what is wrong."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.errors import DeclarationError
+from pairbench.model.case import TIERS, grid
+from pairbench.model.operator import Cost, Operator, Variant
+from pairbench.model.tolerance import EXACT, Tolerance
+
+
+def plain(x: Any) -> Any:
+    return x + x
+
+
+def fast(x: Any) -> Any:
+    return x * 2
+
+
+def inputs(make: Any, rows: int) -> Mapping[str, Any]:
+    return {"x": make.normal(rows)}
+
+
+def declare(**changes: Any) -> Operator:
+    given: dict[str, Any] = {
+        "name": "double",
+        "baseline": plain,
+        "variants": {"fast": fast},
+        "inputs": inputs,
+        "cases": grid(rows=[1, 2]),
+    }
+    given.update(changes)
+    return Operator(given.pop("name"), **given)
+
+
+def refused(sentence: str) -> Any:
+    return pytest.raises(DeclarationError, match=re.escape(sentence))
+
+
+# What is complete
+
+
+def test_the_smallest_declaration() -> None:
+    double = declare()
+    assert double.name == "double"
+    assert [case.key for case in double.cases] == ["double[rows=1]", "double[rows=2]"]
+    assert {case.tier for case in double.cases} == {"smoke"}
+    assert double.tolerance == Tolerance()
+    assert (double.impostors, double.oracle, double.cost, double.constants, double.state, double.source) == (
+        {},
+        None,
+        None,
+        (),
+        (),
+        "",
+    )
+
+
+def test_functions_become_variants() -> None:
+    wanted = Variant(fast, needs="cuda")
+    double = declare(variants={"fast": fast, "kernel": wanted}, impostors={"half": plain})
+    assert double.baseline == Variant(plain)
+    assert double.variants == {"fast": Variant(fast), "kernel": wanted}
+    assert double.impostors == {"half": Variant(plain)}
+
+
+def test_the_baseline_comes_first_and_the_variants_as_declared() -> None:
+    assert list(declare(variants={"z": fast, "a": fast}).implementations) == ["baseline", "z", "a"]
+
+
+def test_cases_by_tier() -> None:
+    double = declare(cases={tier: [{"rows": size}] for size, tier in enumerate(TIERS)})
+    assert [case.tier for case in double.cases] == list(TIERS)
+
+
+def test_it_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        declare().name = "other"  # type: ignore[misc]
+
+
+def test_the_declaration_does_not_follow_the_authors_dictionaries() -> None:
+    variants = {"fast": fast}
+    double = declare(variants=variants)
+    variants["later"] = fast
+    assert list(double.variants) == ["fast"]
+
+
+def test_one_tolerance_is_for_every_dtype() -> None:
+    assert declare(tolerance=EXACT).tolerance_for("bfloat16") == EXACT
+
+
+def test_a_dtype_without_its_own_tolerance_has_the_default() -> None:
+    double = declare(tolerance={"float16": EXACT})
+    assert double.tolerance_for("float16") == EXACT
+    assert double.tolerance_for("float32") == Tolerance()
+
+
+def test_cost_is_two_numbers() -> None:
+    assert Cost(flops=2.0, bytes=8.0) == (2.0, 8.0)
+
+
+# The name
+
+
+@pytest.mark.parametrize("name", ["", "2d", "two words", "a[b]", "a::b", "a,b", "é", None, 4])
+def test_a_name_that_a_key_cannot_hold(name: object) -> None:
+    with refused(f"operator {name!r}: expected a name of letters, digits and _ . -, starting with a letter"):
+        declare(name=name)
+
+
+@given(st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]*", fullmatch=True))
+def test_every_other_name_is_fine(name: str) -> None:
+    assert declare(name=name).cases[0].key == f"{name}[rows=1]"
+
+
+# The functions
+
+
+@pytest.mark.parametrize("what", ["inputs", "oracle", "cost"])
+def test_what_must_be_a_function(what: str) -> None:
+    with refused(f"operator 'double': {what} is 4, expected a function"):
+        declare(**{what: 4})
+
+
+def test_inputs_cannot_be_left_out() -> None:
+    with refused("operator 'double': inputs is None, expected a function"):
+        declare(inputs=None)
+
+
+def test_a_baseline_that_is_no_function() -> None:
+    with refused("operator 'double': baseline is 'plain', expected a function or a Variant"):
+        declare(baseline="plain")
+
+
+def test_a_variant_that_is_no_function() -> None:
+    with refused("operator 'double': variant 'fast' is None, expected a function or a Variant"):
+        declare(variants={"fast": None})
+
+
+def test_an_impostor_that_is_no_function() -> None:
+    with refused("operator 'double': impostor 'half' is 0.5, expected a function or a Variant"):
+        declare(impostors={"half": 0.5})
+
+
+@pytest.mark.parametrize("variants", [{}, None, [fast], fast])
+def test_no_variants(variants: object) -> None:
+    with refused(f"operator 'double': variants is {variants!r}, expected at least one: {{'name': function}}"):
+        declare(variants=variants)
+
+
+def test_impostors_that_are_no_mapping() -> None:
+    with refused(f"operator 'double': impostors is {[fast]!r}, expected {{'name': function}}"):
+        declare(impostors=[fast])
+
+
+@pytest.mark.parametrize("what", ["variant", "impostor"])
+@pytest.mark.parametrize("name", ["baseline", "", "two words", 4])
+def test_the_name_of_an_implementation(what: str, name: object) -> None:
+    with refused(
+        f"operator 'double': {what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
+    ):
+        declare(**{f"{what}s": {name: fast}})
+
+
+# The cases
+
+
+@pytest.mark.parametrize("cases", [[], {}, {"smoke": []}])
+def test_no_cases(cases: object) -> None:
+    with refused("operator 'double': there are no cases, expected at least one: cases=grid(axis=[...])"):
+        declare(cases=cases)
+
+
+def test_an_unknown_tier() -> None:
+    with refused(f"operator 'double': tier 'huge' is unknown, expected one of {', '.join(TIERS)}"):
+        declare(cases={"huge": grid(rows=[1])})
+
+
+def test_a_lone_point_in_a_tier() -> None:
+    with refused("operator 'double': the real cases are {'rows': 1}, expected a list of dict(axis=value)"):
+        declare(cases={"real": {"rows": 1}})
+
+
+@pytest.mark.parametrize("cases", [4, None, iter([{"rows": 1}])])
+def test_cases_that_are_no_list(cases: object) -> None:
+    with refused(f"operator 'double': the smoke cases are {cases!r}, expected a list of dict(axis=value)"):
+        declare(cases=cases)
+
+
+def test_a_point_written_as_a_keyword_list() -> None:
+    with refused("operator 'double': case 'rows' is no mapping, expected dict(axis=value, ...)"):
+        declare(cases=["rows"])
+
+
+def test_one_case_in_two_tiers() -> None:
+    with refused(
+        "operator 'double': case double[rows=2] is declared twice (tiers smoke and real); every case is one series"
+    ):
+        declare(cases={"smoke": grid(rows=[1, 2]), "real": grid(rows=[2])})
+
+
+def test_two_values_that_are_written_alike_are_one_case() -> None:
+    with refused("operator 'double': case double[rows=4] is declared twice (tiers smoke and smoke)"):
+        declare(cases=[{"rows": 4}, {"rows": "4"}])
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8))
+def test_keys_are_unique_or_refused(rows: list[int]) -> None:
+    if len(set(rows)) == len(rows):
+        assert len({case.key for case in declare(cases=grid(rows=rows)).cases}) == len(rows)
+    else:
+        with refused("is declared twice"):
+            declare(cases=grid(rows=rows))
+
+
+def test_an_axis_that_inputs_does_not_take() -> None:
+    with refused(
+        "operator 'double': case double[columns=4,rows=1] names the axis 'columns', which inputs(make, rows) does not take; "
+        "rename the axis or add the parameter"
+    ):
+        declare(cases=grid(rows=[1], columns=[4]))
+
+
+def test_an_axis_without_a_value() -> None:
+    def inputs(make: Any, rows: int, dtype: str) -> Mapping[str, Any]:
+        return {}
+
+    with refused(
+        "operator 'double': case double[rows=1] has no value for the axis 'dtype' of inputs(make, rows, dtype)"
+    ):
+        declare(inputs=inputs)
+
+
+def test_a_parameter_with_a_default_need_not_be_an_axis() -> None:
+    def inputs(make: Any, rows: int, *, dtype: str = "float32") -> Mapping[str, Any]:
+        return {}
+
+    assert len(declare(inputs=inputs).cases) == 2
+
+
+def test_inputs_may_take_any_axis() -> None:
+    def inputs(make: Any, **axes: Any) -> Mapping[str, Any]:
+        return {}
+
+    assert declare(inputs=inputs, cases=grid(anything=[1])).cases[0].key == "double[anything=1]"
+
+
+def no_parameters() -> Mapping[str, Any]:
+    return {}
+
+
+def only_keywords(*, make: Any) -> Mapping[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("function", [no_parameters, only_keywords])
+def test_inputs_without_a_place_for_make(function: Callable[..., Any]) -> None:
+    with refused("operator 'double': inputs() takes no arguments, expected inputs(make, axis, ...)"):
+        declare(inputs=function)
+
+
+# Tolerance, constants, state
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, {"float32": 1e-3}, "exact"])
+def test_a_tolerance_that_is_none(tolerance: object) -> None:
+    with refused(
+        f"operator 'double': tolerance is {tolerance!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype"
+    ):
+        declare(tolerance=tolerance)
+
+
+@pytest.mark.parametrize("what", ["constants", "state"])
+def test_a_lone_name_is_no_list(what: str) -> None:
+    with refused(f"operator 'double': {what} is 'weight', expected a list of input names: ['weight']"):
+        declare(**{what: "weight"})
+
+
+def test_an_input_is_constant_or_state() -> None:
+    with refused("operator 'double': input 'cache' is declared as constant and as state, expected one"):
+        declare(constants=["cache"], state=["cache"])
+
+
+@pytest.mark.parametrize("where", ["baseline", "fast"])
+def test_prepare_without_constants(where: str) -> None:
+    prepared = Variant(fast, prepare=dict)
+    change: dict[str, Any] = {"baseline": prepared} if where == "baseline" else {"variants": {"fast": prepared}}
+    with refused(
+        f"operator 'double': {where!r} has prepare=, which takes the operator's constants, but there are none"
+    ):
+        declare(**change)
+    assert declare(**change, constants=["weight"]).constants == ("weight",)
+
+
+# Variant
+
+
+@pytest.mark.parametrize("what", ["prepare", "valid"])
+def test_options_of_a_variant_that_must_be_functions(what: str) -> None:
+    options: dict[str, Any] = {what: 4}
+    with refused(f"Variant: {what} is 4, expected a function"):
+        Variant(fast, **options)
+
+
+def test_a_variant_without_a_function() -> None:
+    with refused("Variant: function is None, expected a function"):
+        Variant(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("need", ["gpu", "sm90", "sm_9", "sm_9000", "gpus", "gpus:two", "CUDA", "cuda "])
+def test_a_need_that_nobody_can_meet(need: str) -> None:
+    with refused(f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N"):
+        Variant(fast, needs=need)
+
+
+@pytest.mark.parametrize("need", ["cpu", "cuda", "triton", "sm_90", "sm_120", "gpus:2"])
+def test_needs_are_one_or_several(need: str) -> None:
+    assert Variant(fast, needs=need).needs == (need,)
+    assert Variant(fast, needs=["cuda", need]).needs == ("cuda", need)

@@ -1,0 +1,52 @@
+"""Tolerances mean exactly what they say."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.errors import DeclarationError
+from pairbench.model.tolerance import EXACT, REASSOCIATED, Tolerance
+
+limits = st.floats(0, 1e300)
+
+
+def test_nothing_given_leaves_the_defaults_of_the_dtype() -> None:
+    assert (Tolerance().rtol, Tolerance().atol, Tolerance().atol_rms) == (None, None, 0.0)
+
+
+@given(limits)
+def test_one_limit_makes_the_other_zero(limit: float) -> None:
+    assert Tolerance(rtol=limit) == Tolerance(rtol=limit, atol=0.0)
+    assert Tolerance(atol=limit) == Tolerance(rtol=0.0, atol=limit)
+
+
+@given(limits.filter(bool))
+def test_a_limit_by_the_rms_stands_alone(limit: float) -> None:
+    assert Tolerance(atol_rms=limit) == Tolerance(rtol=0.0, atol=0.0, atol_rms=limit)
+
+
+def test_a_zero_limit_is_a_limit() -> None:
+    assert Tolerance(rtol=0.0) == Tolerance(atol=0.0) == EXACT
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol", "atol_rms"])
+@pytest.mark.parametrize("value", [-1e-9, math.inf, math.nan, "1e-3", [1e-3]])
+def test_what_is_no_limit_is_refused(name: str, value: object) -> None:
+    with pytest.raises(DeclarationError, match=rf"Tolerance: {name} is .*, expected a finite number, 0 or more"):
+        Tolerance(**{name: value})  # type: ignore[arg-type]
+
+
+def test_it_is_frozen_and_compares_by_value() -> None:
+    assert len({Tolerance(rtol=1e-3), Tolerance(rtol=1e-3)}) == 1
+    with pytest.raises(AttributeError):
+        EXACT.rtol = 1.0  # type: ignore[misc]
+
+
+def test_reassociated_is_wider_for_narrower_dtypes() -> None:
+    order = [REASSOCIATED[dtype] for dtype in ("float64", "float32", "float16", "bfloat16")]
+    rtols = [tolerance.rtol for tolerance in order if tolerance.rtol is not None]
+    assert len(rtols) == 4
+    assert rtols == sorted(rtols)
+    assert [tolerance.atol_rms for tolerance in order] == sorted(tolerance.atol_rms for tolerance in order)

@@ -1,0 +1,181 @@
+"""What `show` prints of records, in each format."""
+
+import json
+import math
+from collections.abc import Callable
+
+import pytest
+
+from pairbench.model.record import KernelCount, Record, columns
+from pairbench.report.render import FORMATS, Terminal
+from pairbench.report.rows import ordered
+from pairbench.report.table import render
+
+Make = Callable[..., Record]
+PIPE = Terminal()
+
+
+def test_a_pipe_gets_everything_and_no_colour(baseline: Make, variant: Make) -> None:
+    text = render([baseline(), variant("fused", launches_per_call=1, kernels_per_call=2)], "table", terminal=PIPE)
+    lines = text.splitlines()
+    assert (
+        lines[0] == "run 20260102T030405-aaaa, 2026-01-02T03:04:05+00:00, commit 0123456789 and changes, torch 2.11.0"
+    )
+    assert lines[2] == "rms_norm (suites/norm.py, NVIDIA H200)"
+    header = "implementation P50 ± P95 device speedup interval launches ops max error oracle ratio"
+    assert lines[3].split() == header.split()
+    assert lines[4] == "  rms_norm[dtype=bfloat16,tokens=4096] (real)"
+    assert lines[5].split() == ["baseline", "41.00", "us", "±0.24%", "43.00", "us", "39.00", "us", "6", "9", "0.0078", "1.00"]
+    assert "2.000x  1.980-2.020     1 (2)" in lines[6]
+    assert lines[-1] == "2 measured"
+    assert "\x1b" not in text
+    assert not any(line != line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_terminal_gets_what_fits_and_is_told_what_does_not(baseline: Make, variant: Make, width: int) -> None:
+    records = [baseline(), variant("shifted_sum"), variant("shifted_sum", mode="compile")]
+    lines = render(records, "table", terminal=Terminal(width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert "speedup" in lines[4] or "speedup" in lines[3]
+    (left_out,) = (line for line in lines if line.startswith("Left out")) if width < 120 else (["Left out"],)
+    assert left_out
+    if width >= 100:
+        header = next(line for line in lines if "implementation" in line)
+        assert all(name in header for name in ("P50", "P95", "speedup", "interval", "launches"))
+
+
+def test_colour_needs_the_whole_interval_on_one_side(baseline: Make, variant: Make) -> None:
+    records = [baseline(), variant("fast", 2.0), variant("slow", 0.5), variant("same", 1.01)]
+    lines = render(records, "table", terminal=Terminal(width=120, color=True)).splitlines()
+    colours = {name: next(line for line in lines if name in line) for name in ("baseline", "fast", "slow", "same")}
+    assert "\x1b[32m 2.000x" in colours["fast"]
+    assert "\x1b[31m 0.500x" in colours["slow"]
+    assert "\x1b[3" not in colours["same"]
+    assert "\x1b[3" not in colours["baseline"]
+
+
+def test_what_went_wrong_stands_below_its_row(baseline: Make, ended: Make) -> None:
+    records = [
+        baseline(),
+        ended("wrong", "mismatched", "12 % of the elements differ"),
+        ended("crash", "failed", "died of SIGSEGV"),
+        ended("later", "skipped", "needs sm_100", device_uuid="GPU-1"),
+    ]
+    lines = render(records, "table", terminal=PIPE).splitlines()
+    assert lines[lines.index("    wrong") + 1] == "      mismatched: 12 % of the elements differ"
+    assert lines[lines.index("    crash") + 1] == "      failed: died of SIGSEGV"
+    assert lines[lines.index("    later") + 1] == "      skipped: needs sm_100"
+    assert lines[-1] == "1 measured, 1 mismatched, 1 failed, 1 skipped"
+
+
+def test_names_and_reasons_are_shown_as_they_are(baseline: Make, ended: Make) -> None:
+    record = ended("a[red]b[/red]", "failed", "x|y\n[bold]z[/bold] \x1b[2J <b>", suite="suites/[link].py")
+    text = render([record], "table", terminal=PIPE)
+    assert "a[red]b[/red]" in text
+    assert "failed: x|y [bold]z[/bold] [2J <b>" in text
+    assert "suites/[link].py" in text
+    markdown = render([record], "markdown")
+    assert r"x\|y \[bold\]z\[/bold\] \[2J &lt;b&gt;" in markdown
+    (row,) = (line for line in markdown.splitlines() if "x\\|y" in line)
+    assert row.replace("\\|", "").count("|") == markdown.splitlines()[4].replace("\\|", "").count("|")
+
+
+def test_the_baseline_is_first_and_variants_keep_their_order(baseline: Make, variant: Make) -> None:
+    other = "rms_norm[tokens=1]"
+    records = [
+        variant("triton"),
+        variant("fused", mode="graph"),
+        variant("fused"),
+        baseline(mode="graph"),
+        baseline(),
+        variant("fused", case=other),
+        variant("triton", case=other),
+        baseline(case=other),
+        baseline(operator="softmax", case="softmax[n=1]"),
+        baseline(case="rms_norm[tokens=2]"),
+    ]
+    assert [(row.case, row.mode, row.implementation) for row in ordered(records)] == [
+        ("rms_norm[dtype=bfloat16,tokens=4096]", "eager", "baseline"),
+        ("rms_norm[dtype=bfloat16,tokens=4096]", "eager", "triton"),
+        ("rms_norm[dtype=bfloat16,tokens=4096]", "eager", "fused"),
+        ("rms_norm[dtype=bfloat16,tokens=4096]", "graph", "baseline"),
+        ("rms_norm[dtype=bfloat16,tokens=4096]", "graph", "fused"),
+        (other, "eager", "baseline"),
+        (other, "eager", "triton"),
+        (other, "eager", "fused"),
+        ("rms_norm[tokens=2]", "eager", "baseline"),
+        ("softmax[n=1]", "eager", "baseline"),
+    ]
+
+
+def test_devices_of_one_model_are_told_apart(baseline: Make) -> None:
+    text = render([baseline(), baseline(device_uuid="GPU-2")], "table", terminal=PIPE)
+    assert "(real, GPU-1)" in text
+    assert "(real, GPU-2)" in text
+
+
+def test_two_runs_have_two_headings(baseline: Make) -> None:
+    text = render([baseline(), baseline(run_id="20260103"), baseline(case="x[]")], "table", terminal=PIPE)
+    assert [line.split(",")[0] for line in text.splitlines() if line.startswith("run")] == [
+        "run 20260102T030405-aaaa",
+        "run 20260103",
+    ]
+
+
+def test_unreliable_launches_are_no_number(baseline: Make) -> None:
+    assert "unreliable" in render([baseline(launch_status="unreliable")], "table", terminal=PIPE)
+    nothing = baseline(launches_per_call=None, kernels_per_call=None, launch_status="unavailable")
+    assert "launches" not in render([nothing], "table", terminal=PIPE)
+
+
+def test_a_suite_that_could_not_be_loaded_is_shown(ended: Make) -> None:
+    record = ended(
+        "", "failed", "SyntaxError", operator=None, case=None, axes=None, tier=None, implementation=None, role=None
+    )
+    text = render([record], "table", terminal=PIPE)
+    assert "not loaded (suites/norm.py, NVIDIA H200)" in text
+    assert "failed: SyntaxError" in text
+    assert json.loads(render([record], "json"))["records"][0]["axes"] is None
+
+
+def test_json_is_one_document_of_real_objects(baseline: Make) -> None:
+    record = baseline(
+        call_p95_ns=math.nan,
+        roofline_fraction=math.inf,
+        round_p50_ns=(1.0, math.nan),
+        kernels=(KernelCount(name="k", count=2, total_ns=1.5),),
+    )
+    document = json.loads(render([record], "json", problems=["bad.parquet: broken"]), parse_constant=pytest.fail)
+    (row,) = document["records"]
+    assert list(row) == list(columns(Record))
+    assert row["axes"] == {"dtype": "bfloat16", "tokens": 4096}
+    assert row["environment"] == {"tf32": False}
+    assert row["kernels"] == [{"name": "k", "count": 2, "total_ns": 1.5}]
+    assert (row["call_p95_ns"], row["roofline_fraction"], row["round_p50_ns"]) == (None, None, [1.0, None])
+    assert document["problems"] == ["bad.parquet: broken"]
+
+
+def test_markdown_is_a_table_for_each_operator(baseline: Make, variant: Make, ended: Make) -> None:
+    text = render(
+        [baseline(), variant("fused"), ended("bad", "oom", "out of memory"), baseline(operator="b")], "markdown"
+    )
+    tables = text.split("### ")[1:]
+    assert [table.splitlines()[0] for table in tables] == [
+        r"rms\_norm (suites/norm.py, NVIDIA H200)",
+        "b (suites/norm.py, NVIDIA H200)",
+    ]
+    rows = [line for line in tables[0].splitlines() if line.startswith("|")]
+    assert len({row.count(" | ") for row in rows}) == 1
+    assert rows[1].count("---") == rows[0].count(" | ") + 1
+    assert rows[-1].endswith("| oom: out of memory |")
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_nothing_to_show_is_fine(output: str) -> None:
+    assert "a problem" in render([], output, problems=["a problem"], terminal=PIPE)
+
+
+def test_an_unknown_format_is_refused(baseline: Make) -> None:
+    with pytest.raises(ValueError, match="'yaml' is unknown, expected one of table, markdown, json"):
+        render([baseline()], "yaml")

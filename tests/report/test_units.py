@@ -1,0 +1,69 @@
+"""Numbers as people read them."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.report import units
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (None, ""),
+        (math.nan, ""),
+        (0.0, "0 ns"),
+        (0.5, "0.5000 ns"),
+        (999.94, "999.9 ns"),
+        (999.97, "1.000 us"),
+        (12_345.6, "12.35 us"),
+        (1_234_567.0, "1.235 ms"),
+        (9.9e9, "9.900 s"),
+        (3.6e12, "3600 s"),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert units.duration(ns) == text
+
+
+@given(st.floats(1e-3, 1e13))
+def test_duration_is_within_half_its_last_digit(ns: float) -> None:
+    number, unit = units.duration(ns).split()
+    scale = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert float(number) * scale == pytest.approx(ns, rel=0.5e-3)
+    assert unit == "s" or float(number) < 1000
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"), [(None, ""), (0, "0 B"), (1023, "1023 B"), (1536, "1.500 KiB"), (3 * 2**40, "3.000 TiB")]
+)
+def test_size(n_bytes: float | None, text: str) -> None:
+    assert units.size(n_bytes) == text
+
+
+def test_ratios() -> None:
+    assert [units.ratio(value) for value in (None, 0.5, 1.0, 2.0341, 123.45)] == [
+        "",
+        "0.500x",
+        "1.000x",
+        "2.034x",
+        "123.5x",
+    ]
+    assert units.ratio_range(0.98, 1.021) == "0.980-1.021"
+    assert units.ratio_range(None, 1.0) == ""
+
+
+def test_spread_is_the_wider_side() -> None:
+    assert units.spread(100.0, 99.0, 103.0) == "±3.0%"
+    assert units.spread(100.0, None, 103.0) == ""
+    assert units.spread(0.0, 0.0, 0.0) == ""
+    assert units.spread(100.0, 99.0, math.nan) == ""
+
+
+def test_counts_and_errors() -> None:
+    assert [units.count(value) for value in (None, math.nan, 3, 3.0)] == ["", "", "3", "3"]
+    assert [units.error(value) for value in (None, 0.0, 3.14159e-5, math.inf)] == ["", "0", "3.1e-05", "inf"]
+    assert [units.percent(value) for value in (None, 0.0021, 0.5, math.inf)] == ["", "0.21%", "50%", ""]
+    assert [units.significant(value) for value in (12345.6, 0.00012345, -2.5)] == ["12350", "0.0001234", "-2.500"]

@@ -1,0 +1,168 @@
+"""Broken files, foreign files, missing stores, full disks: each costs only itself and is said."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairbench.errors import StoreError
+from pairbench.model.record import Record
+from pairbench.store import reader
+from pairbench.store.place import Place
+from pairbench.store.reader import read_frame, read_run, runs
+from pairbench.store.schema import VERSION_KEY
+from pairbench.store.writer import RunWriter
+
+MakeRecord = Callable[..., Record]
+FOLDER = "records/device=cpu/month=2026-01"
+
+
+def write(store: Path, *records: Record) -> Path:
+    run_id = records[0].run_id
+    with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
+        writer.append_records(records)
+    return store / FOLDER / f"{run_id}.parquet"
+
+
+def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path, record: MakeRecord) -> None:
+    write(tmp_path, record("run-2"))
+    folder = tmp_path / FOLDER
+    (folder / "run-3.parquet").write_bytes(b"PAR1 and then nothing")
+    (folder / "run-4.parquet").write_bytes(b"")
+    pq.write_table(pa.table({"run_id": ["run-5"]}), folder / "run-5.parquet")
+    damaged = write(tmp_path, record("run-1", reason="x" * 500))
+    content = bytearray(damaged.read_bytes())
+    content[4:200] = b"\0" * 196
+    damaged.write_bytes(content)
+    found = read_frame(tmp_path, columns=["run_id"])
+    assert found.value["run_id"].tolist() == ["run-2"]
+    assert sorted(Path(problem.split(":")[0]).name for problem in found.problems) == [
+        "run-1.parquet",
+        "run-3.parquet",
+        "run-4.parquet",
+        "run-5.parquet",
+    ]
+    assert any("not written by pairbench" in problem for problem in found.problems)
+    assert [run.run_id for run in runs(tmp_path).value] == ["run-2"]
+
+
+def test_the_latest_run_is_the_latest_that_can_be_read(tmp_path: Path, record: MakeRecord) -> None:
+    write(tmp_path, record("run-2"))
+    (tmp_path / FOLDER / "run-3.parquet").write_bytes(b"")
+    found = read_run(tmp_path)
+    assert found.value[0].run_id == "run-2"
+    assert len(found.problems) == 1
+    with pytest.raises(StoreError, match=r"nothing of run 'run-3' can be read.*run-3\.parquet"):
+        read_run(tmp_path, "run-3")
+
+
+def test_hidden_files_are_not_the_stores(tmp_path: Path, record: MakeRecord) -> None:
+    path = write(tmp_path, record("run-1"))
+    for name in (".run-2.parquet.tmp", ".run-2.parquet", "_run-2.parquet", "notes.txt"):
+        path.with_name(name).write_bytes(b"")
+    found = read_frame(tmp_path)
+    assert (len(found.value), found.problems) == (1, ())
+
+
+def test_another_version_is_read(tmp_path: Path, record: MakeRecord) -> None:
+    """An older file lacks columns, a newer one has some that we do not know."""
+    path = write(tmp_path, record("run-1"))
+    table = pq.read_table(path, partitioning=None).drop_columns(["branch", "kernels", "margin"])
+    table = table.append_column("added_later", pa.array([1]))
+    pq.write_table(table.replace_schema_metadata({VERSION_KEY: b"99"}), path.with_name("run-2.parquet"))
+    write(tmp_path, record("run-3"))
+    frame = read_frame(tmp_path).value
+    assert frame["branch"].isna().tolist() == [False, True, False]
+    assert "added_later" not in frame.columns
+    (other,) = read_run(tmp_path, "run-2").value
+    assert (other.branch, other.kernels, other.operator) == (None, None, "rms_norm")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: None, lambda path: path.mkdir(), lambda path: (path / "records").mkdir(parents=True)]
+)
+def test_an_empty_store_says_what_to_do(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    make(tmp_path / "store")
+    for read in (read_frame, read_run, runs):
+        with pytest.raises(StoreError, match=r"has no records.*pairbench run.*--store"):
+            read(tmp_path / "store")
+
+
+def test_an_unknown_run_is_refused_with_what_there_is(tmp_path: Path, record: MakeRecord) -> None:
+    write(tmp_path, record("run-10"))
+    write(tmp_path, record("run-11"))
+    with pytest.raises(
+        StoreError, match="'other' is no run there; expected 'latest' or one run, such as run-11, run-10"
+    ):
+        read_run(tmp_path, "other")
+    with pytest.raises(StoreError, match="'run-1' begins 2 runs"):
+        read_run(tmp_path, "run-1")
+
+
+def test_a_store_that_cannot_be_made_is_said_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    writer = RunWriter(tmp_path / "file", run_id="run-1", device_slug="cpu", month="2026-01")
+    with pytest.raises(StoreError, match=r"file.*cannot be made.*--store"), writer:
+        pass
+
+
+def test_a_url_that_pyarrow_does_not_know_is_refused() -> None:
+    with pytest.raises(StoreError, match=r"'gopher://x' cannot be opened.*s3://bucket"):
+        Place.of("gopher://x")
+
+
+def test_a_full_disk_keeps_what_was_appended(
+    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer = RunWriter(tmp_path, run_id="run-1", device_slug="cpu", month="2026-01").__enter__()
+    writer.append_records([record("run-1")])
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        writer.append_records([record("run-1")])
+    with pytest.raises(StoreError, match="No space left"):
+        writer.close()
+    assert len(read_run(tmp_path).value) == 1
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["run-1.part-000001.parquet"]
+
+
+def test_a_run_is_written_once(tmp_path: Path, record: MakeRecord) -> None:
+    write(tmp_path, record("run-1"))
+    with pytest.raises(StoreError, match=r"run-1 is in the store already.*run-1\.parquet"):
+        write(tmp_path, record("run-1"))
+    write(tmp_path, record("run-11"))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"run_id": "a/b"}, {"run_id": ".a"}, {"run_id": "a.part-1"}, {"device_slug": "a b"}, {"month": "May"}]
+)
+def test_names_that_are_no_file_names_are_refused(tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        RunWriter(tmp_path, **{"run_id": "run-1", "device_slug": "cpu", "month": "2026-01", **changes})
+
+
+def test_a_file_that_vanishes_while_reading_is_looked_for_again(
+    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a run closes between our listing and our reading."""
+    write(tmp_path, record("run-1"))
+    listings = iter([[*Place.of(tmp_path).files("records")]])
+    gone = tmp_path / FOLDER / "run-1.part-000001.parquet"
+    real = reader._files
+
+    def stale(place: Place, dataset: str) -> list[Any]:
+        files = next(listings, None)
+        if files is None:
+            return real(place, dataset)
+        return [type(files[0])(path=str(gone), run_id="run-1", is_part=True)]
+
+    monkeypatch.setattr(reader, "_files", stale)
+    found = read_frame(tmp_path)
+    assert (len(found.value), found.problems) == (1, ())

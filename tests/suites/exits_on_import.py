@@ -1,0 +1,5 @@
+"""A suite that is a script, and ends the process that loads it."""
+
+import sys
+
+sys.exit(3)

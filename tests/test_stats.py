@@ -1,0 +1,207 @@
+"""The statistics against NumPy, SciPy, a slow reference and simulated truth."""
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbench import stats
+
+latencies = st.floats(1.0, 1e9)
+rounds_of_latencies = st.lists(st.lists(latencies, min_size=1, max_size=12), min_size=1, max_size=5)
+cheap = settings(max_examples=40, deadline=None)
+
+
+def slow_bootstrap(
+    rounds: list[stats.Floats], statistic: Callable[[stats.Floats], float], resamples: int, seed: int
+) -> stats.Floats:
+    """What the module promises, written down plainly: the same random numbers, no shortcut."""
+    drawn: list[float] = []
+    for draw in stats._draws(np.array([len(values) for values in rounds]), resamples, seed):
+        pooled = np.concatenate(rounds)
+        drawn += [statistic(pooled[draw.picks[draw.rows == row]]) for row in range(len(draw.sizes))]
+    return np.array(drawn)
+
+
+@cheap
+@given(st.lists(latencies, min_size=1), st.floats(0, 100))
+def test_percentile_is_numpys(values: list[float], q: float) -> None:
+    assert stats.percentile(values, q) == pytest.approx(np.quantile(values, q / 100), rel=1e-12)
+
+
+@cheap
+@given(rounds_of_latencies, st.sampled_from([0.0, 5.0, 50.0, 95.0, 100.0]))
+def test_resampled_percentiles_equal_the_plain_definition(rounds: list[list[float]], q: float) -> None:
+    arrays = [np.array(values) for values in rounds]
+    pool = stats._Pool(arrays)
+    fast = np.concatenate([pool.percentiles(draw, q) for draw in stats._draws(pool.lengths, 20, 1)])
+    assert fast == pytest.approx(slow_bootstrap(arrays, lambda values: stats.percentile(values, q), 20, 1), rel=1e-12)
+
+
+def test_draws_take_whole_rounds_and_then_blocks() -> None:
+    lengths = np.array([3, 5])
+    sizes = [size for draw in stats._draws(lengths, 8000, 0) for size in draw.sizes]
+    assert set(sizes) == {6, 8, 10}
+    picks = np.concatenate([draw.picks for draw in stats._draws(lengths, 8000, 0)])
+    assert set(picks) == set(range(8))
+    assert np.bincount(picks)[:3].sum() / len(picks) == pytest.approx(3 / 8, abs=0.03)
+
+
+@cheap
+@given(rounds_of_latencies, st.sampled_from([50.0, 95.0]))
+def test_estimate_is_the_pooled_percentile_and_lies_inside(rounds: list[list[float]], q: float) -> None:
+    interval = stats.latency_interval(rounds, q, resamples=50)
+    assert interval.estimate == pytest.approx(np.percentile(np.concatenate(rounds), q))
+    assert interval.low <= interval.estimate <= interval.high
+
+
+@cheap
+@given(rounds_of_latencies, st.sampled_from([1e-3, 1e3]))
+def test_interval_scales_with_its_values(rounds: list[list[float]], factor: float) -> None:
+    plain = stats.latency_interval(rounds, 50, resamples=50)
+    scaled = stats.latency_interval([[value * factor for value in values] for values in rounds], 50, resamples=50)
+    assert scaled == pytest.approx([end * factor for end in plain], rel=1e-9)
+
+
+@cheap
+@given(rounds_of_latencies)
+def test_speedup_estimate_swaps_with_its_sides(rounds: list[list[float]]) -> None:
+    others = [[value * 3 + 1 for value in values] for values in rounds]
+    there = stats.speedup_interval(rounds, others, resamples=50)
+    back = stats.speedup_interval(others, rounds, resamples=50)
+    assert there.low <= there.estimate <= there.high
+    assert back.estimate == pytest.approx(1 / there.estimate)
+
+
+def test_speedup_interval_swaps_with_its_sides() -> None:
+    rounds, others = np.random.default_rng(1).normal(100, 2, (2, 3, 80))
+    there = stats.speedup_interval(list(rounds), list(others))
+    back = stats.speedup_interval(list(others), list(rounds))
+    assert back == pytest.approx([1 / there.estimate, 1 / there.high, 1 / there.low], rel=1e-3)
+
+
+@cheap
+@given(rounds_of_latencies, st.floats(0.1, 10))
+def test_speedup_of_a_constant_factor_is_that_factor(rounds: list[list[float]], factor: float) -> None:
+    slower = [[value * factor for value in values] for values in rounds]
+    assert stats.speedup_interval(slower, rounds, resamples=50) == pytest.approx((factor,) * 3, rel=1e-9)
+
+
+def test_order_within_a_round_does_not_matter_to_the_estimate() -> None:
+    values = np.random.default_rng(0).normal(100, 3, (3, 50))
+    forward = stats.latency_interval(list(values), 50)
+    backward = stats.latency_interval(list(values[:, ::-1]), 50)
+    assert forward.estimate == backward.estimate
+    assert forward == pytest.approx(backward, rel=0.005)
+
+
+def test_a_seed_gives_one_answer() -> None:
+    values = [np.random.default_rng(0).normal(100, 3, 50)]
+    assert stats.latency_interval(values, 50, seed=4) == stats.latency_interval(values, 50, seed=4)
+    assert stats.latency_interval(values, 50, seed=4) != stats.latency_interval(values, 50, seed=5)
+
+
+def test_one_round_agrees_with_scipys_bootstrap() -> None:
+    values = np.random.default_rng(0).normal(100, 3, 200)
+    ours = stats.latency_interval([values], 50, resamples=4000)
+    theirs = scipy.stats.bootstrap(
+        (values,), np.median, method="percentile", n_resamples=4000, rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs), abs=0.05)
+
+
+def test_a_spread_between_rounds_gives_at_least_students_interval() -> None:
+    rounds = [[100.0] * 20, [102.0] * 20, [104.0] * 20]
+    student = scipy.stats.t.interval(0.95, 2, loc=math.log(102), scale=np.std(np.log([100, 102, 104]), ddof=1) / 3**0.5)
+    interval = stats.latency_interval(rounds, 50)
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.exp(student)), rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+@pytest.mark.parametrize("between", [0.0, 0.02])
+def test_intervals_hold_the_truth(count: int, between: float) -> None:
+    generator = np.random.default_rng(7)
+    hits = {"latency": 0, "speedup": 0}
+    trials = 200
+    for seed in range(trials):
+        common, own = generator.normal(0, between, (2, count, 1))
+        baseline = 200 * np.exp(common + generator.normal(0, 0.01, (count, 40)))
+        variant = 100 * np.exp(common + own + generator.normal(0, 0.01, (count, 40)))
+        _, low, high = stats.latency_interval(list(baseline), 50, resamples=200, seed=seed)
+        hits["latency"] += low <= 200 <= high
+        _, low, high = stats.speedup_interval(list(baseline), list(variant), resamples=200, seed=seed)
+        hits["speedup"] += low <= 2 <= high
+    assert all(hit / trials >= 0.92 for hit in hits.values()), hits
+
+
+def test_what_slows_a_whole_round_cancels_in_the_speedup() -> None:
+    generator = np.random.default_rng(3)
+    rounds = generator.normal(100, 0.1, (3, 60)) * np.array([[1.0], [1.3], [0.8]])
+    variant = rounds / 2 * generator.normal(1, 0.001, rounds.shape)
+    speedup = stats.speedup_interval(list(rounds), list(variant))
+    assert speedup.high - speedup.low < 0.01
+    latency = stats.latency_interval(list(rounds), 50)
+    assert latency.high / latency.low > 1.3
+
+
+def test_intervals_are_fast() -> None:
+    rounds = list(np.random.default_rng(0).normal(100, 1, (5, 1000)))
+    best = math.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        stats.speedup_interval(rounds, rounds[::-1])
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5
+
+
+@pytest.mark.parametrize("size", [8, 9, 20, 101, 1000])
+def test_paired_halfwidth_is_the_sign_tests_interval(size: int) -> None:
+    values = np.random.default_rng(size).normal(0, 0.01, size)
+    below = max(rank for rank in range(size) if scipy.stats.binom.cdf(rank, size, 0.5) <= 0.025)
+    # `below` values may lie under the lower end, so the end is the next one.
+    ordered = np.sort(values)
+    expected = max(np.median(values) - ordered[below], ordered[-1 - below] - np.median(values))
+    assert stats.paired_halfwidth(values) == pytest.approx(expected)
+
+
+def test_paired_halfwidth_needs_eight_values() -> None:
+    assert stats.paired_halfwidth([0.0] * 7) == math.inf
+    assert stats.paired_halfwidth([0.0] * 8) == 0.0
+
+
+def test_paired_halfwidth_covers() -> None:
+    generator = np.random.default_rng(11)
+    samples = [generator.normal(0, 1, 50) for _ in range(500)]
+    hits = sum(abs(np.median(values)) <= stats.paired_halfwidth(values) for values in samples)
+    assert hits >= 0.94 * 500
+
+
+def test_outliers_are_labelled_beyond_three_interquartile_ranges() -> None:
+    values = [*range(1, 101), 1000.0, -1000.0]
+    assert np.flatnonzero(stats.outliers(values)).tolist() == [100, 101]
+    assert stats.outliers([]).tolist() == []
+    assert not stats.outliers([5.0] * 4).any()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        ([], "no rounds"),
+        ([[]], "at least one number"),
+        ([[1.0, 0.0]], "expected positive"),
+        ([[math.nan]], "not finite"),
+    ],
+)
+def test_what_is_no_latency_is_refused(rounds: list[list[float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        stats.latency_interval(rounds, 50)
+
+
+def test_sides_of_unequal_length_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[2\] for the baseline, \[1\]"):
+        stats.speedup_interval([[1.0, 2.0]], [[1.0]])
