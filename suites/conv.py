@@ -4,11 +4,14 @@ The plain form pads all three dimensions by copying. The variants differ in what
 convolution runs, and in whether there is a padded copy at all.
 """
 
+import kernels_conv3d
+import kernels_conv3d_gluon
+import kernels_conv3d_torch as forms
 import torch
 import torch.nn.functional as F
-from kernels_conv3d import gather_frames, implicit_gemm, pack_weight
+from kernels_conv3d import implicit_gemm, pack_weight
 
-from pairbench import REASSOCIATED, Cost, Operator, Variant
+from pairbench import REASSOCIATED, Cost, Operator, Tolerance, Variant
 
 
 def inputs(
@@ -19,7 +22,7 @@ def inputs(
         "x": _video(make, (b, c, t, h, w), layout, dtype),
         "cache": _video(make, (b, c, cache, h, w), layout, dtype) if cache else None,
         "weight": make.normal(out, c, *kernel, dtype=dtype, scale=(c * kernel[0] * kernel[1] * kernel[2]) ** -0.5),
-        "bias": make.normal(out, dtype=dtype) if bias else None,
+        "bias": make.normal(out, dtype=dtype, scale=0.25) if bias else None,
         "stride": stride,
         "padding": padding,
     }
@@ -53,186 +56,32 @@ def _taps(size, kernel, stride, before=0, after=0, known=0):
     return outputs, sum(-known <= at + tap < size for at in first for tap in range(kernel))
 
 
-# -- the plain form, and ways to pad ----------------------------------------------------------------------------------
-
-
-def pad_all(x, cache, weight, bias, stride, padding):
-    """Pad every dimension with F.pad, so that the convolution itself pads nothing."""
-    front = 2 * padding[0]
-    if cache is not None and front > 0:
-        x = torch.cat([cache, x], dim=2)
-        front -= cache.shape[2]  # negative for a cache longer than the padding: F.pad then crops
-    x = F.pad(x, (padding[2], padding[2], padding[1], padding[1], front, 0))
-    return F.conv3d(x, weight, bias, stride)
-
-
-def pad_time(x, cache, weight, bias, stride, padding):
-    """Pad time with one concatenation; the convolution pads height and width."""
-    return F.conv3d(_concatenated(x, cache, 2 * padding[0]), weight, bias, stride, (0, *padding[1:]))
-
-
-def preallocated(x, cache, weight, bias, stride, padding):
-    """Copy the frames into a buffer allocated once at its final size."""
-    return F.conv3d(_filled(x, cache, 2 * padding[0], _layout(x)), weight, bias, stride, (0, *padding[1:]))
-
-
-def fused_pad(x, cache, weight, bias, stride, padding):
-    """Put zeros, cache and x together in one kernel."""
-    front = 2 * padding[0]
-    if front > 0:
-        x = gather_frames(x, cache, front, _layout(x))
-    return F.conv3d(x, weight, bias, stride, (0, *padding[1:]))
-
-
-def full_pad(x, cache, weight, bias, stride, padding):
-    """Let the convolution pad both ends of time and drop what the far end adds: no copy, more arithmetic.
-
-    What it hands on is a view into the longer result.
-    """
-    front = 2 * padding[0]
-    y = F.conv3d(x, weight, bias, stride, (front, *padding[1:]))
-    return y[:, :, : y.shape[2] - front]
-
-
-def full_pad_valid(x, cache, stride, padding, **_):
-    if cache is not None and padding[0] > 0:
-        return "the cached frames would have to be padding"
-    if padding[0] > 0 and stride[0] > 1:
-        return "with a temporal stride the outputs to drop are not the last ones"
-    return True
-
-
-def _layout(x):
-    if x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last_3d):
-        return torch.contiguous_format
-    return torch.channels_last_3d
-
-
-def _newest(cache, front):
-    """Return the cached frames that are within the padding: a cache may hold more."""
-    return None if cache is None or front == 0 else cache[:, :, max(0, cache.shape[2] - front) :]
-
-
-def _concatenated(x, cache, front):
-    cache = _newest(cache, front)
-    missing = front - (0 if cache is None else cache.shape[2])
-    parts = [] if missing == 0 else [_new(x, missing, _layout(x)).zero_()]
-    parts += [x] if cache is None else [cache, x]
-    return x if len(parts) == 1 else torch.cat(parts, dim=2)
-
-
-def _filled(x, cache, front, memory_format):
-    if front == 0:
-        return x.contiguous(memory_format=memory_format)
-    cache = _newest(cache, front)
-    cached = 0 if cache is None else cache.shape[2]
-    frames = _new(x, front + x.shape[2], memory_format)
-    frames[:, :, : front - cached].zero_()
-    if cached:
-        frames[:, :, front - cached : front].copy_(cache)
-    frames[:, :, front:].copy_(x)
-    return frames
-
-
-def _new(x, frames, memory_format):
-    shape = (*x.shape[:2], frames, *x.shape[3:])
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=memory_format)
-
-
-# -- another layout, other convolutions -------------------------------------------------------------------------------
-
-
-def channels_last(x, cache, weight, bias, stride, padding):
-    """Convolve in channels-last layout, with weights laid out so beforehand; hand on the layout that came in."""
-    frames = _filled(x, cache, 2 * padding[0], torch.channels_last_3d)
-    return F.conv3d(frames, weight, bias, stride, (0, *padding[1:])).contiguous(memory_format=_layout(x))
-
-
-def channels_last_weight(weight, bias):
-    return {"weight": weight.contiguous(memory_format=torch.channels_last_3d)}
-
-
-def sum_of_2d(x, cache, weight, bias, stride, padding, taps):
-    """Add up one channels-last 2-D convolution for each temporal tap, of all frames at once."""
-    b, _, _, h, w = x.shape
-    frames = _filled(x, cache, 2 * padding[0], torch.channels_last_3d)
-    steps = (frames.shape[2] - len(taps)) // stride[0] + 1
-    y = None
-    for i, tap in enumerate(taps):
-        # A view for one video; for several, whose frames do not follow each other, reshape copies.
-        at_tap = (
-            frames[:, :, i : i + (steps - 1) * stride[0] + 1 : stride[0]].transpose(1, 2).reshape(b * steps, -1, h, w)
-        )
-        part = F.conv2d(at_tap, tap, bias if i == 0 else None, stride[1:], padding[1:])
-        y = part if y is None else y.add_(part)
-    return _as_video(y, b).contiguous(memory_format=_layout(x))
-
-
-def weight_taps(weight, bias):
-    """Return the weight as [kt, out, c, kh, kw], each tap in channels-last layout."""
-    return {"taps": weight.permute(2, 0, 3, 4, 1).contiguous().permute(0, 1, 4, 2, 3)}
-
-
-def time_in_channels(x, cache, weight, bias, stride, padding, taps_in_channels):
-    """Stack the frames that one output needs along channels, for one channels-last 2-D convolution."""
-    b, c, _, h, w = x.shape
-    kt = weight.shape[2]
-    frames = _filled(x, cache, 2 * padding[0], torch.channels_last_3d)
-    stacked = frames.permute(0, 2, 3, 4, 1).unfold(1, kt, stride[0])  # [b, t, h, w, c, kt], overlapping views
-    stacked = stacked.transpose(4, 5).reshape(-1, h, w, kt * c).permute(0, 3, 1, 2)
-    y = F.conv2d(stacked, taps_in_channels, bias, stride[1:], padding[1:])
-    return _as_video(y, b).contiguous(memory_format=_layout(x))
-
-
-def weight_taps_in_channels(weight, bias):
-    taps = weight.transpose(1, 2).flatten(1, 2)
-    return {"taps_in_channels": taps.contiguous(memory_format=torch.channels_last)}
-
-
-def conv2d(x, cache, weight, bias, stride, padding):
-    """Convolve a lone first frame in 2-D: all other temporal taps meet zeros."""
-    return F.conv2d(x[:, :, 0], weight[:, :, -1], bias, stride[1:], padding[1:]).unsqueeze(2)
-
-
-def conv2d_valid(x, cache, weight, padding, **_):
-    if x.shape[2] != 1 or weight.shape[2] != 2 * padding[0] + 1:
-        return "there is more than one frame, or the last temporal tap does not meet it"
-    if cache is not None and padding[0] > 0:
-        return "earlier frames reach the output"
-    return True
-
-
-def _as_video(y, b):
-    """Return [b * t, c, h, w] as [b, c, t, h, w] without copying."""
-    return y.unflatten(0, (b, -1)).transpose(1, 2)
+# -- implicit GEMM ----------------------------------------------------------------------------------------------------
 
 
 def implicit(x, cache, weight, bias, stride, padding, packed):
     """Convolve as an implicit GEMM in Triton."""
-    return implicit_gemm(x, cache, packed, bias, weight.shape[2:], weight.shape[0], stride, padding, _layout(x))
+    cout, _, *kernel = weight.shape
+    layout = forms.layout_of(x)
+    return implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, layout, kernels_conv3d.convolve)
 
 
-def queued(x, cache, weight, bias, stride, padding, packed):
-    """Convolve as the same implicit GEMM in Gluon."""
-    import kernels_conv3d_gluon
-
-    kernel, cout = weight.shape[2:], weight.shape[0]
-    return implicit_gemm(
-        x, cache, packed, bias, kernel, cout, stride, padding, _layout(x), convolve=kernels_conv3d_gluon.convolve
-    )
+def implicit_gluon(x, cache, weight, bias, stride, padding, packed):
+    """Convolve as the same implicit GEMM in Gluon, for Hopper."""
+    cout, _, *kernel = weight.shape
+    layout = forms.layout_of(x)
+    return implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, layout, kernels_conv3d_gluon.convolve)
 
 
-def queued_valid(x, stride, **_):
-    if x.dtype == torch.float32:
-        return "sums that the tensor core rounds towards zero are no float32 sums"
-    return implicit_valid(x, stride)
+def implicit_weight(weight, bias):
+    return {"packed": pack_weight(weight)}
 
 
 def implicit_valid(x, stride, **_):
     if stride[1:] != (1, 1):
         return "it has no spatial stride"
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return "tensor cores have no exact float64 products here"
+        return f"it has no products of {x.dtype}"
     return True
 
 
@@ -245,7 +94,7 @@ def uncropped(x, cache, weight, bias, stride, padding):
 
 
 def cache_ignored(x, cache, weight, bias, stride, padding):
-    return pad_all(x, None, weight, bias, stride, padding)
+    return forms.pad_all(x, None, weight, bias, stride, padding)
 
 
 def cache_behind(x, cache, weight, bias, stride, padding):
@@ -261,28 +110,28 @@ def symmetric_time(x, cache, weight, bias, stride, padding):
 
 
 def time_reversed(x, cache, weight, bias, stride, padding):
-    return pad_all(x, cache, weight.flip(2), bias, stride, padding)
+    return forms.pad_all(x, cache, weight.flip(2), bias, stride, padding)
 
 
 def frame_late(x, cache, weight, bias, stride, padding):
     late = torch.cat([torch.zeros_like(x[:, :, :1]), x[:, :, :-1]], dim=2)
-    return pad_all(late, cache, weight, bias, stride, padding)
+    return forms.pad_all(late, cache, weight, bias, stride, padding)
 
 
 def replicated_border(x, cache, weight, bias, stride, padding):
     """Repeat the border pixels where zeros belong."""
-    frames = _filled(x, cache, 2 * padding[0], torch.contiguous_format)
+    frames = forms.filled(x, cache, 2 * padding[0], torch.contiguous_format)
     return F.conv3d(F.pad(frames, (*padding[2:] * 2, *padding[1:2] * 2, 0, 0), mode="replicate"), weight, bias, stride)
 
 
 def bias_each_tap(x, cache, weight, bias, stride, padding):
     """Add the bias once for each temporal tap, as a sum of 2-D convolutions easily does."""
-    return pad_all(x, cache, weight, bias * weight.shape[2], stride, padding)
+    return forms.pad_all(x, cache, weight, bias * weight.shape[2], stride, padding)
 
 
 def half_precision(x, cache, weight, bias, stride, padding):
     half = (None if value is None else value.bfloat16() for value in (x, cache, weight, bias))
-    return pad_all(*half, stride, padding).to(x.dtype)
+    return forms.pad_all(*half, stride, padding).to(x.dtype)
 
 
 def _has_cache(cache, padding, **_):
@@ -386,24 +235,28 @@ HEADLINE = [
     {"c": 96, "t": 4, "h": 480, "w": 832, "out": 96, "cache": 2, "dtype": "bfloat16", "layout": "channels_last_3d"},
 ]
 
+# An output is rounded more than once where the bias is added to a rounded sum, as cuDNN does, or where parts are summed.
+# What cancels then leaves errors that no small part of the RMS covers; the oracle rule still holds each variant to the
+# baseline's own.
+TOLERANCE = REASSOCIATED | {
+    "float16": Tolerance(rtol=2e-3, atol_rms=5e-3),
+    "bfloat16": Tolerance(rtol=1.6e-2, atol_rms=4e-2),
+}
+
 causal_conv3d = Operator(
     "causal_conv3d",
-    baseline=pad_all,
+    baseline=forms.pad_all,
     variants={
-        "pad_time": pad_time,
-        "preallocated": preallocated,
-        "fused_pad": Variant(fused_pad, needs="triton"),
-        "full_pad": Variant(full_pad, valid=full_pad_valid),
-        "channels_last": Variant(channels_last, prepare=channels_last_weight),
-        "sum_of_2d": Variant(sum_of_2d, prepare=weight_taps),
-        "time_in_channels": Variant(time_in_channels, prepare=weight_taps_in_channels),
-        "conv2d": Variant(conv2d, valid=conv2d_valid),
-        "triton": Variant(
-            implicit, prepare=lambda weight, bias: {"packed": pack_weight(weight)}, valid=implicit_valid, needs="triton"
-        ),
-        "gluon": Variant(
-            queued, prepare=lambda weight, bias: {"packed": pack_weight(weight)}, valid=queued_valid, needs="sm_90"
-        ),
+        "pad_time": forms.pad_time,
+        "preallocated": forms.preallocated,
+        "fused_pad": Variant(forms.fused_pad, needs="triton"),
+        "full_pad": Variant(forms.full_pad, valid=forms.full_pad_valid),
+        "channels_last": Variant(forms.channels_last, prepare=forms.channels_last_weight),
+        "sum_of_2d": Variant(forms.sum_of_2d, prepare=forms.weight_taps),
+        "time_in_channels": Variant(forms.time_in_channels, prepare=forms.weight_taps_in_channels),
+        "conv2d": Variant(forms.conv2d, valid=forms.conv2d_valid),
+        "triton": Variant(implicit, prepare=implicit_weight, valid=implicit_valid, needs="triton"),
+        "gluon": Variant(implicit_gluon, prepare=implicit_weight, valid=implicit_valid, needs="sm_90"),
     },
     impostors={
         "uncropped": Variant(uncropped, valid=_longer_cache),
@@ -421,7 +274,7 @@ causal_conv3d = Operator(
     inputs=inputs,
     cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
     constants=["weight", "bias"],
-    tolerance=REASSOCIATED,
+    tolerance=TOLERANCE,
     cost=cost,
     source="diffusers #12800",
 )

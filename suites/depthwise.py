@@ -450,8 +450,6 @@ EDGE = [
     dict(batch=2, channels=4, length=12, taps=4, padding=(3, 0), layout="strided_weight", dtype="float32"),
     dict(batch=1, channels=2, length=1030, taps=4, padding=(3, 0), bias=True, dtype="float16"),
     dict(batch=2, channels=2, length=1024, taps=3, padding=(1, 1), dtype="bfloat16"),
-    dict(batch=1, channels=2, length=160, taps=128, padding=(127, 0), data="positive", dtype="bfloat16"),
-    dict(batch=1, channels=2, length=160, taps=128, padding=(127, 0), data="positive", dtype="float16"),
 ]
 
 SMOKE = [

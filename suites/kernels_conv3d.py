@@ -20,20 +20,21 @@ _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 class Tile(NamedTuple):
-    """What one program computes: `groups` x (`rows` x `cols`) pixels by `n0` + `n1` output channels.
+    """What one program computes: `groups` rows of `cols` pixels, `n0` + `n1` output channels.
 
-    Groups are consecutive rows, so `rows` is 1 where there are several: a loaded row then serves every group and
-    vertical tap that needs it, 12 products for 6 loads with 4 groups, where a GEMM over patches loads 12 times.
+    A row of activations, once loaded, serves every output row and vertical tap that needs it: 12 products for 6 loads
+    with 4 groups, where a GEMM over patches loads 12 times. Two widths add up to channel counts that are no power of two.
     """
 
     groups: int
-    rows: int
     cols: int
     n0: int
     n1: int
     k: int
     stages: int
-    warps: int
+    warps: int = 4
+    held: int = 9
+    """Rows that at least so many products need are held in registers (Gluon only); 9 for none."""
 
 
 @triton.jit
@@ -101,16 +102,15 @@ def _to_channels_last(
             value -= rounded.to(tl.float32)
 
 
-def to_channels_last(x, dtype, parts, block=None):
+def to_channels_last(x, dtype, parts):
     """Return x as [parts * b * t, h, w, c], c padded with zeros to a multiple of 8; the parts add up to x."""
     b, c, t, h, w = x.shape
     if x.stride(3) != w * x.stride(4):
         x = x.contiguous()
     padded = triton.cdiv(c, 8) * 8
     out = torch.empty((parts * b * t, h, w, padded), dtype=dtype, device=x.device)
-    block_c = min(64, triton.next_power_of_2(padded)) if padded % 64 == 0 or padded < 64 else 32
-    block_p = 128 if h * w >= 128 else 16
-    block_p, block_c = block or (block_p, block_c)
+    block_c = 64 if padded % 64 == 0 else min(128, triton.next_power_of_2(padded))
+    block_p = 8192 // max(64, block_c) if h * w >= 128 else 16
     _to_channels_last[(triton.cdiv(h * w, block_p), b * t, triton.cdiv(padded, block_c))](
         x, out, c, t, h * w, padded, out.numel() // parts, *x.stride()[:3], x.stride(4),
         PARTS=parts, BLOCK_P=block_p, BLOCK_C=block_c, num_warps=4,
@@ -119,11 +119,11 @@ def to_channels_last(x, dtype, parts, block=None):
 
 
 @triton.jit
-def _dot(a, b, sum):
+def _dot(a, b, total):
     if _INTERPRETED:
-        return sum + tl.dot(a.to(tl.float32), b.to(tl.float32))
+        return total + tl.dot(a.to(tl.float32), b.to(tl.float32))
     else:
-        return tl.dot(a, b, sum)
+        return tl.dot(a, b, total)
 
 
 @triton.jit
@@ -171,17 +171,15 @@ def _accumulate(
 
 
 @triton.jit
-def _store(sum, out, bias, row, col, n, h, w, oc, oh, ow, cout, HAS_BIAS: tl.constexpr,
-           ROWS: tl.constexpr, COLS: tl.constexpr, N: tl.constexpr):  # fmt: skip
-    m = tl.arange(0, ROWS * COLS)
-    rows = row + m // COLS
-    cols = col + m % COLS
+def _store(total, out, bias, row, col, n, h, w, oc, oh, ow, cout, HAS_BIAS: tl.constexpr,
+           COLS: tl.constexpr, N: tl.constexpr):  # fmt: skip
+    cols = col + tl.arange(0, COLS)
     channels = n + tl.arange(0, N)
     if HAS_BIAS:
-        sum += tl.load(bias + channels, channels < cout, other=0).to(tl.float32)[None, :]
-    at = (rows.to(tl.int64) * oh + cols * ow)[:, None] + (channels.to(tl.int64) * oc)[None, :]
-    inside = ((rows < h) & (cols < w))[:, None] & (channels < cout)[None, :]
-    tl.store(out + at, sum.to(out.dtype.element_ty), inside)
+        total += tl.load(bias + channels, channels < cout, other=0).to(tl.float32)[None, :]
+    at = (row.to(tl.int64) * oh + cols * ow)[:, None] + (channels.to(tl.int64) * oc)[None, :]
+    inside = ((row < h) & (cols < w))[:, None] & (channels < cout)[None, :]
+    tl.store(out + at, total.to(out.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -190,28 +188,28 @@ def _conv3d(
     t, h, w, cout, pad_h, pad_w, x_part, cache_part, w_part, ob, oc, ot, oh, ow,
     HAS_CACHE: tl.constexpr, HAS_BIAS: tl.constexpr, SPLIT: tl.constexpr,
     KT: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, KC: tl.constexpr,
-    GROUPS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    GROUPS: tl.constexpr, COLS: tl.constexpr,
     N0: tl.constexpr, N1: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    # Channel tiles of one place are neighbours, then its frames: both read the same activations, which L2 then has.
+    # Neighbours in this order share activations: channel tiles of one place, then places of a row, then its frames.
     pid = tl.program_id(0)
     tiles_n = tl.cdiv(cout, N0 + N1)
     tiles_w = tl.cdiv(w, COLS)
-    tiles_h = tl.cdiv(h, ROWS * GROUPS)
+    tiles_h = tl.cdiv(h, GROUPS)
     n = pid % tiles_n * (N0 + N1)
     pid = pid // tiles_n
-    it = pid % t
-    pid = pid // t
     col = pid % tiles_w * COLS
     pid = pid // tiles_w
-    row = pid % tiles_h * (ROWS * GROUPS)
+    it = pid % t
+    pid = pid // t
+    row = pid % tiles_h * GROUPS
     ib = pid // tiles_h
 
     sums = ()
     for _ in tl.static_range(GROUPS):
-        sums = sums + (tl.zeros((ROWS * COLS, N0), tl.float32),)
+        sums = sums + (tl.zeros((COLS, N0), tl.float32),)
         if N1 > 0:
-            sums = sums + (tl.zeros((ROWS * COLS, N1), tl.float32),)
+            sums = sums + (tl.zeros((COLS, N1), tl.float32),)
     # Frame of tap i, relative to x: first + i. Negative frames are the cache's, those before it are zero and skipped.
     first = it * stride_t - front
     in_x = tl.minimum(tl.maximum(-first, 0), KT)
@@ -224,30 +222,30 @@ def _conv3d(
         if HAS_CACHE:
             sums = _accumulate(
                 sums, cache, w0, w1, in_cache, in_x, cache_frame, row_in, col_in, n, cache_part, w_part,
-                KH, KW, KC, 5, False, GROUPS, ROWS * COLS, N0, N1, K, STAGES,
+                KH, KW, KC, 5, False, GROUPS, COLS, N0, N1, K, STAGES,
             )  # fmt: skip
         sums = _accumulate(
             sums, x, w0, w1, in_x, KT, x_frame, row_in, col_in, n, x_part, w_part,
-            KH, KW, KC, 5, False, GROUPS, ROWS * COLS, N0, N1, K, STAGES,
+            KH, KW, KC, 5, False, GROUPS, COLS, N0, N1, K, STAGES,
         )  # fmt: skip
     if HAS_CACHE:
         sums = _accumulate(
             sums, cache, w0, w1, in_cache, in_x, cache_frame, row_in, col_in, n, cache_part, w_part,
-            KH, KW, KC, 1, SPLIT, GROUPS, ROWS * COLS, N0, N1, K, STAGES,
+            KH, KW, KC, 1, SPLIT, GROUPS, COLS, N0, N1, K, STAGES,
         )  # fmt: skip
     # Tensor cores round sums towards zero, which adds up along one accumulator: 4 to 9 times the error of a float32
     # convolution. Hence the small products first, and the large ones summed outside the tensor core.
     sums = _accumulate(
         sums, x, w0, w1, in_x, KT, x_frame, row_in, col_in, n, x_part, w_part,
-        KH, KW, KC, 1, SPLIT, GROUPS, ROWS * COLS, N0, N1, K, STAGES,
+        KH, KW, KC, 1, SPLIT, GROUPS, COLS, N0, N1, K, STAGES,
     )  # fmt: skip
     out += ib.to(tl.int64) * ob + it.to(tl.int64) * ot
     for g in tl.static_range(GROUPS):
         if N1 > 0:
-            _store(sums[2 * g], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, ROWS, COLS, N0)
-            _store(sums[2 * g + 1], out, bias, row + g, col, n + N0, h, w, oc, oh, ow, cout, HAS_BIAS, ROWS, COLS, N1)
+            _store(sums[2 * g], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N0)
+            _store(sums[2 * g + 1], out, bias, row + g, col, n + N0, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N1)
         else:
-            _store(sums[g], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, ROWS, COLS, N0)
+            _store(sums[g], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N0)
 
 
 def pack_weight(weight):
@@ -267,20 +265,7 @@ def pack_weight(weight):
     return torch.cat(parts)
 
 
-def choose_tile(cin, cout, h, w):
-    """Return the tile for a shape, by rule instead of autotuning: the same choice in every run, no first-call search."""
-    k = 32 if cin > 16 else 16
-    cols = min(64, max(16, triton.next_power_of_2(w)))
-    groups = 4 if h >= 4 else 1
-    if cout % 96 == 0 and cout % 64 != 0:
-        return Tile(groups, 1, cols, 64, 32, k, stages=2, warps=4)
-    if cout % 192 == 0 and w >= 256:
-        return Tile(2, 1, cols, 128, 64, k, stages=2, warps=4)
-    n = min(64, max(16, triton.next_power_of_2(cout)))
-    return Tile(groups, 1, cols, n, 0, k, stages=2, warps=4)
-
-
-def implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, memory_format, tile=None, convolve=None):
+def implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, memory_format, convolve, tile=None):
     """Convolve without a padded copy: cache and x are read where they lie, what lies outside is zero by hardware.
 
     Channels-last half-precision activations are read as they are; others are re-laid once, float32 into three bfloat16
@@ -295,18 +280,37 @@ def implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, memory_
     out = torch.empty((b, cout, out_t, out_h, out_w), dtype=x.dtype, device=x.device, memory_format=memory_format)
     frames = _frames(x)
     before = _frames(cache) if cached else frames
-    tile = tile or choose_tile(c, cout, out_h, out_w)
-    (convolve or _convolve)(
-        frames, before, packed, bias, out, b, t, cached, cache_frames, front, stride[0], padding, kernel, c, tile
-    )
+    rows = out
+    if (*kernel[1:], *padding[1:]) == (1, 1, 0, 0):  # a pixel meets itself alone: take a frame for one long row
+        frames, before = (value.view(value.shape[0], 1, -1, value.shape[3]) for value in (frames, before))
+        rows = out.view(b, cout, out_t, 1, -1) if out.is_contiguous() else _one_row(out)
+    convolve(frames, before, packed, bias, rows, b, t, cached, cache_frames, front, stride[0], padding, kernel, c, tile)
     return out
 
 
-def _convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, stride_t, padding, kernel, c, tile):
+def _one_row(out):
+    """View channels-last [b, c, t, h, w] as [b, c, t, 1, h * w]."""
+    return out.permute(0, 2, 3, 4, 1).flatten(2, 3).unsqueeze(2).permute(0, 4, 1, 2, 3)
+
+
+def choose_tile(cin, cout, h, w):
+    """Return the tile for a shape, by rule instead of autotuning: the same choice in every run, no first-call search."""
+    k = 32 if cin > 16 else 16
+    cols = min(64, max(16, triton.next_power_of_2(w)))
+    groups = 4 if h >= 4 else 1
+    if cout % 96 == 0 and cout % 64 != 0:
+        return Tile(groups, cols, 64, 32, k, stages=2)
+    if cout % 192 == 0 and w >= 256:
+        return Tile(min(2, groups), cols, 128, 64, k, stages=2)
+    return Tile(groups, cols, min(64, max(16, triton.next_power_of_2(cout))), 0, k, stages=2)
+
+
+def convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, stride_t, padding, kernel, c, tile):
     """Fill `out` from frames [b * t, h, w, c]."""
     _, cout, out_t, out_h, out_w = out.shape
-    block = [1, tile.rows, tile.cols, tile.k]
-    grid = b * out_t * triton.cdiv(out_h, tile.rows * tile.groups) * triton.cdiv(out_w, tile.cols)
+    tile = tile or choose_tile(c, cout, out_h, out_w)
+    block = [1, 1, tile.cols, tile.k]
+    grid = b * out_t * triton.cdiv(out_h, tile.groups) * triton.cdiv(out_w, tile.cols)
     frames = TensorDescriptor.from_tensor(x, block)
     _conv3d[(grid * triton.cdiv(cout, tile.n0 + tile.n1),)](
         frames, TensorDescriptor.from_tensor(cache, block) if cached else frames,
@@ -317,7 +321,7 @@ def _convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, st
         kernel[0] * kernel[1] * kernel[2], *out.stride(),
         HAS_CACHE=cached > 0, HAS_BIAS=bias is not None, SPLIT=out.dtype == torch.float32,
         KT=kernel[0], KH=kernel[1], KW=kernel[2], KC=triton.cdiv(c, tile.k),
-        GROUPS=tile.groups, ROWS=tile.rows, COLS=tile.cols, N0=tile.n0, N1=tile.n1, K=tile.k, STAGES=tile.stages,
+        GROUPS=tile.groups, COLS=tile.cols, N0=tile.n0, N1=tile.n1, K=tile.k, STAGES=tile.stages,
         num_warps=tile.warps,
     )  # fmt: skip
 

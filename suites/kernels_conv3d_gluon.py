@@ -1,11 +1,14 @@
-"""The implicit GEMM of `causal_conv3d` in Gluon, for Hopper: products queue up in the tensor cores without waiting.
+"""The implicit GEMM of `causal_conv3d` in Gluon, for Hopper: whole batches of products queue up in the tensor cores.
 
-It computes what `kernels_conv3d._conv3d` computes, with the same tiles. Triton waits after each product whose sum the
-next one of the same iteration extends; here a whole iteration is issued at once, and the next loads meanwhile. Gluon has
-no interpreter, which is why that kernel stays the one that a CPU can verify.
+It computes what `kernels_conv3d._conv3d` computes, tile by tile. Triton waits after each product whose sum the next one
+of the same iteration extends, and reads every operand from shared memory each time, whose bandwidth is then the limit.
+Here an iteration is issued at once, and activations that several products need are held in registers. Gluon has no
+interpreter, which is why the other kernel stays: it is the one that a CPU can verify.
 """
 
+import torch
 import triton
+from kernels_conv3d import Tile
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -13,22 +16,40 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
     tma,
     warpgroup_mma,
-    warpgroup_mma_init,
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+# As in kernels_conv3d: the bfloat16 parts of the small products, smallest first; the sixth, 0 and 0, is the large one.
+_X_PARTS = gl.constexpr(0 | 1 << 2 | 2 << 4 | 0 << 6 | 1 << 8)
+_W_PARTS = gl.constexpr(2 | 1 << 2 | 0 << 4 | 1 << 6 | 0 << 8)
+
 
 @gluon.jit
 def _load(
-    x, cache, w0, w1, rows, b0, b1, bar, step, pred, x_frame, cache_frame, in_x, row, col, n, slot,
-    KH: gl.constexpr, KW: gl.constexpr, KC: gl.constexpr, ROWS: gl.constexpr,
-    COLS: gl.constexpr, N0: gl.constexpr, N1: gl.constexpr, K: gl.constexpr, HAS_CACHE: gl.constexpr,
+    sources, buffers, place, step, steps, small_steps, slot,
+    SPLIT: gl.constexpr, HAS_CACHE: gl.constexpr, KH: gl.constexpr, KW: gl.constexpr, KC: gl.constexpr,
+    ROWS: gl.constexpr, COLS: gl.constexpr, N0: gl.constexpr, N1: gl.constexpr, K: gl.constexpr,
 ):  # fmt: skip
-    i = step // (KW * KC)
+    """Order what one iteration multiplies: the rows of one frame that the tile needs, and their taps."""
+    x, cache, w0, w1 = sources
+    rows, b0, b1, bars = buffers
+    tap_begin, in_x, x_frame, cache_frame, row, col, n, x_part, cache_part, w_part = place
+    pred = step < steps
+    bar = bars.index(slot)
+    product = 0
+    if SPLIT:
+        large = step >= small_steps
+        product = gl.where(large, 5, step // KC % 5)
+        step = gl.where(large, step - small_steps, step // (5 * KC) * KC + step % KC)
+    i = tap_begin + step // (KW * KC)
     j = step // KC % KW
     k = step % KC * K
     tap = i * (KH * KW) + j
+    if SPLIT:
+        tap += (_W_PARTS >> (2 * product) & 3) * w_part
+        x_frame += (_X_PARTS >> (2 * product) & 3) * x_part
+        cache_frame += (_X_PARTS >> (2 * product) & 3) * cache_part
     mbarrier.expect(bar, (ROWS * COLS + KH * (N0 + N1)) * K * 2, pred)
     for dh in gl.static_range(KH):
         tma.async_copy_global_to_shared(w0, [tap + dh * KW, k, n], bar, b0.index(slot * KH + dh), pred)
@@ -45,12 +66,70 @@ def _load(
 
 
 @gluon.jit
-def _store(sum, out, bias, row, col, n, h, w, oc, oh, ow, cout, HAS_BIAS: gl.constexpr, COLS: gl.constexpr,
+def _multiply(
+    sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr, HELD: gl.constexpr, N1: gl.constexpr,
+    SUM0: gl.constexpr, SUM1: gl.constexpr,
+):  # fmt: skip
+    """Issue every product of one iteration, each row's together; the sums are to be waited for."""
+    rows, b0, b1, _ = buffers
+    ROWS: gl.constexpr = GROUPS + KH - 1
+    SUMS: gl.constexpr = 2 if N1 > 0 else 1
+    for r in gl.static_range(ROWS):
+        left0 = rows.index(slot * ROWS + r)
+        left1 = left0
+        if min(r, KH - 1, GROUPS - 1, ROWS - 1 - r) + 1 >= HELD:  # so many products need this row
+            held = left0.load(gl.DotOperandLayout(0, SUM0, 2))
+            left0 = held
+            left1 = gl.convert_layout(held, gl.DotOperandLayout(0, SUM1, 2))
+        new = ()
+        for g in gl.static_range(GROUPS):
+            if (r - g >= 0) and (r - g < KH):
+                new = new + (warpgroup_mma(left0, b0.index(slot * KH + r - g), sums[g * SUMS], is_async=True),)
+                if N1 > 0:
+                    right = b1.index(slot * KH + r - g)
+                    new = new + (warpgroup_mma(left1, right, sums[g * SUMS + 1], is_async=True),)
+            else:
+                new = new + (sums[g * SUMS],)
+                if N1 > 0:
+                    new = new + (sums[g * SUMS + 1],)
+        sums = new
+    return sums
+
+
+@gluon.jit
+def _wait(sums, COUNT: gl.constexpr):
+    if COUNT == 1:
+        return (warpgroup_mma_wait(0, deps=sums),)
+    else:
+        return warpgroup_mma_wait(0, deps=sums)
+
+
+@gluon.jit
+def _multiply_apart(sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr, N1: gl.constexpr):
+    """Sum the products of one iteration by themselves and add that outside the tensor core, which rounds to nearest."""
+    rows, b0, b1, _ = buffers
+    ROWS: gl.constexpr = GROUPS + KH - 1
+    SUMS: gl.constexpr = 2 if N1 > 0 else 1
+    new = ()
+    for s in gl.static_range(GROUPS * SUMS):
+        part = gl.zeros_like(sums[s])
+        for dh in gl.static_range(KH):
+            left = rows.index(slot * ROWS + s // SUMS + dh)
+            if s % SUMS == 0:
+                part = warpgroup_mma(left, b0.index(slot * KH + dh), part, is_async=True)
+            else:
+                part = warpgroup_mma(left, b1.index(slot * KH + dh), part, is_async=True)
+        new = new + (sums[s] + warpgroup_mma_wait(0, deps=(part,)),)
+    return new
+
+
+@gluon.jit
+def _store(total, out, bias, row, col, n, h, w, oc, oh, ow, cout, HAS_BIAS: gl.constexpr, COLS: gl.constexpr,
            N: gl.constexpr, SUM: gl.constexpr, OUT: gl.constexpr):  # fmt: skip
     if HAS_BIAS:
         of_sum = n + gl.arange(0, N, layout=gl.SliceLayout(0, SUM))
-        sum += gl.load(bias + of_sum, of_sum < cout, other=0).to(gl.float32)[None, :]
-    value = gl.convert_layout(sum.to(out.dtype.element_ty), OUT)
+        total += gl.load(bias + of_sum, of_sum < cout, other=0).to(gl.float32)[None, :]
+    value = gl.convert_layout(total.to(out.dtype.element_ty), OUT)
     cols = col + gl.arange(0, COLS, layout=gl.SliceLayout(1, OUT))
     channels = n + gl.arange(0, N, layout=gl.SliceLayout(0, OUT))
     at = (row.to(gl.int64) * oh + cols * ow)[:, None] + (channels.to(gl.int64) * oc)[None, :]
@@ -59,13 +138,13 @@ def _store(sum, out, bias, row, col, n, h, w, oc, oh, ow, cout, HAS_BIAS: gl.con
 
 
 @gluon.jit
-def _conv3d(
+def _conv3d(  # noqa: C901, PLR0912, PLR0915 - one kernel, whose layouts its parts cannot name for each other
     x, cache, w0, w1, bias, out, t_in, cached, cache_frames, front, stride_t,
-    t, h, w, cout, pad_h, pad_w, ob, oc, ot, oh, ow,
-    HAS_CACHE: gl.constexpr, HAS_BIAS: gl.constexpr, CHANNELS_FAST: gl.constexpr, ORDER: gl.constexpr,
+    t, h, w, cout, pad_h, pad_w, x_part, cache_part, w_part, ob, oc, ot, oh, ow,
+    HAS_CACHE: gl.constexpr, HAS_BIAS: gl.constexpr, SPLIT: gl.constexpr, CHANNELS_FAST: gl.constexpr,
     KT: gl.constexpr, KH: gl.constexpr, KW: gl.constexpr, KC: gl.constexpr,
     GROUPS: gl.constexpr, COLS: gl.constexpr, N0: gl.constexpr, N1: gl.constexpr, K: gl.constexpr,
-    STAGES: gl.constexpr, num_warps: gl.constexpr,
+    STAGES: gl.constexpr, HELD: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     pid = gl.program_id(0)
     tiles_n = gl.cdiv(cout, N0 + N1)
@@ -73,136 +152,111 @@ def _conv3d(
     tiles_h = gl.cdiv(h, GROUPS)
     n = pid % tiles_n * (N0 + N1)
     pid = pid // tiles_n
-    if ORDER == 0:
-        it = pid % t
-        pid = pid // t
-        col = pid % tiles_w * COLS
-        pid = pid // tiles_w
-        row = pid % tiles_h * GROUPS
-        ib = pid // tiles_h
-    elif ORDER == 1:
-        col = pid % tiles_w * COLS
-        pid = pid // tiles_w
-        it = pid % t
-        pid = pid // t
-        row = pid % tiles_h * GROUPS
-        ib = pid // tiles_h
-    else:
-        col = pid % tiles_w * COLS
-        pid = pid // tiles_w
-        row = pid % tiles_h * GROUPS
-        pid = pid // tiles_h
-        it = pid % t
-        ib = pid // t
+    col = pid % tiles_w * COLS
+    pid = pid // tiles_w
+    it = pid % t
+    pid = pid // t
+    row = pid % tiles_h * GROUPS
+    ib = pid // tiles_h
 
     first = it * stride_t - front
     in_x = gl.minimum(gl.maximum(-first, 0), KT)
-    in_cache = gl.minimum(gl.maximum(-first - cached, 0), KT)
-    x_frame = ib * t_in + first
-    cache_frame = ib * cache_frames + cache_frames + first
-    row_in = row - pad_h
-    col_in = col - pad_w
+    tap_begin = gl.minimum(gl.maximum(-first - cached, 0), KT)
+    place = (tap_begin, in_x, ib * t_in + first, ib * cache_frames + cache_frames + first, row - pad_h, col - pad_w, n,
+             x_part, cache_part, w_part)  # fmt: skip
+    large_steps = (KT - tap_begin) * (KW * KC)
+    small_steps = large_steps * (5 if SPLIT else 0)
+    steps = small_steps + large_steps
 
     ROWS: gl.constexpr = GROUPS + KH - 1
     SUMS: gl.constexpr = 2 if N1 > 0 else 1
+    NARROW: gl.constexpr = N1 if N1 > 0 else N0
     SUM0: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, N0, 16])
-    SUM1: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, N1 if N1 > 0 else N0, 16])
-    dtype: gl.constexpr = x.dtype
-    rows = gl.allocate_shared_memory(
-        dtype, [STAGES * ROWS, COLS, K], gl.NVMMASharedLayout(K * 2 if K < 64 else 128, 16, 2)
-    )
-    b0 = gl.allocate_shared_memory(
-        dtype, [STAGES * KH, K, N0], gl.NVMMASharedLayout(N0 * 2 if N0 < 64 else 128, 16, 2)
-    )
+    SUM1: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, NARROW, 16])
+    LEFT: gl.constexpr = gl.NVMMASharedLayout(K * 2 if K < 64 else 128, 16, 2)
+    RIGHT0: gl.constexpr = gl.NVMMASharedLayout(N0 * 2 if N0 < 64 else 128, 16, 2)
+    RIGHT1: gl.constexpr = gl.NVMMASharedLayout(NARROW * 2 if NARROW < 64 else 128, 16, 2)
+    rows = gl.allocate_shared_memory(x.dtype, [STAGES * ROWS, COLS, K], LEFT)
+    b0 = gl.allocate_shared_memory(x.dtype, [STAGES * KH, K, N0], RIGHT0)
+    b1 = b0
     if N1 > 0:
-        b1 = gl.allocate_shared_memory(
-            dtype, [STAGES * KH, K, N1], gl.NVMMASharedLayout(N1 * 2 if N1 < 64 else 128, 16, 2)
-        )
-    else:
-        b1 = b0
+        b1 = gl.allocate_shared_memory(x.dtype, [STAGES * KH, K, N1], RIGHT1)
     bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for s in gl.static_range(STAGES):
         mbarrier.init(bars.index(s), count=1)
     fence_async_shared()
-
-    begin = in_cache * (KW * KC) if HAS_CACHE else in_x * (KW * KC)
-    end = KT * KW * KC
+    sources = (x, cache, w0, w1)
+    buffers = (rows, b0, b1, bars)
     for s in gl.static_range(STAGES - 1):
-        _load(x, cache, w0, w1, rows, b0, b1, bars.index(s), begin + s, begin + s < end, x_frame, cache_frame, in_x, row_in,
-              col_in, n, s, KH, KW, KC, ROWS, COLS, N0, N1, K, HAS_CACHE)  # fmt: skip
+        _load(sources, buffers, place, s, steps, small_steps, s, SPLIT, HAS_CACHE, KH, KW, KC, ROWS, COLS, N0, N1, K)
 
     sums = ()
     for _ in gl.static_range(GROUPS):
-        sums = sums + (warpgroup_mma_init(gl.zeros((COLS, N0), gl.float32, SUM0)),)
+        sums = sums + (gl.zeros((COLS, N0), gl.float32, SUM0),)
         if N1 > 0:
-            sums = sums + (warpgroup_mma_init(gl.zeros((COLS, N1), gl.float32, SUM1)),)
+            sums = sums + (gl.zeros((COLS, N1), gl.float32, SUM1),)
     slot = 0
     phase = 0
     behind = STAGES - 1
-    for step in range(begin, end):
+    for step in range(small_steps if SPLIT else steps):
         mbarrier.wait(bars.index(slot), phase)
-        done = warpgroup_mma_wait(0, deps=sums)
-        new = ()
-        if GROUPS * SUMS == 1:
-            new = new + (done,)
-        else:
-            new = done
-        for r in gl.static_range(ROWS):
-            left = rows.index(slot * ROWS + r)
-            updated = ()
-            for g in gl.static_range(GROUPS):
-                if (r - g >= 0) and (r - g < KH):
-                    updated = updated + (
-                        warpgroup_mma(left, b0.index(slot * KH + r - g), new[g * SUMS], is_async=True),
-                    )
-                    if N1 > 0:
-                        updated = updated + (
-                            warpgroup_mma(left, b1.index(slot * KH + r - g), new[g * SUMS + 1], is_async=True),
-                        )
-                else:
-                    updated = updated + (new[g * SUMS],)
-                    if N1 > 0:
-                        updated = updated + (new[g * SUMS + 1],)
-            new = updated
-        sums = new
-        # The slot of the step before is free now: its products are done.
-        _load(x, cache, w0, w1, rows, b0, b1, bars.index(behind), step + STAGES - 1, step + STAGES - 1 < end, x_frame,
-              cache_frame, in_x, row_in, col_in, n, behind, KH, KW, KC, ROWS, COLS, N0, N1, K, HAS_CACHE)  # fmt: skip
+        issued = _multiply(sums, buffers, slot, GROUPS, KH, HELD, N1, SUM0, SUM1)
+        # The slot that this fills was read in the iteration before, whose products are done.
+        _load(sources, buffers, place, step + STAGES - 1, steps, small_steps, behind,
+              SPLIT, HAS_CACHE, KH, KW, KC, ROWS, COLS, N0, N1, K)  # fmt: skip
+        # Waiting in the iteration that issued is what keeps ptxas from waiting after every product.
+        sums = _wait(issued, GROUPS * SUMS)
         behind = slot
         slot += 1
         if slot == STAGES:
             slot = 0
             phase ^= 1
+    if SPLIT:
+        for step in range(small_steps, steps):
+            mbarrier.wait(bars.index(slot), phase)
+            sums = _multiply_apart(sums, buffers, slot, GROUPS, KH, N1)
+            _load(sources, buffers, place, step + STAGES - 1, steps, small_steps, behind,
+                  SPLIT, HAS_CACHE, KH, KW, KC, ROWS, COLS, N0, N1, K)  # fmt: skip
+            behind = slot
+            slot += 1
+            if slot == STAGES:
+                slot = 0
+                phase ^= 1
 
-    done = warpgroup_mma_wait(0, deps=sums)
-    totals = ()
-    if GROUPS * SUMS == 1:
-        totals = totals + (done,)
-    else:
-        totals = done
     if CHANNELS_FAST:
         OUT: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [num_warps, 1], [1, 0])
     else:
         OUT: gl.constexpr = gl.BlockedLayout([8, 1], [8, 4], [1, num_warps], [0, 1])
     out += ib.to(gl.int64) * ob + it.to(gl.int64) * ot
     for g in gl.static_range(GROUPS):
-        _store(totals[g * SUMS], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N0, SUM0, OUT)
+        _store(sums[g * SUMS], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N0, SUM0, OUT)
         if N1 > 0:
-            _store(totals[g * SUMS + 1], out, bias, row + g, col, n + N0, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N1, SUM1,
+            _store(sums[g * SUMS + 1], out, bias, row + g, col, n + N0, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N1, SUM1,
                    OUT)  # fmt: skip
 
 
-def _descriptor(tensor, block):
-    layout = gl.NVMMASharedLayout(min(128, block[-1] * tensor.element_size()), tensor.element_size() * 8, len(block))
-    return TensorDescriptor.from_tensor(tensor, block, layout)
-
-
-ORDER = 0
+def choose_tile(cin, cout, h, w, split):
+    """Return the tile for a shape, by rule instead of autotuning."""
+    groups = 4 if h >= 4 else 1
+    if cin <= 16:
+        return Tile(groups, 64, min(64, max(16, triton.next_power_of_2(cout))), 0, k=16, stages=4)
+    if split:
+        return Tile(min(3, groups), 64, min(64, max(16, triton.next_power_of_2(cout))), 0, 32, stages=2, held=1)
+    if h == 1:
+        return Tile(1, 64, min(128, max(16, triton.next_power_of_2(cout))), 0, 64, stages=3)
+    if cout % 96 == 0 and cout % 64 != 0:
+        return Tile(groups, 64, 64, 32, 16, stages=4, held=1)
+    if cout % 192 == 0 and w >= 256:
+        return Tile(min(2, groups), 64, 128, 64, 32, stages=2, held=1)
+    if cout % 128 == 0:
+        return Tile(min(2, groups), 64, 128, 0, 32, stages=2, held=1)
+    return Tile(groups, 64, min(64, max(16, triton.next_power_of_2(cout))), 0, 32, stages=2, held=3)
 
 
 def convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, stride_t, padding, kernel, c, tile):
     """Fill `out` from frames [b * t, h, w, c]; see `kernels_conv3d.implicit_gemm`."""
     _, cout, out_t, out_h, out_w = out.shape
+    tile = tile or choose_tile(c, cout, out_h, out_w, out.dtype == torch.float32)
     block = [1, 1, tile.cols, tile.k]
     grid = b * out_t * triton.cdiv(out_h, tile.groups) * triton.cdiv(out_w, tile.cols)
     frames = _descriptor(x, block)
@@ -210,8 +264,15 @@ def convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, str
         frames, _descriptor(cache, block) if cached else frames,
         _descriptor(packed, [1, tile.k, tile.n0]), _descriptor(packed, [1, tile.k, tile.n1 or tile.n0]),
         packed if bias is None else bias, out, t, cached, cache_frames, front, stride_t,
-        out_t, out_h, out_w, cout, padding[1], padding[2], *out.stride(),
-        HAS_CACHE=cached > 0, HAS_BIAS=bias is not None, CHANNELS_FAST=out.stride(1) == 1, ORDER=ORDER,
-        KT=kernel[0], KH=kernel[1], KW=kernel[2], KC=triton.cdiv(c, tile.k),
-        GROUPS=tile.groups, COLS=tile.cols, N0=tile.n0, N1=tile.n1, K=tile.k, STAGES=tile.stages, num_warps=tile.warps,
+        out_t, out_h, out_w, cout, padding[1], padding[2], b * t, b * cache_frames,
+        kernel[0] * kernel[1] * kernel[2], *out.stride(),
+        HAS_CACHE=cached > 0, HAS_BIAS=bias is not None, SPLIT=out.dtype == torch.float32,
+        CHANNELS_FAST=out.stride(1) == 1, KT=kernel[0], KH=kernel[1], KW=kernel[2], KC=triton.cdiv(c, tile.k),
+        GROUPS=tile.groups, COLS=tile.cols, N0=tile.n0, N1=tile.n1, K=tile.k, STAGES=tile.stages, HELD=tile.held,
+        num_warps=tile.warps,
     )  # fmt: skip
+
+
+def _descriptor(tensor, block):
+    layout = gl.NVMMASharedLayout(min(128, block[-1] * tensor.element_size()), tensor.element_size() * 8, len(block))
+    return TensorDescriptor.from_tensor(tensor, block, layout)

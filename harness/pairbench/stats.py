@@ -17,7 +17,7 @@ Share of simulated 95 % intervals that held the truth (400 runs, 60 blocks of 1 
     5         0.99       0.95  0.99   0.89       0.96  0.97
     10        0.98       0.94  0.98   0.93       0.95  0.97
 
-Two rounds are honest and of little use (six times as wide as the bootstrap); three are the least that tells something.
+Two rounds are of little use (5 to 11 times as wide as the bootstrap); three are the least that tells something.
 One round has no t, and its interval says nothing of other processes. The 95th percentile is the weak one: where rounds
 spread more than their samples do, few rounds miss its tail (0.82 to 0.91); elsewhere it is covered like the median.
 """

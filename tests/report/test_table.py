@@ -25,7 +25,20 @@ def test_a_pipe_gets_everything_and_no_colour(baseline: Make, variant: Make) -> 
     header = "implementation P50 ± P95 device speedup interval launches ops max error oracle ratio"
     assert lines[3].split() == header.split()
     assert lines[4] == "  rms_norm[dtype=bfloat16,tokens=4096] (real)"
-    assert lines[5].split() == ["baseline", "41.00", "us", "±0.24%", "43.00", "us", "39.00", "us", "6", "9", "0.0078", "1.00"]
+    assert lines[5].split() == [
+        "baseline",
+        "41.00",
+        "us",
+        "±0.24%",
+        "43.00",
+        "us",
+        "39.00",
+        "us",
+        "6",
+        "9",
+        "0.0078",
+        "1.00",
+    ]
     assert "2.000x  1.980-2.020     1 (2)" in lines[6]
     assert lines[-1] == "2 measured"
     assert "\x1b" not in text

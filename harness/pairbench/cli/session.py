@@ -134,19 +134,22 @@ def verify_devices(site: Site, chosen: Chosen, devices: tuple[Device, ...], prog
 
     def work(device: Device) -> None:
         plan = plans[device]
-
-        def keep(outcomes: list[Outcome]) -> None:
-            with lock:
-                found.outcomes += [(device, outcome) for outcome in outcomes]
-
+        outcomes: list[Outcome] = []
         progress.expect(device, len(plan.cases))
-        session = Session(site, device, plan, Reporter(progress=progress, keep=keep))
+        session = Session(site, device, plan, Reporter(progress=progress, keep=outcomes.extend))
         try:
             audits = session.verify(impostors=impostors)
             session.finish()
         except InterruptedRunError:
             session.interrupt(0)
             raise
+        finally:
+            # In the order of the plan: what ended first was reported first.
+            order = {case.case.key: place for place, case in enumerate(plan.cases)}
+            entries = [case.entries for case in plan.cases]
+            outcomes.sort(key=lambda item: (order[item.case.key], entries[order[item.case.key]].index(item.entry)))
+            with lock:
+                found.outcomes += [(device, outcome) for outcome in outcomes]
         with lock:
             found.impostors += [(device, planned, result) for planned, results in audits for result in results]
 

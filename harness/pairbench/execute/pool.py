@@ -3,6 +3,7 @@
 import contextlib
 import mmap
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
 
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -129,9 +131,11 @@ class WorkerProcess:
 
     def log_line(self, marker: str) -> str | None:
         """Return the first line of what the worker printed that contains the marker."""
+        return next((line for line in self._log_lines() if marker in line), None)
+
+    def _log_lines(self) -> list[str]:
         self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").splitlines()
-        return next((line.strip() for line in lines if marker in line), None)
+        return [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
 
     def close(self) -> None:
         """Kill the worker and everything that it started."""
@@ -166,9 +170,11 @@ class WorkerProcess:
         return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
 
     def _last_words(self) -> str:
-        """Return where a crash happened, as Python's fault handler tells it."""
-        line = self.log_line(", line ")
-        return f", at {line}" if line else ""
+        """Return where in the suite a crash happened, as Python's fault handler tells it."""
+        frames = [match for line in self._log_lines() if (match := _FRAME.fullmatch(line))]
+        ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
+        theirs = [frame for frame in frames if not frame["file"].startswith((*ours, "<"))]
+        return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
 
 
 def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:

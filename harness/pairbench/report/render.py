@@ -62,15 +62,17 @@ def render_rows(
         output: table, markdown or json.
         terminal: stdout where not given.
     """
+    if output not in FORMATS:
+        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     if output == "json":
         return to_json({title: rows})
+    if not rows:
+        return f"{clean(title)}: none\n"
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     numeric = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
     if output == "markdown":
         return f"### {markdown_text(title)}\n\n{markdown_table(columns, cells, right=numeric)}"
-    if output != "table":
-        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     table = Table(title=Text(clean(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name, right in zip(columns, numeric, strict=True):
         table.add_column(Text(name.replace("_", " ")), justify="right" if right else "left", overflow="fold")

@@ -47,8 +47,8 @@ def spread(estimate: float | None, low: float | None, high: float | None) -> str
     """Return how far an interval reaches to its wider side, like `±0.21%`."""
     if estimate is None or low is None or high is None or not estimate > 0:
         return ""
-    reach = percent(max(estimate - low, high - estimate) / estimate)
-    return f"±{reach}" if reach else ""
+    sides = (estimate - low, high - estimate)
+    return f"±{percent(max(sides) / estimate)}" if all(map(math.isfinite, sides)) else ""
 
 
 def significant(value: float | None, digits: int = 4) -> str:
