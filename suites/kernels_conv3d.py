@@ -33,8 +33,8 @@ class Tile(NamedTuple):
     k: int
     stages: int
     warps: int = 4
-    held: int = 9
-    """Rows that at least so many products need are held in registers (Gluon only); 9 for none."""
+    swap: bool = False
+    """Compute the transpose, channels by pixels: more than 64 pixels then share one reading of the weights (Gluon only)."""
 
 
 @triton.jit

@@ -1,8 +1,7 @@
 """The implicit GEMM of `causal_conv3d` in Gluon, for Hopper: whole batches of products queue up in the tensor cores.
 
 It computes what `kernels_conv3d._conv3d` computes, tile by tile. Triton waits after each product whose sum the next one
-of the same iteration extends, and reads every operand from shared memory each time, whose bandwidth is then the limit.
-Here an iteration is issued at once, and activations that several products need are held in registers. Gluon has no
+of the same iteration extends; here an iteration is issued at once, and the next loads meanwhile. Gluon has no
 interpreter, which is why the other kernel stays: it is the one that a CPU can verify.
 """
 
@@ -16,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
     tma,
     warpgroup_mma,
+    warpgroup_mma_init,
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -66,28 +66,28 @@ def _load(
 
 
 @gluon.jit
-def _multiply(
-    sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr, HELD: gl.constexpr, N1: gl.constexpr,
-    SUM0: gl.constexpr, SUM1: gl.constexpr,
-):  # fmt: skip
+def _product(left, right, total, SWAP: gl.constexpr):
+    """Issue [pixels, k] @ [k, channels], or its transpose."""
+    if SWAP:
+        return warpgroup_mma(right.permute((1, 0)), left.permute((1, 0)), total, is_async=True)
+    else:
+        return warpgroup_mma(left, right, total, is_async=True)
+
+
+@gluon.jit
+def _multiply(sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr, N1: gl.constexpr, SWAP: gl.constexpr):
     """Issue every product of one iteration, each row's together; the sums are to be waited for."""
     rows, b0, b1, _ = buffers
     ROWS: gl.constexpr = GROUPS + KH - 1
     SUMS: gl.constexpr = 2 if N1 > 0 else 1
     for r in gl.static_range(ROWS):
-        left0 = rows.index(slot * ROWS + r)
-        left1 = left0
-        if min(r, KH - 1, GROUPS - 1, ROWS - 1 - r) + 1 >= HELD:  # so many products need this row
-            held = left0.load(gl.DotOperandLayout(0, SUM0, 2))
-            left0 = held
-            left1 = gl.convert_layout(held, gl.DotOperandLayout(0, SUM1, 2))
+        left = rows.index(slot * ROWS + r)
         new = ()
         for g in gl.static_range(GROUPS):
             if (r - g >= 0) and (r - g < KH):
-                new = new + (warpgroup_mma(left0, b0.index(slot * KH + r - g), sums[g * SUMS], is_async=True),)
+                new = new + (_product(left, b0.index(slot * KH + r - g), sums[g * SUMS], SWAP),)
                 if N1 > 0:
-                    right = b1.index(slot * KH + r - g)
-                    new = new + (warpgroup_mma(left1, right, sums[g * SUMS + 1], is_async=True),)
+                    new = new + (_product(left, b1.index(slot * KH + r - g), sums[g * SUMS + 1], SWAP),)
             else:
                 new = new + (sums[g * SUMS],)
                 if N1 > 0:
@@ -105,7 +105,9 @@ def _wait(sums, COUNT: gl.constexpr):
 
 
 @gluon.jit
-def _multiply_apart(sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr, N1: gl.constexpr):
+def _multiply_apart(
+    sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr, N1: gl.constexpr, SWAP: gl.constexpr
+):  # fmt: skip
     """Sum the products of one iteration by themselves and add that outside the tensor core, which rounds to nearest."""
     rows, b0, b1, _ = buffers
     ROWS: gl.constexpr = GROUPS + KH - 1
@@ -116,35 +118,35 @@ def _multiply_apart(sums, buffers, slot, GROUPS: gl.constexpr, KH: gl.constexpr,
         for dh in gl.static_range(KH):
             left = rows.index(slot * ROWS + s // SUMS + dh)
             if s % SUMS == 0:
-                part = warpgroup_mma(left, b0.index(slot * KH + dh), part, is_async=True)
+                part = _product(left, b0.index(slot * KH + dh), part, SWAP)
             else:
-                part = warpgroup_mma(left, b1.index(slot * KH + dh), part, is_async=True)
+                part = _product(left, b1.index(slot * KH + dh), part, SWAP)
         new = new + (sums[s] + warpgroup_mma_wait(0, deps=(part,)),)
     return new
 
 
 @gluon.jit
 def _store(total, out, bias, row, col, n, h, w, oc, oh, ow, cout, HAS_BIAS: gl.constexpr, COLS: gl.constexpr,
-           N: gl.constexpr, SUM: gl.constexpr, OUT: gl.constexpr):  # fmt: skip
+           N: gl.constexpr, SWAP: gl.constexpr, SUM: gl.constexpr, OUT: gl.constexpr):  # fmt: skip
+    PIXEL: gl.constexpr = 1 if SWAP else 0
     if HAS_BIAS:
-        of_sum = n + gl.arange(0, N, layout=gl.SliceLayout(0, SUM))
-        total += gl.load(bias + of_sum, of_sum < cout, other=0).to(gl.float32)[None, :]
+        of_sum = n + gl.arange(0, N, layout=gl.SliceLayout(PIXEL, SUM))
+        total += gl.expand_dims(gl.load(bias + of_sum, of_sum < cout, other=0).to(gl.float32), PIXEL)
     value = gl.convert_layout(total.to(out.dtype.element_ty), OUT)
-    cols = col + gl.arange(0, COLS, layout=gl.SliceLayout(1, OUT))
-    channels = n + gl.arange(0, N, layout=gl.SliceLayout(0, OUT))
-    at = (row.to(gl.int64) * oh + cols * ow)[:, None] + (channels.to(gl.int64) * oc)[None, :]
-    inside = ((row < h) & (cols < w))[:, None] & (channels < cout)[None, :]
-    gl.store(out + at, value, inside)
+    cols = gl.expand_dims(col + gl.arange(0, COLS, layout=gl.SliceLayout(1 - PIXEL, OUT)), 1 - PIXEL)
+    channels = gl.expand_dims(n + gl.arange(0, N, layout=gl.SliceLayout(PIXEL, OUT)), PIXEL)
+    at = row.to(gl.int64) * oh + cols * ow + channels.to(gl.int64) * oc
+    gl.store(out + at, value, (row < h) & (cols < w) & (channels < cout))
 
 
 @gluon.jit
-def _conv3d(  # noqa: C901, PLR0912, PLR0915 - one kernel, whose layouts its parts cannot name for each other
+def _conv3d(  # noqa: C901, PLR0912, PLR0915 - one kernel; its parts cannot be given layouts
     x, cache, w0, w1, bias, out, t_in, cached, cache_frames, front, stride_t,
     t, h, w, cout, pad_h, pad_w, x_part, cache_part, w_part, ob, oc, ot, oh, ow,
     HAS_CACHE: gl.constexpr, HAS_BIAS: gl.constexpr, SPLIT: gl.constexpr, CHANNELS_FAST: gl.constexpr,
     KT: gl.constexpr, KH: gl.constexpr, KW: gl.constexpr, KC: gl.constexpr,
     GROUPS: gl.constexpr, COLS: gl.constexpr, N0: gl.constexpr, N1: gl.constexpr, K: gl.constexpr,
-    STAGES: gl.constexpr, HELD: gl.constexpr, num_warps: gl.constexpr,
+    STAGES: gl.constexpr, SWAP: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     pid = gl.program_id(0)
     tiles_n = gl.cdiv(cout, N0 + N1)
@@ -171,7 +173,7 @@ def _conv3d(  # noqa: C901, PLR0912, PLR0915 - one kernel, whose layouts its par
     ROWS: gl.constexpr = GROUPS + KH - 1
     SUMS: gl.constexpr = 2 if N1 > 0 else 1
     NARROW: gl.constexpr = N1 if N1 > 0 else N0
-    SUM0: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, N0, 16])
+    SUM0: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, COLS if SWAP else N0, 16])
     SUM1: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, NARROW, 16])
     LEFT: gl.constexpr = gl.NVMMASharedLayout(K * 2 if K < 64 else 128, 16, 2)
     RIGHT0: gl.constexpr = gl.NVMMASharedLayout(N0 * 2 if N0 < 64 else 128, 16, 2)
@@ -192,29 +194,32 @@ def _conv3d(  # noqa: C901, PLR0912, PLR0915 - one kernel, whose layouts its par
 
     sums = ()
     for _ in gl.static_range(GROUPS):
-        sums = sums + (gl.zeros((COLS, N0), gl.float32, SUM0),)
+        sums = sums + (gl.zeros((N0, COLS) if SWAP else (COLS, N0), gl.float32, SUM0),)
         if N1 > 0:
             sums = sums + (gl.zeros((COLS, N1), gl.float32, SUM1),)
+    running = ()
+    for s in gl.static_range(GROUPS * SUMS):
+        running = running + (warpgroup_mma_init(sums[s]),)
     slot = 0
     phase = 0
     behind = STAGES - 1
     for step in range(small_steps if SPLIT else steps):
         mbarrier.wait(bars.index(slot), phase)
-        issued = _multiply(sums, buffers, slot, GROUPS, KH, HELD, N1, SUM0, SUM1)
-        # The slot that this fills was read in the iteration before, whose products are done.
+        # The products of the iteration before are done, so the slot that they read can be filled again.
+        sums = _wait(running, GROUPS * SUMS)
+        running = _multiply(sums, buffers, slot, GROUPS, KH, N1, SWAP)
         _load(sources, buffers, place, step + STAGES - 1, steps, small_steps, behind,
               SPLIT, HAS_CACHE, KH, KW, KC, ROWS, COLS, N0, N1, K)  # fmt: skip
-        # Waiting in the iteration that issued is what keeps ptxas from waiting after every product.
-        sums = _wait(issued, GROUPS * SUMS)
         behind = slot
         slot += 1
         if slot == STAGES:
             slot = 0
             phase ^= 1
+    sums = _wait(running, GROUPS * SUMS)
     if SPLIT:
         for step in range(small_steps, steps):
             mbarrier.wait(bars.index(slot), phase)
-            sums = _multiply_apart(sums, buffers, slot, GROUPS, KH, N1)
+            sums = _multiply_apart(sums, buffers, slot, GROUPS, KH, N1, SWAP)
             _load(sources, buffers, place, step + STAGES - 1, steps, small_steps, behind,
                   SPLIT, HAS_CACHE, KH, KW, KC, ROWS, COLS, N0, N1, K)  # fmt: skip
             behind = slot
@@ -223,40 +228,36 @@ def _conv3d(  # noqa: C901, PLR0912, PLR0915 - one kernel, whose layouts its par
                 slot = 0
                 phase ^= 1
 
-    if CHANNELS_FAST:
+    if CHANNELS_FAST != SWAP:
         OUT: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [num_warps, 1], [1, 0])
     else:
         OUT: gl.constexpr = gl.BlockedLayout([8, 1], [8, 4], [1, num_warps], [0, 1])
     out += ib.to(gl.int64) * ob + it.to(gl.int64) * ot
     for g in gl.static_range(GROUPS):
-        _store(sums[g * SUMS], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N0, SUM0, OUT)
+        _store(sums[g * SUMS], out, bias, row + g, col, n, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N0, SWAP, SUM0, OUT)
         if N1 > 0:
-            _store(sums[g * SUMS + 1], out, bias, row + g, col, n + N0, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N1, SUM1,
-                   OUT)  # fmt: skip
+            _store(sums[g * SUMS + 1], out, bias, row + g, col, n + N0, h, w, oc, oh, ow, cout, HAS_BIAS, COLS, N1, SWAP,
+                   SUM1, OUT)  # fmt: skip
 
 
 def choose_tile(cin, cout, h, w, split):
     """Return the tile for a shape, by rule instead of autotuning."""
     groups = 4 if h >= 4 else 1
-    if cin <= 16:
-        return Tile(groups, 64, min(64, max(16, triton.next_power_of_2(cout))), 0, k=16, stages=4)
-    if split:
-        return Tile(min(3, groups), 64, min(64, max(16, triton.next_power_of_2(cout))), 0, 32, stages=2, held=1)
-    if h == 1:
-        return Tile(1, 64, min(128, max(16, triton.next_power_of_2(cout))), 0, 64, stages=3)
-    if cout % 96 == 0 and cout % 64 != 0:
-        return Tile(groups, 64, 64, 32, 16, stages=4, held=1)
-    if cout % 192 == 0 and w >= 256:
-        return Tile(min(2, groups), 64, 128, 64, 32, stages=2, held=1)
-    if cout % 128 == 0:
-        return Tile(min(2, groups), 64, 128, 0, 32, stages=2, held=1)
-    return Tile(groups, 64, min(64, max(16, triton.next_power_of_2(cout))), 0, 32, stages=2, held=3)
+    k = 32 if cin > 16 else 16
+    if not split and h > 1 and cout % 96 == 0 and cout % 64 != 0:
+        return Tile(groups, 64, 64, 32, k, stages=2)
+    if not split and h > 1 and cout % 192 == 0 and w >= 256:
+        return Tile(min(2, groups), 64, 128, 64, k, stages=2)
+    if not split and h > 1 and cout % 128 == 0:
+        return Tile(min(3 if h * w >= 128 * 128 else 2, groups), 64, 128, 0, k, stages=2)
+    return Tile(groups, 64, min(64, max(16, triton.next_power_of_2(cout))), 0, k, stages=2)
 
 
 def convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, stride_t, padding, kernel, c, tile):
     """Fill `out` from frames [b * t, h, w, c]; see `kernels_conv3d.implicit_gemm`."""
     _, cout, out_t, out_h, out_w = out.shape
     tile = tile or choose_tile(c, cout, out_h, out_w, out.dtype == torch.float32)
+    assert tile.stages > 1, "with one stage nothing is loaded ahead, and the kernel waits for ever"
     block = [1, 1, tile.cols, tile.k]
     grid = b * out_t * triton.cdiv(out_h, tile.groups) * triton.cdiv(out_w, tile.cols)
     frames = _descriptor(x, block)
@@ -268,7 +269,7 @@ def convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, str
         kernel[0] * kernel[1] * kernel[2], *out.stride(),
         HAS_CACHE=cached > 0, HAS_BIAS=bias is not None, SPLIT=out.dtype == torch.float32,
         CHANNELS_FAST=out.stride(1) == 1, KT=kernel[0], KH=kernel[1], KW=kernel[2], KC=triton.cdiv(c, tile.k),
-        GROUPS=tile.groups, COLS=tile.cols, N0=tile.n0, N1=tile.n1, K=tile.k, STAGES=tile.stages, HELD=tile.held,
+        GROUPS=tile.groups, COLS=tile.cols, N0=tile.n0, N1=tile.n1, K=tile.k, STAGES=tile.stages, SWAP=tile.swap,
         num_warps=tile.warps,
     )  # fmt: skip
 

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from kernels_conv3d import gather_frames
 
-
 # -- the plain form, and ways to pad ----------------------------------------------------------------------------------
 
 

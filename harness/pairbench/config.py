@@ -49,7 +49,7 @@ def load_config(start: Path, **options: Any) -> Config:
     return Config(
         root=root,
         suites=tuple(suites) if suites is not None else None,
-        store=store if "://" in store or "store" in options and options["store"] else str(root / store),
+        store=store if "://" in store or options.get("store") else str(root / store),
         given=frozenset(values),
         settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
     )
@@ -87,7 +87,9 @@ def _checked(name: str, value: Any) -> Any:
         raise ConfigError(f"setting {name!r} is {value!r}, expected true or false")
     wanted = int if isinstance(default, int) else float
     if isinstance(value, bool) or not isinstance(value, int | float) or (wanted is int and not isinstance(value, int)):
-        raise ConfigError(f"setting {name!r} is {value!r}, expected {'a whole number' if wanted is int else 'a number'}")
+        raise ConfigError(
+            f"setting {name!r} is {value!r}, expected {'a whole number' if wanted is int else 'a number'}"
+        )
     if value < (0 if name == "seed" else 1 if wanted is int else 0) or (wanted is float and value == 0):
         raise ConfigError(f"setting {name!r} is {value!r}, expected more than 0")
     return wanted(value)

@@ -79,7 +79,9 @@ def make_plan(
         failed = selection.suite is not None and any(suite.suite == selection.suite for suite in broken)
         if not failed and not any(selection.takes(operator, case) for operator in operators for case in operator.cases):
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
-            raise SelectionError(f"{selection.text!r} selects nothing; operators are: {known} (`pairbench list` shows their cases)")
+            raise SelectionError(
+                f"{selection.text!r} selects nothing; operators are: {known} (`pairbench list` shows their cases)"
+            )
     cases = [
         _planned(operator, case, device, settings, gpus, triton)
         for operator in operators
@@ -97,7 +99,9 @@ def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, .
     return ("edge", *timed) if edge else timed
 
 
-def _wanted(operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]) -> bool:
+def _wanted(
+    operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]
+) -> bool:
     # Naming a case means wanting it, whatever its size.
     named = any(selection.pattern == case.key for selection in selections)
     taken = not selections or any(selection.takes(operator, case) for selection in selections)

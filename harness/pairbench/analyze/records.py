@@ -155,7 +155,9 @@ def _latency_columns(outcome: Outcome, control: Outcome | None, environment: Env
         "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),
         "stop_reason": _most_limiting([timed.stop_reason for timed in outcome.rounds]),
         **_speedup_columns(outcome, control),
-        **_roofline_columns(outcome, columns_ns=percentile(device, 50) if device else p50.estimate, environment=environment),
+        **_roofline_columns(
+            outcome, columns_ns=percentile(device, 50) if device else p50.estimate, environment=environment
+        ),
         **_telemetry_columns(outcome.rounds),
     }
     return columns

@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:  # noqa: FBT001 (typer's callback)
+def _version(value: bool) -> None:
     if value:
         typer.echo(f"pairbench {__version__}")
         raise typer.Exit
@@ -52,7 +52,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except PairbenchError as error:
-        print(f"pairbench: {error}", file=sys.stderr)
+        typer.echo(f"pairbench: {error}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # `pairbench show | head`
         sys.stderr.close()

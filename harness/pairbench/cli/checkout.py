@@ -21,7 +21,8 @@ def read_commit(folder: Path) -> Commit | None:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=30)
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -14,7 +14,7 @@ from typing import Any
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.execute.pool import Site, available_memory
-from pairbench.execute.session import Survey, survey
+from pairbench.execute.scout import Survey, survey
 from pairbench.model.environment import Device
 from pairbench.plan import Selection, parse_selection
 from pairbench.suite import find_suites
@@ -77,7 +77,9 @@ def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
             continue
         found = find_suites((Path(selection.suite),))
         if not found:
-            raise SuiteError(f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator")
+            raise SuiteError(
+                f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
+            )
         files += found
         selections += [Selection(text=selection.text, suite=_shown(file), pattern=selection.pattern) for file in found]
     if not selections or any(selection.suite is None for selection in selections):

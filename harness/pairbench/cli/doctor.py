@@ -14,7 +14,7 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
     Example: pairbench doctor --device all
     """
     from pairbench.execute.pool import available_memory
-    from pairbench.execute.session import diagnose_device, probe_environment, survey
+    from pairbench.execute.scout import diagnose_device, probe_environment, survey
     from pairbench.model.finding import Finding
     from pairbench.report.render import render_rows
 
@@ -23,10 +23,14 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
     with open_site(config) as site:
         for found in pick_devices(device, survey(site, ()).devices):
             environment = probe_environment(site, found)
-            ceilings = ", ".join(f"{name} {value:.4g}" for name, value in environment.rest["observed"]["ceilings"].items())
+            ceilings = ", ".join(
+                f"{name} {value:.4g}" for name, value in environment.rest["observed"]["ceilings"].items()
+            )
             versions = f"torch {environment.torch}, triton {environment.triton or 'none'}, Python {environment.python}"
             if found.kind == "cuda":
-                versions += f", CUDA {environment.cuda}, cuDNN {environment.cudnn}, driver {environment.driver or 'unknown'}"
+                versions += (
+                    f", CUDA {environment.cuda}, cuDNN {environment.cudnn}, driver {environment.driver or 'unknown'}"
+                )
             findings = [
                 Finding(name="Device", state="ok", detail=found.name),
                 Finding(name="Versions", state="ok", detail=versions),
@@ -35,6 +39,7 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
                 *diagnose_device(site, found),
             ]
             rows += [
-                {"device": found.selector, "what": f.name, "state": f.state, "detail": f.detail, "advice": f.advice} for f in findings
+                {"device": found.selector, "what": f.name, "state": f.state, "detail": f.detail, "advice": f.advice}
+                for f in findings
             ]
     typer.echo(render_rows("doctor", rows, output), nl=False)

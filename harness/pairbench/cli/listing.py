@@ -37,7 +37,9 @@ def list_(select: Select = None, output: FormatOption = "table") -> None:
     for suite in chosen.survey.broken:
         typer.echo(f"pairbench: {suite.reason}", err=True)
     if not rows and select and not chosen.survey.broken:
-        raise SelectionError(f"{' '.join(select)!r} selects nothing; `pairbench list` without arguments shows everything")
+        raise SelectionError(
+            f"{' '.join(select)!r} selects nothing; `pairbench list` without arguments shows everything"
+        )
     typer.echo(render_rows("cases", rows, output), nl=False)
     if chosen.survey.broken:
         raise typer.Exit(2)

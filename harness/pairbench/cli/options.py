@@ -13,14 +13,22 @@ Select = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", "-d", help="auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time).")
+    str,
+    typer.Option(
+        "--device", "-d", help="auto (the first GPU, else the CPU), cpu, cuda:N, or all (every GPU at the same time)."
+    ),
 ]
 TierOption = Annotated[
     list[str] | None,
-    typer.Option("--tier", help="smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU.", show_default=False),
+    typer.Option(
+        "--tier",
+        help="smoke, real, headline, edge or all; repeatable. Default: smoke on a CPU, all on a GPU.",
+        show_default=False,
+    ),
 ]
 ModeOption = Annotated[
-    list[str] | None, typer.Option("--mode", help="eager, compile, graph or all; repeatable. Default: eager.", show_default=False)
+    list[str] | None,
+    typer.Option("--mode", help="eager, compile, graph or all; repeatable. Default: eager.", show_default=False),
 ]
 TimeoutOption = Annotated[
     float | None,

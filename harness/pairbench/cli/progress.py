@@ -20,7 +20,7 @@ class PlainProgress:
         self._began = time.monotonic()
         self._printed = 0.0
 
-    def expect(self, device: Device, steps: int) -> None:
+    def expect(self, device: Device, steps: int) -> None:  # noqa: ARG002 (the bars need it)
         """Announce how many steps a device has."""
         with self._lock:
             self._total += steps
@@ -34,7 +34,7 @@ class PlainProgress:
             self._printed = now
             self.say(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
 
-    def stepped(self, device: Device) -> None:
+    def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
         """Count a step."""
         with self._lock:
             self._done += 1
@@ -47,7 +47,8 @@ class PlainProgress:
 
     def say(self, text: str) -> None:
         """Print a message of its own."""
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 class BarProgress(PlainProgress):
@@ -72,7 +73,9 @@ class BarProgress(PlainProgress):
 
     def expect(self, device: Device, steps: int) -> None:
         """Add a bar."""
-        self._tasks[device.selector] = self._progress.add_task("", total=steps, device=device.selector, stage="", case="")
+        self._tasks[device.selector] = self._progress.add_task(
+            "", total=steps, device=device.selector, stage="", case=""
+        )
 
     def step(self, device: Device, stage: str, case: str) -> None:
         """Show what begins."""

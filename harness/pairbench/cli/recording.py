@@ -1,9 +1,10 @@
 """A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final."""
 
-import datetime
+import datetime as dt
 import secrets
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from pairbench.cli.session import Reporter, on_devices, plan_for
 from pairbench.config import Config
 from pairbench.errors import UsageError
 from pairbench.execute.pool import Site
-from pairbench.execute.session import Session, probe_environment
+from pairbench.execute.scout import probe_environment
+from pairbench.execute.session import Session
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Plan
@@ -63,9 +65,7 @@ class DoneRun:
         """Return what `run` prints last."""
         found = self.summary()
         statuses = ", ".join(f"{count} {status}" for status, count in found["statuses"].items()) or "nothing selected"
-        shares = ", ".join(
-            f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items()
-        )
+        shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items())
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in found["stop_reasons"].items())
         lines = [
             f"Run {self.run_id}: {statuses}{' (interrupted)' if self.interrupted else ''}",
@@ -79,6 +79,22 @@ class DoneRun:
         return [expanded(record) for record in self.records]
 
 
+def _order(devices: tuple[Device, ...], plans: dict[Device, Plan]) -> Callable[[Record], tuple[int, int, int]]:
+    """Return a sort key that puts records in the order of the plan, whatever was final first."""
+    places = [device.uuid for device in devices]
+    order: dict[tuple[str | None, str | None, str | None, str | None], tuple[int, int]] = {}
+    for device, plan in plans.items():
+        for place, case in enumerate(plan.cases):
+            for index, entry in enumerate(case.entries):
+                order[device.uuid, case.case.key, entry.implementation, entry.mode] = (place, index)
+
+    def key(record: Record) -> tuple[int, int, int]:
+        wanted = (record.device_uuid, record.case, record.implementation, record.mode)
+        return (places.index(record.device_uuid), *order.get(wanted, (-1, -1)))
+
+    return key
+
+
 _STOPS = {
     "precise": "precise enough",
     "time_cap": "out of the case's time",
@@ -87,13 +103,15 @@ _STOPS = {
 }
 
 
-def record_run(config: Config, site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress) -> DoneRun:
+def record_run(
+    config: Config, site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress
+) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
 
     Raises:
         UsageError: the settings ask for what a device cannot do.
     """
-    began = datetime.datetime.now(datetime.UTC)
+    began = dt.datetime.now(dt.UTC)
     run = Run(
         run_id=f"{began:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
         started_at=began.isoformat(timespec="milliseconds"),
@@ -129,11 +147,12 @@ def record_run(config: Config, site: Site, chosen: Chosen, devices: tuple[Device
 
     try:
         on_devices(site, devices, progress, work)
+        done.records.sort(key=_order(devices, plans))
     finally:
         for opened in writers.values():
             opened.close()
         done.interrupted = site.interrupted.is_set()
-        done.wall_s = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
+        done.wall_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
     return done
 
 

@@ -26,10 +26,13 @@ def run(
     ] = None,
     timer: Annotated[
         str | None,
-        typer.Option(help="auto, or do_bench for Triton's own function (never compared with auto).", show_default=False),
+        typer.Option(
+            help="auto, or do_bench for Triton's own function (never compared with auto).", show_default=False
+        ),
     ] = None,
     tf32: Annotated[
-        bool | None, typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, baseline and variants alike.", show_default=False)
+        bool | None,
+        typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, baseline and variants alike.", show_default=False),
     ] = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
@@ -52,7 +55,12 @@ def run(
         devices = pick_devices(device, chosen.survey.devices)
         done = record_run(config, site, chosen, devices, progress)
     if output == "json":
-        document = {"run_id": done.run_id, "store": config.store, "summary": done.summary(), "records": done.plain_records()}
+        document = {
+            "run_id": done.run_id,
+            "store": config.store,
+            "summary": done.summary(),
+            "records": done.plain_records(),
+        }
         typer.echo(to_json(document), nl=False)
     else:
         typer.echo(render(done.records, output), nl=False)

@@ -48,7 +48,9 @@ class Verified:
     @property
     def bad(self) -> bool:
         """Whether anything is not as its declaration promises."""
-        return any(outcome.status.bad for _, outcome in self.outcomes) or any(not found.rejected for *_, found in self.impostors)
+        return any(outcome.status.bad for _, outcome in self.outcomes) or any(
+            not found.rejected for *_, found in self.impostors
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an outcome."""
@@ -103,7 +105,9 @@ def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
     return make_plan(operators, broken, chosen.selections, device, site.settings, gpus=gpus, triton=triton, edge=edge)
 
 
-def on_devices(site: Site, devices: tuple[Device, ...], progress: PlainProgress, work: Callable[[Device], None]) -> None:
+def on_devices(
+    site: Site, devices: tuple[Device, ...], progress: PlainProgress, work: Callable[[Device], None]
+) -> None:
     """Do something on every device at the same time, one thread and one lock each; the first error is raised.
 
     An interruption is no error here: what was finished has been handed over by then.
@@ -126,7 +130,9 @@ def on_devices(site: Site, devices: tuple[Device, ...], progress: PlainProgress,
             done.result()
 
 
-def verify_devices(site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, *, impostors: bool) -> Verified:
+def verify_devices(
+    site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, *, impostors: bool
+) -> Verified:
     """Verify the chosen cases on every device."""
     found = Verified()
     lock = threading.Lock()

@@ -13,7 +13,8 @@ def show(
         str, typer.Argument(metavar="[RUN]", help="A run, the beginning of its id, or latest. `--runs` lists them.")
     ] = "latest",
     select: Annotated[
-        list[str] | None, typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False)
+        list[str] | None,
+        typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False),
     ] = None,
     list_runs: Annotated[bool, typer.Option("--runs", help="List the runs in the store instead.")] = False,
     store: StoreOption = None,
@@ -39,7 +40,11 @@ def show(
     records = reading.value
     if select:
         wanted = [parse_selection(text) for text in select]
-        records = tuple(record for record in records if any(item.takes_name(record.suite, record.operator, record.case) for item in wanted))
+        records = tuple(
+            record
+            for record in records
+            if any(item.takes_name(record.suite, record.operator, record.case) for item in wanted)
+        )
         if not records:
             raise SelectionError(f"{' '.join(select)!r} selects nothing of run {reading.value[0].run_id}")
     typer.echo(render(records, output), nl=False)

@@ -34,7 +34,12 @@ def verify(
         chosen = choose(config, site, select)
         devices = pick_devices(device, chosen.survey.devices)
         found = verify_devices(site, chosen, devices, progress, impostors=impostors)
-    _print(found.rows(), found.impostor_rows() if impostors else None, [asdict(suite) for suite in chosen.survey.broken], output)
+    _print(
+        found.rows(),
+        found.impostor_rows() if impostors else None,
+        [asdict(suite) for suite in chosen.survey.broken],
+        output,
+    )
     if chosen.survey.broken:
         raise typer.Exit(2)
     if site.interrupted.is_set():
@@ -43,7 +48,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def _print(rows: list[dict[str, Any]], audit: list[dict[str, Any]] | None, broken: list[dict[str, Any]], output: str) -> None:
+def _print(
+    rows: list[dict[str, Any]], audit: list[dict[str, Any]] | None, broken: list[dict[str, Any]], output: str
+) -> None:
     from pairbench.report.render import render_rows, to_json
 
     for suite in broken:
@@ -63,7 +70,17 @@ def _print(rows: list[dict[str, Any]], audit: list[dict[str, Any]] | None, broke
     typer.echo(", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing to verify")
 
 
-_DETAILS = ("suite", "operator", "mean_abs_error", "rel_l2_error", "rtol", "atol", "mismatched_fraction", "first_call_ns", "uncapturable")
+_DETAILS = (
+    "suite",
+    "operator",
+    "mean_abs_error",
+    "rel_l2_error",
+    "rtol",
+    "atol",
+    "mismatched_fraction",
+    "first_call_ns",
+    "uncapturable",
+)
 
 
 def _summed(audit: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -72,4 +89,7 @@ def _summed(audit: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in audit:
         found = counts.setdefault(row["operator"], {"automatic": 0, "declared": 0})
         found["declared" if row["declared"] else "automatic"] += 1
-    return [{"operator": operator, "rejected_automatic": n["automatic"], "rejected_declared": n["declared"]} for operator, n in counts.items()]
+    return [
+        {"operator": operator, "rejected_automatic": n["automatic"], "rejected_declared": n["declared"]}
+        for operator, n in counts.items()
+    ]

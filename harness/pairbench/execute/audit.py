@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
+from pairbench.execute.calls import make_call
 from pairbench.execute.faults import explain
 from pairbench.execute.judge import judge
 from pairbench.execute.trees import copy_tree, map_tensors, refill, same_bits, tensors
-from pairbench.execute.calls import make_call
 from pairbench.execute.verify import Reference, synchronize
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
@@ -50,7 +50,9 @@ def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
     return map_tensors(tree, lambda tensor: value if next(counter) == index else tensor, lambda module: module)
 
 
-def audit_declared(operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device) -> ImpostorResult | None:
+def audit_declared(
+    operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
+) -> ImpostorResult | None:
     """Run a declared impostor on every seed; None where its `valid` says that it is not to be tried in this case.
 
     One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.

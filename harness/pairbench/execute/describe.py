@@ -115,5 +115,3 @@ def _code_text(value: Any) -> str:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)
-
-

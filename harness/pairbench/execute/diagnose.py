@@ -29,10 +29,15 @@ def diagnose(device: Device) -> Iterator[Finding]:
 def _triton(device: Device) -> Iterator[Finding]:
     if importlib.util.find_spec("triton") is None:
         yield Finding(
-            name="Triton", state="missing", detail="not installed", advice="pip install triton: its variants are skipped, --timer do_bench is refused"
+            name="Triton",
+            state="missing",
+            detail="not installed",
+            advice="pip install triton: its variants are skipped, --timer do_bench is refused",
         )
     elif device.kind == "cpu":
-        yield Finding(name="Triton", state="limited", detail="no GPU: kernels are verified through the interpreter and not timed")
+        yield Finding(
+            name="Triton", state="limited", detail="no GPU: kernels are verified through the interpreter and not timed"
+        )
     else:
         yield Finding(name="Triton", state="ok", detail="compiles for this GPU")
 
@@ -42,7 +47,10 @@ def _compiler() -> Finding:
     if found:
         return Finding(name="C++ compiler", state="ok", detail=f"{found}: mode compile works on a CPU")
     return Finding(
-        name="C++ compiler", state="missing", detail="none on the PATH", advice="install g++: torch.compile needs it on a CPU"
+        name="C++ compiler",
+        state="missing",
+        detail="none on the PATH",
+        advice="install g++: torch.compile needs it on a CPU",
     )
 
 
@@ -51,11 +59,16 @@ def _governor() -> Finding:
     try:
         governor = file.read_text().strip()
     except OSError:
-        return Finding(name="CPU clock", state="limited", detail="the governor cannot be read; clocks may move while measuring")
+        return Finding(
+            name="CPU clock", state="limited", detail="the governor cannot be read; clocks may move while measuring"
+        )
     if governor == "performance":
         return Finding(name="CPU clock", state="ok", detail="governor performance")
     return Finding(
-        name="CPU clock", state="limited", detail=f"governor {governor}: clocks move", advice="cpupower frequency-set -g performance"
+        name="CPU clock",
+        state="limited",
+        detail=f"governor {governor}: clocks move",
+        advice="cpupower frequency-set -g performance",
     )
 
 
@@ -74,21 +87,26 @@ def _gpu(device: Device) -> Iterator[Finding]:
     nvml, missing = open_nvml(device.uuid)
     if nvml is None:
         yield Finding(
-            name="NVML", state="missing", detail=missing or "", advice="no clocks, power or throttling in the records; install nvidia-ml-py"
+            name="NVML",
+            state="missing",
+            detail=missing or "",
+            advice="no clocks, power or throttling in the records; install nvidia-ml-py",
         )
         return
     clock, temperature, power, reasons = nvml.reading()
-    now = f"{clock} MHz, {temperature} C, {power} W" + (f", throttling: {', '.join(throttle_names(reasons))}" if reasons and throttle_names(reasons) else "")
+    now = f"{clock} MHz, {temperature} C, {power} W" + (
+        f", throttling: {', '.join(throttle_names(reasons))}" if reasons and throttle_names(reasons) else ""
+    )
     yield Finding(name="NVML", state="ok", detail=now)
     processes = nvml.compute_processes()
     others = [pid for pid in processes or [] if pid != os.getpid()]
     yield Finding(
         name="Foreign processes",
         state="unknown" if processes is None else "limited" if others else "ok",
-        detail="NVML does not tell" if processes is None else f"{len(others)} compute on this GPU: {others}" if others else "none on this GPU",
+        detail="NVML does not tell"
+        if processes is None
+        else f"{len(others)} compute on this GPU: {others}"
+        if others
+        else "none on this GPU",
         advice="two processes on one GPU make latencies three times as long; end them" if others else None,
     )
-
-
-
-

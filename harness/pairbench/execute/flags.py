@@ -5,7 +5,21 @@ from typing import Any
 
 import torch
 
-_VARIABLES = ("CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "KMP_", "ATEN_", "DNNL_")
+_VARIABLES = (
+    "CUDA_",
+    "CUDNN_",
+    "CUBLAS_",
+    "NVIDIA_",
+    "NCCL_",
+    "TORCH",
+    "PYTORCH_",
+    "TRITON_",
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "ATEN_",
+    "DNNL_",
+)
 _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 """Set by pairbench for its workers, or of no effect on what is computed."""
 
@@ -59,4 +73,8 @@ def restore_flags(flags: dict[str, Any]) -> None:
 
 def read_variables() -> dict[str, str]:
     """Return the environment variables that CUDA, torch, Triton and the thread pools listen to."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES) and name not in _PRIVATE}
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_VARIABLES) and name not in _PRIVATE
+    }

@@ -19,7 +19,9 @@ def as_dtype(name: str | torch.dtype) -> torch.dtype:
     """
     dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(dtype, torch.dtype):
-        raise DeclarationError(f"dtype {name!r} is unknown, expected a torch dtype's name such as 'float32' or 'bfloat16'")
+        raise DeclarationError(
+            f"dtype {name!r} is unknown, expected a torch dtype's name such as 'float32' or 'bfloat16'"
+        )
     return dtype
 
 
@@ -40,7 +42,9 @@ class Make:
         generator.manual_seed(self.seed)
         object.__setattr__(self, "generator", generator)
 
-    def normal(self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0) -> torch.Tensor:
+    def normal(
+        self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0
+    ) -> torch.Tensor:
         """Return normally distributed values with that mean and standard deviation."""
         wanted = as_dtype(dtype)
         if wanted.is_complex:

@@ -81,7 +81,8 @@ def count_launches(run: Callable[[], Any]) -> Launches:
     for calls, several in zip(CALLS, counted, strict=True):
         if several.exact() != one.times(calls):
             return Launches(
-                status="unreliable", reason=f"{calls} calls do not give {calls} times the counts of one: {_difference(one, several, calls)}"
+                status="unreliable",
+                reason=f"{calls} calls do not give {calls} times the counts of one: {_difference(one, several, calls)}",
             )
     last = counted[-1]
     return Launches(
@@ -94,7 +95,8 @@ def count_launches(run: Callable[[], Any]) -> Launches:
         memsets=one.memsets,
         syncs=one.syncs,
         kernel_counts=tuple(
-            KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1]) for name, count in one.kernels.most_common()
+            KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1])
+            for name, count in one.kernels.most_common()
         ),
     )
 
@@ -102,7 +104,9 @@ def count_launches(run: Callable[[], Any]) -> Launches:
 def _difference(one: Counts, several: Counts, calls: int) -> str:
     names = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
     pairs = zip(names, one.times(calls), several.exact(), strict=True)
-    return "; ".join(f"{name} {found} instead of {expected}" for name, expected, found in pairs if expected != found)[:300]
+    return "; ".join(f"{name} {found} instead of {expected}" for name, expected, found in pairs if expected != found)[
+        :300
+    ]
 
 
 class _TraceError(Exception):

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -202,3 +202,24 @@ def _resident_bytes(pid: int) -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Workers:
+    """A worker that is replaced by a fresh one whenever it has ended."""
+
+    def __init__(self, site: Site, device: Device, *, interpret: bool = False) -> None:
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(site, device, interpret=interpret)
+        self._worker: WorkerProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def get(self) -> WorkerProcess:
+        """Return a worker that is alive."""
+        if self._worker is None or not self._worker.alive:
+            self._worker = self._start()
+        return self._worker

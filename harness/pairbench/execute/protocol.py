@@ -79,7 +79,10 @@ class ProfileCase(CaseJob):
     """Asks for a `Profile` of each entry."""
 
 
-Job = FindDevices | Describe | Probe | Diagnose | VerifyCase | TimeCase | ProfileCase
+AnyCaseJob = VerifyCase | TimeCase | ProfileCase
+
+
+Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,7 @@ class Ended:
     reason: str
 
 
-def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list[Ended]:
+def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list["Ended"]:
     """Return the ends of a case's entries whose baseline ended."""
     why = f"nothing to verify against: the baseline {status} ({reason})"
     return [

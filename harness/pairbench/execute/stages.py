@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from pairbench.execute import launches, memory
 from pairbench.execute.audit import audit_automatic, audit_declared
-from pairbench.execute.calls import Call, CaptureError, capture, make_call, reset_compiler
+from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call, reset_compiler, rotate
 from pairbench.execute.do_bench import time_with_do_bench
 from pairbench.execute.faults import explain
 from pairbench.execute.inputs import build_inputs
@@ -44,9 +45,14 @@ def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> I
     device = torch_device(hello.device)
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    stage: Callable[..., Iterator[Any]] = {VerifyCase: _verify, TimeCase: _time, ProfileCase: _profile}[type(job)]
     try:
-        yield from stage(job, operator, hello, watch, device)
+        match job:
+            case VerifyCase():
+                yield from _verify(job, operator, watch, device)
+            case TimeCase():
+                yield from _time(job, operator, hello, watch, device)
+            case ProfileCase():
+                yield from _profile(job, operator, watch, device)
     except SuiteFaultError as error:
         yield Ended(entry=None, status=error.status, reason=error.reason)
     except Exception as error:
@@ -67,13 +73,12 @@ def _guarded(job: CaseJob, index: int, watch: Watch, step: Callable[[], Any]) ->
         return Ended(entry=entry, status=status, reason=reason)
 
 
-def _verify(job: VerifyCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:
+def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
     references, ended = _references(job, operator, watch, device)
     yield from ended
     if ended:
         return
-    for result in (found := audit_automatic(operator, references[0])):
-        yield result
+    yield from (found := audit_automatic(operator, references[0]))
     if let_through := [result.impostor for result in found if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
         yield Ended(entry=None, status=Status.FAILED, reason=reason)
@@ -106,7 +111,7 @@ def _references(
     try:
         with watch.entry(baselines[0] if baselines else NOBODY):
             references = tuple(make_reference(operator, given) for given in inputs)
-            wrong = check_baseline(references[0], operator)
+            wrong = check_baseline(references[0])
     except (Exception, SystemExit) as error:
         status, reason = explain(error)
         return (), without_baseline(job.entries, status, reason)
@@ -124,7 +129,7 @@ def _time(job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device:
             call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
             call.run()
             synchronize(device)
-            return call
+            return replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call
 
         call = _guarded(job, index, watch, step)
         if isinstance(call, Ended):
@@ -165,13 +170,18 @@ def _time(job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device:
 
 def _replay(call: Call) -> Any:
     try:
-        return capture(call.run)
+        return rotate(capture(call.run))
     except CaptureError:
         return None
 
 
 def _recheck(
-    job: TimeCase, operator: Operator, calls: dict[Entry, Call], inputs: dict[str, Any], device: torch.device, watch: Watch
+    job: TimeCase,
+    operator: Operator,
+    calls: dict[Entry, Call],
+    inputs: dict[str, Any],
+    device: torch.device,
+    watch: Watch,
 ) -> Iterator[Ended]:
     """Put fresh inputs at the addresses that were timed, call the very calls that were timed, and judge what comes."""
     fresh = build_inputs(operator, job.case, device, _RECHECK_SEED + job.round)
@@ -182,11 +192,14 @@ def _recheck(
             continue
 
         def step(call: Call = call) -> str | None:
-            refill(inputs, fresh)
-            call.refill(fresh)
-            outputs = call.observe()
-            synchronize(device)
-            return judge(outputs, expected, None, operator.tolerance_for).mismatch
+            for _ in range(call.captures):
+                refill(inputs, fresh)
+                call.refill(fresh)
+                outputs = call.observe()
+                synchronize(device)
+                if wrong := judge(outputs, expected, None, operator.tolerance_for).mismatch:
+                    return wrong
+            return None
 
         found = _guarded(job, index, watch, step)
         if isinstance(found, Ended):
@@ -196,7 +209,7 @@ def _recheck(
             yield Ended(entry=entry, status=Status.MISMATCHED, reason=reason)
 
 
-def _profile(job: ProfileCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:
+def _profile(job: ProfileCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     unavailable = launches.unusable() if device.type == "cuda" else None
     for index, entry in enumerate(job.entries):
@@ -207,7 +220,9 @@ def _profile(job: ProfileCase, operator: Operator, hello: Hello, watch: Watch, d
         yield _guarded(job, index, watch, step)
 
 
-def _profile_entry(operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device, unavailable: str | None) -> Profile:
+def _profile_entry(
+    operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device, unavailable: str | None
+) -> Profile:
     variant = operator.implementations[entry.implementation]
     if device.type != "cuda":
         call = make_call(operator, variant, entry.mode, inputs)
@@ -222,7 +237,9 @@ def _profile_entry(operator: Operator, entry: Entry, inputs: dict[str, Any], dev
         call = make_call(operator, variant, entry.mode, inputs) if entry.mode == "graph" else warm
         if entry.mode == "graph":
             _, allocations = memory.cuda_memory(call.run)
-        counted = Launches(status="unavailable", reason=unavailable) if unavailable else launches.count_launches(call.run)
+        counted = (
+            Launches(status="unavailable", reason=unavailable) if unavailable else launches.count_launches(call.run)
+        )
     return Profile(
         entry=entry,
         launches=counted,

@@ -30,7 +30,9 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def map_tensors(
-    tree: Any, change: Callable[[torch.Tensor], torch.Tensor], change_module: Callable[[torch.nn.Module], torch.nn.Module]
+    tree: Any,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    change_module: Callable[[torch.nn.Module], torch.nn.Module],
 ) -> Any:
     """Return the tree with every tensor and module replaced."""
     if isinstance(tree, dict):

@@ -65,7 +65,7 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
 
 
-def check_baseline(reference: Reference, operator: Operator) -> str | None:
+def check_baseline(reference: Reference) -> str | None:
     """Return why the baseline itself cannot be believed, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
@@ -75,7 +75,9 @@ def check_baseline(reference: Reference, operator: Operator) -> str | None:
         return None
     mine, theirs = tensors(reference.outputs), tensors(reference.oracle)
     if [value.shape for value in mine] != [value.shape for value in theirs]:
-        return f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
+        return (
+            f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
+        )
     for value, truth in zip(mine, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue
@@ -105,10 +107,14 @@ def verify_entry(
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
     if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
-        return _mismatched(entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state=")
+        return _mismatched(
+            entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state="
+        )
     if found := changed_flags(flags):
         restore_flags(flags)
-        return Verification(entry=entry, status=Status.FAILED, reason=f"changes global flags, which are pinned alike for all: {found}")
+        return Verification(
+            entry=entry, status=Status.FAILED, reason=f"changes global flags, which are pinned alike for all: {found}"
+        )
     judgements = list(_judgements(operator, call, references, device))
     found_correctness = [item.correctness for item in judgements if item.correctness]
     correctness = worst(found_correctness) if found_correctness else None
@@ -137,7 +143,9 @@ def _judgements(
             for tensor in tensors(call.run.outputs):
                 poison(tensor)
         if not (refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
-            raise SuiteFaultError(Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape")
+            raise SuiteFaultError(
+                Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
+            )
         outputs = call.observe()
         synchronize(device)
         return outputs

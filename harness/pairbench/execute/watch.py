@@ -5,12 +5,10 @@ entry's index and the deadline into shared memory; a pipe would cost a system ca
 """
 
 import mmap
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LAYOUT = struct.Struct("<qd")
 SIZE = 4096
 NOBODY = -1
 """The case's own code is running: inputs, baseline outputs, oracle."""
@@ -20,7 +18,7 @@ class Watch:
     """The worker's end. Time adds up for each entry over its steps, until `begin_job` starts a new stage."""
 
     def __init__(self, memory: mmap.mmap) -> None:
-        self._memory = memory
+        self._index, self._deadline = _fields(memory)
         self._allowed_s = 0.0
         self._spent_s: dict[int, float] = {}
 
@@ -46,15 +44,26 @@ class Watch:
 
     def _mark(self, index: int) -> float:
         now = time.monotonic()
-        _LAYOUT.pack_into(self._memory, 0, index, now + self._allowed_s - self._spent_s.get(index, 0.0))
+        self._write(index, now + self._allowed_s - self._spent_s.get(index, 0.0))
         return now
 
     def rest(self) -> None:
         """Say that nothing runs: the worker waits for its next job."""
-        _LAYOUT.pack_into(self._memory, 0, NOBODY, float("inf"))
+        self._write(NOBODY, float("inf"))
+
+    def _write(self, index: int, deadline: float) -> None:
+        # Each is one aligned store, so the parent sees no half of it; `struct.pack_into` clears its fields first, and a
+        # parent that looked just then saw a deadline of 0, and ended a worker for a timeout that never was.
+        self._deadline[0] = deadline
+        self._index[0] = index
 
 
 def read_watch(memory: mmap.mmap) -> tuple[int, float]:
     """Return the index of the entry that runs, and the `time.monotonic` after which it is over time."""
-    index, deadline = _LAYOUT.unpack_from(memory, 0)
-    return index, deadline
+    index, deadline = _fields(memory)
+    return index[0], deadline[0]
+
+
+def _fields(memory: mmap.mmap) -> "tuple[memoryview[int], memoryview[float]]":
+    view = memoryview(memory)
+    return view[:8].cast("q"), view[8:16].cast("d")

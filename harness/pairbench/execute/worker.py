@@ -17,7 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import SuiteError
-from pairbench.execute.protocol import Broken, Describe, Diagnose, Done, Ended, FindDevices, Hello, Job, Probe, ProfileCase, TimeCase, VerifyCase
+from pairbench.execute.protocol import (
+    Broken,
+    Describe,
+    Diagnose,
+    Done,
+    Ended,
+    FindDevices,
+    Hello,
+    Job,
+    Probe,
+    ProfileCase,
+    TimeCase,
+    VerifyCase,
+)
 from pairbench.execute.watch import SIZE, Watch
 from pairbench.model.operator import Operator
 from pairbench.model.plan import BrokenSuite

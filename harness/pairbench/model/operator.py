@@ -54,7 +54,9 @@ class Variant:
         wanted = (needs,) if isinstance(needs, str) else tuple(needs)
         for need in wanted:
             if not _NEED.fullmatch(need):
-                raise DeclarationError(f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N")
+                raise DeclarationError(
+                    f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N"
+                )
         fields: dict[str, object] = {"function": function, "prepare": prepare, "valid": valid, "needs": wanted}
         for name, field_value in fields.items():
             object.__setattr__(self, name, field_value)
@@ -120,7 +122,9 @@ class Operator:
             if not callable(value) and (value is not None or what == "inputs"):
                 raise DeclarationError(f"operator {name!r}: {what} is {value!r}, expected a function")
         if not isinstance(variants, Mapping) or not variants:
-            raise DeclarationError(f"operator {name!r}: variants is {variants!r}, expected at least one: {{'name': function}}")
+            raise DeclarationError(
+                f"operator {name!r}: variants is {variants!r}, expected at least one: {{'name': function}}"
+            )
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "baseline", _implementation(name, "baseline", baseline))
@@ -135,7 +139,9 @@ class Operator:
         set_field(self, "state", _names(name, "state", state))
         set_field(self, "source", str(source))
         if both := set(self.constants) & set(self.state):
-            raise DeclarationError(f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one")
+            raise DeclarationError(
+                f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one"
+            )
         for key, variant in {"baseline": self.baseline, **self.variants}.items():
             if variant.prepare is not None and not self.constants:
                 raise DeclarationError(
@@ -178,12 +184,18 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case,
     tiers = cases if isinstance(cases, Mapping) else {"smoke": cases}
     for tier, points in tiers.items():
         if tier not in TIERS:
-            raise DeclarationError(f"operator {operator!r}: tier {tier!r} is unknown, expected one of {', '.join(TIERS)}")
+            raise DeclarationError(
+                f"operator {operator!r}: tier {tier!r} is unknown, expected one of {', '.join(TIERS)}"
+            )
         if isinstance(points, Mapping) or not isinstance(points, Sequence):
-            raise DeclarationError(f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)")
+            raise DeclarationError(
+                f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)"
+            )
     found = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
     if not found:
-        raise DeclarationError(f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])")
+        raise DeclarationError(
+            f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])"
+        )
     _check_axes(operator, inputs, found)
     seen: dict[str, str] = {}
     for case in found:
@@ -232,5 +244,7 @@ def _tolerance(operator: str, value: Any) -> Tolerance | dict[str, Tolerance]:
 
 def _names(operator: str, what: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) for name in value):
-        raise DeclarationError(f"operator {operator!r}: {what} is {value!r}, expected a list of input names: [{value!r}]")
+        raise DeclarationError(
+            f"operator {operator!r}: {what} is {value!r}, expected a list of input names: [{value!r}]"
+        )
     return tuple(value)

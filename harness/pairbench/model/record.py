@@ -37,8 +37,12 @@ class Record:
     dirty: bool | None = column("whether the checkout had uncommitted changes")
     suite: str = column("the suite file, relative to where pairbench ran")
     operator: str | None = column("the operator; null where the suite could not be loaded")
-    definition_hash: str | None = column("hash of the question: inputs, axes, oracle, tolerance, state; a new one starts a new series")
-    implementation_hash: str | None = column("hash of the answer: source of the implementation, its helpers and its `prepare`")
+    definition_hash: str | None = column(
+        "hash of the question: inputs, axes, oracle, tolerance, state; a new one starts a new series"
+    )
+    implementation_hash: str | None = column(
+        "hash of the answer: source of the implementation, its helpers and its `prepare`"
+    )
     case: str | None = column("key of the case")
     axes: str | None = column("the case's axes as JSON")
     tier: str | None = column("smoke, real or headline")
@@ -67,11 +71,15 @@ class Record:
     max_abs_error: float | None = column("largest |output - oracle|")
     mean_abs_error: float | None = column("mean |output - oracle|")
     rel_l2_error: float | None = column("L2 norm of (output - oracle) over that of the oracle")
-    oracle_ratio: float | None = column("max error over (baseline's max error + half an output spacing); the rule allows 2")
+    oracle_ratio: float | None = column(
+        "max error over (baseline's max error + half an output spacing); the rule allows 2"
+    )
     mismatched_fraction: float | None = column("part of the output's elements beyond the tolerance to the baseline")
     rtol: float | None = column("relative tolerance that was applied")
     atol: float | None = column("absolute tolerance that was applied, RMS part included")
-    margin: float | None = column("part of the tolerance left at the worst element: 1 equal to the baseline, below 0 a mismatch")
+    margin: float | None = column(
+        "part of the tolerance left at the worst element: 1 equal to the baseline, below 0 a mismatch"
+    )
 
     timer: str | None = column("how a sample was taken: cuda_event, do_bench or perf_counter; never compared across")
     call_p50_ns: float | None = column("median latency of a call, cold L2, as its caller sees it")
@@ -80,7 +88,9 @@ class Record:
     call_p95_ns: float | None = column("95th percentile of the latency of a call")
     call_p95_ns_low: float | None = column("lower end of its 95 % interval")
     call_p95_ns_high: float | None = column("upper end of its 95 % interval")
-    device_timer: str | None = column("how the device latency was taken: graph_replay or spin; null where it could not be")
+    device_timer: str | None = column(
+        "how the device latency was taken: graph_replay or spin; null where it could not be"
+    )
     device_p50_ns: float | None = column("median latency on the device with the host's work hidden")
     device_p95_ns: float | None = column("95th percentile of that")
     host_p50_ns: float | None = column("median time until the call returns to its caller")
@@ -88,7 +98,9 @@ class Record:
     n_samples: int | None = column("timed calls behind the latencies")
     n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
     round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")
-    stop_reason: str | None = column("what ended the measuring: precise, time_cap or sample_cap; the most limiting round's")
+    stop_reason: str | None = column(
+        "what ended the measuring: precise, time_cap or sample_cap; the most limiting round's"
+    )
 
     speedup: float | None = column("baseline's median over this one's, same mode")
     speedup_low: float | None = column("lower end of its 95 % interval")
@@ -142,8 +154,12 @@ class Samples:
     call_ns: tuple[float, ...] = column("call latency")
     host_ns: tuple[float, ...] | None = column("time until the call returned")
     device_ns: tuple[float, ...] | None = column("device latency; null where it could not be taken")
-    throttled: tuple[bool, ...] = column("taken while the GPU throttled; left out of the statistics where measured again")
-    outlier: tuple[bool, ...] = column("beyond three interquartile ranges from the quartiles; a label, nothing is left out for it")
+    throttled: tuple[bool, ...] = column(
+        "taken while the GPU throttled; left out of the statistics where measured again"
+    )
+    outlier: tuple[bool, ...] = column(
+        "beyond three interquartile ranges from the quartiles; a label, nothing is left out for it"
+    )
 
 
 def columns(row: type[Record] | type[Samples]) -> dict[str, str]:

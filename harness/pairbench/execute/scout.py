@@ -1,0 +1,74 @@
+"""Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.pool import Site, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
+from pairbench.model.environment import Device, Environment
+from pairbench.model.finding import Finding
+from pairbench.model.plan import BrokenSuite, OperatorDescription
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What there is to measure, and on what."""
+
+    devices: tuple[Device, ...]
+    """GPUs first, the CPU last."""
+    operators: tuple[OperatorDescription, ...]
+    broken: tuple[BrokenSuite, ...]
+
+
+def survey(site: Site, suites: tuple[tuple[str, Path], ...]) -> Survey:
+    """Find the devices and load the suites, in a worker, where nothing that a suite does at import can harm this process.
+
+    Raises:
+        PairbenchError: torch cannot be imported.
+    """
+    operators: list[OperatorDescription] = []
+    broken: list[BrokenSuite] = []
+    with Workers(site, Device(selector="any", kind="any", name="any")) as workers:
+        try:
+            (devices,) = workers.get().request(FindDevices())
+        except WorkerEndedError as error:
+            raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
+        for suite, path in suites:
+            try:
+                for result in workers.get().request(Describe(suite=suite, path=path)):
+                    if isinstance(result, BrokenSuite):
+                        broken.append(result)
+                    else:
+                        operators.extend(result)
+            except WorkerEndedError as error:
+                broken.append(BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}"))
+    return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
+
+
+def diagnose_device(site: Site, device: Device) -> tuple[Finding, ...]:
+    """Try everything that measuring on a device depends on."""
+    found: list[Finding] = []
+    try:
+        with WorkerProcess(site, device) as worker:
+            found.extend(worker.request(Diagnose()))
+    except WorkerEndedError as error:
+        found.append(Finding(name="Device", state="missing", detail=f"a worker on {device.selector} {error.reason}"))
+    return tuple(found)
+
+
+def probe_environment(site: Site, device: Device) -> Environment:
+    """Read a device's environment in a worker.
+
+    Raises:
+        PairbenchError: the device cannot be used at all.
+    """
+    try:
+        with WorkerProcess(site, device) as worker:
+            (environment,) = worker.request(Probe())
+    except WorkerEndedError as error:
+        raise PairbenchError(
+            f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"
+        ) from error
+    assert isinstance(environment, Environment)
+    return environment
