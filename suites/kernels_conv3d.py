@@ -33,8 +33,6 @@ class Tile(NamedTuple):
     k: int
     stages: int
     warps: int = 4
-    swap: bool = False
-    """Compute the transpose, channels by pixels: more than 64 pixels then share one reading of the weights (Gluon only)."""
 
 
 @triton.jit
@@ -265,6 +263,7 @@ def pack_weight(weight):
     return torch.cat(parts)
 
 
+@torch.compiler.disable  # it cannot trace the descriptors, and there is nothing around the kernels to fuse
 def implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, memory_format, convolve, tile=None):
     """Convolve without a padded copy: cache and x are read where they lie, what lies outside is zero by hardware.
 
@@ -294,7 +293,13 @@ def _one_row(out):
 
 
 def choose_tile(cin, cout, h, w):
-    """Return the tile for a shape, by rule instead of autotuning: the same choice in every run, no first-call search."""
+    """Return the tile for a shape, by rule instead of autotuning: the same choice in every run, no first-call search.
+
+    Measured on an H200 (torch 2.11, triton 3.6; bfloat16, channels-last), in microseconds: 64 -> 64 channels, 4 x 32 frames
+    of 128 x 128, 4 rows of 64 pixels in 4 warps 684 (2 rows 1098; 3 stages 892; k 64 914; 128 pixels in 8 warps 988);
+    96 -> 96, 4 frames of 480 x 832, 4 rows 64+32 wide 1500 to 1660 (2 rows 1542; one width of 128 2255; 8 warps 1868);
+    192 -> 192, 4 of 240 x 416, 2 rows 128+64 wide 1304 (4 rows, 64: 1353); 96 -> 3, 8 rows 703 (4 rows 887).
+    """
     k = 32 if cin > 16 else 16
     cols = min(64, max(16, triton.next_power_of_2(w)))
     groups = 4 if h >= 4 else 1
@@ -302,7 +307,9 @@ def choose_tile(cin, cout, h, w):
         return Tile(groups, cols, 64, 32, k, stages=2)
     if cout % 192 == 0 and w >= 256:
         return Tile(min(2, groups), cols, 128, 64, k, stages=2)
-    return Tile(groups, cols, min(64, max(16, triton.next_power_of_2(cout))), 0, k, stages=2)
+    if cout <= 16:
+        return Tile(8 if h >= 8 else groups, cols, 16, 0, k, stages=2)
+    return Tile(groups, cols, min(64, triton.next_power_of_2(cout)), 0, k, stages=2)
 
 
 def convolve(x, cache, packed, bias, out, b, t, cached, cache_frames, front, stride_t, padding, kernel, c, tile):

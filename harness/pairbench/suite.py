@@ -9,6 +9,8 @@ from pathlib import Path
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
 
+MODULE_PREFIX = "pairbench_suite_"
+
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the suite files among files and folders; a folder gives its `*.py` files that mention `Operator`.
@@ -38,7 +40,7 @@ def load_suite(path: Path) -> dict[str, Operator]:
         SuiteError: the file cannot be imported, declares nothing, or declares two operators of one name.
     """
     path = path.resolve()
-    name = f"pairbench_suite_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{MODULE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")

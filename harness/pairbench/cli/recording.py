@@ -4,7 +4,6 @@ import datetime as dt
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Plan
 from pairbench.model.record import Record
+from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.writer import RunWriter
 
@@ -64,35 +64,18 @@ class DoneRun:
     def closing_lines(self, store: str) -> list[str]:
         """Return what `run` prints last."""
         found = self.summary()
-        statuses = ", ".join(f"{count} {status}" for status, count in found["statuses"].items()) or "nothing selected"
         shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items())
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in found["stop_reasons"].items())
         lines = [
-            f"Run {self.run_id}: {statuses}{' (interrupted)' if self.interrupted else ''}",
+            f"Run {self.run_id}, stored in {store}" + (" (interrupted)" if self.interrupted else ""),
             f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
             f"Blocks measured again because the device throttled: {found['remeasured_blocks']}",
         ]
-        return [*lines, *([f"What ended the measuring: {stops}"] if stops else []), f"Stored in {store}"]
+        return [*lines, *([f"What ended the measuring: {stops}"] if stops else [])]
 
     def plain_records(self) -> list[dict[str, Any]]:
         """Return the records with their JSON columns as objects."""
-        return [expanded(record) for record in self.records]
-
-
-def _order(devices: tuple[Device, ...], plans: dict[Device, Plan]) -> Callable[[Record], tuple[int, int, int]]:
-    """Return a sort key that puts records in the order of the plan, whatever was final first."""
-    places = [device.uuid for device in devices]
-    order: dict[tuple[str | None, str | None, str | None, str | None], tuple[int, int]] = {}
-    for device, plan in plans.items():
-        for place, case in enumerate(plan.cases):
-            for index, entry in enumerate(case.entries):
-                order[device.uuid, case.case.key, entry.implementation, entry.mode] = (place, index)
-
-    def key(record: Record) -> tuple[int, int, int]:
-        wanted = (record.device_uuid, record.case, record.implementation, record.mode)
-        return (places.index(record.device_uuid), *order.get(wanted, (-1, -1)))
-
-    return key
+        return [expanded(record) for record in ordered(self.records)]
 
 
 _STOPS = {
@@ -147,7 +130,6 @@ def record_run(
 
     try:
         on_devices(site, devices, progress, work)
-        done.records.sort(key=_order(devices, plans))
     finally:
         for opened in writers.values():
             opened.close()

@@ -1,6 +1,7 @@
 """What a suite declares, as values that can leave the worker: names, cases, hashes, costs."""
 
 import ast
+import functools
 import hashlib
 import inspect
 import textwrap
@@ -9,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pairbench.errors import SuiteError
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
+from pairbench.suite import MODULE_PREFIX
 
 
 def describe(suite: str, operator: Operator) -> OperatorDescription:
@@ -64,36 +68,69 @@ def _source(function: Callable[..., Any]) -> str:
     return "\n".join(f"{name}: {text}" for name, text in sorted(seen.items()))
 
 
-def _collect(value: Any, seen: dict[str, str], name: str | None = None) -> None:
-    while hasattr(value, "__wrapped__") or hasattr(value, "func") or hasattr(value, "fn"):
-        inner = getattr(value, "__wrapped__", None) or getattr(value, "func", None) or getattr(value, "fn", None)
-        if hasattr(value, "func"):  # functools.partial: its arguments are part of the answer
-            seen[f"partial {name}"] = repr((value.args, sorted(value.keywords)))
+def _collect(value: Any, seen: dict[str, str], name: str = "") -> None:
+    if isinstance(value, functools.partial):
+        seen[f"partial {name}"] = _constant([value.args, value.keywords], seen, name)
+        _collect(value.func, seen, name)
+        return
+    while inner := getattr(value, "__wrapped__", None) or getattr(value, "fn", None):  # functools.wraps, triton.jit
+        if configs := getattr(value, "configs", None):  # triton.autotune
+            seen[f"configs {name}"] = str([str(config) for config in configs])
         value = inner
-    key = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', name or repr(value))}"
+    if callable(value) and not (inspect.isroutine(value) or inspect.isclass(value)):
+        seen[f"instance {name}"] = _constant(getattr(value, "__dict__", {}), seen, name)
+        value = type(value)
+    key = f"{_home(value)}.{getattr(value, '__qualname__', name)}"
+    text = _code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""
+    # Two lambdas of one scope have one name.
+    key = f"{key} {_digest([text])}" if "<lambda>" in key else key
     if key in seen:
         return
-    if not inspect.isfunction(value) and not inspect.isclass(value):
-        seen[key] = "" if callable(value) else repr(value)
-        return
-    seen[key] = _code_text(value)
+    seen[key] = text
     if not inspect.isfunction(value):
         return
     for used in _names(value.__code__):
         reached = value.__globals__.get(used)
-        if reached is None or isinstance(reached, types.ModuleType):
-            continue
-        if isinstance(reached, bool | int | float | str | tuple | frozenset):
-            seen[f"{value.__module__}.{used}"] = repr(reached)
-        elif _own(reached, value):
+        if isinstance(reached, _CONSTANTS):
+            seen[f"{_home(value)}.{used}"] = _constant(reached, seen, used)
+        elif reached is not None and _own(reached, value):
             _collect(reached, seen, used)
+
+
+_CONSTANTS = bool | int | float | str | bytes | tuple | list | dict | set | frozenset | torch.dtype
+
+
+def _constant(value: Any, seen: dict[str, str], name: str) -> str:
+    """Return a value as text that is the same in every process; functions in it are collected."""
+    if isinstance(value, dict):
+        items = [f"{key!r}: {_constant(item, seen, f'{name}[{key!r}]')}" for key, item in value.items()]
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, tuple | list | set | frozenset):
+        items = [_constant(item, seen, f"{name}[{index}]") for index, item in enumerate(value)]
+        return str(sorted(items) if isinstance(value, set | frozenset) else items)
+    if isinstance(value, _CONSTANTS) or value is None:
+        return repr(value)
+    if callable(value) and not inspect.isclass(value):
+        _collect(value, seen, name)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _home(value: Any) -> str:
+    """Return the module; "" for a suite's, whose name holds its path, and a question is the same in every checkout."""
+    module = str(getattr(value, "__module__", ""))
+    return "" if module.startswith(MODULE_PREFIX) else module
 
 
 def _own(reached: Any, user: types.FunctionType) -> bool:
     """Return whether something comes from the user's suite or a file beside it, rather than from a library."""
+    if isinstance(reached, types.ModuleType):
+        return False
+    if isinstance(reached, functools.partial):
+        return True
     code = getattr(inspect.unwrap(getattr(reached, "fn", reached)), "__code__", None)
     if code is None:
-        return inspect.isclass(reached) and reached.__module__ == user.__module__
+        owner = reached if inspect.isclass(reached) else type(reached)
+        return callable(reached) and owner.__module__ == user.__module__
     return Path(code.co_filename).parent == Path(user.__code__.co_filename).parent
 
 
@@ -105,13 +142,27 @@ def _names(code: types.CodeType) -> set[str]:
 def _code_text(value: Any) -> str:
     """Return the source as a syntax tree without positions and docstrings, so that comments and layout do not count."""
     try:
-        source = textwrap.dedent(inspect.getsource(value))
-        tree = ast.parse(source)
-    except (OSError, TypeError):
-        return repr(value)
-    except SyntaxError:  # a lambda inside an expression has no source that parses alone
-        return " ".join(source.split())
+        tree: ast.AST = _lambda(value) if value.__name__ == "<lambda>" else _definition(value)
+    except (OSError, TypeError, ValueError, SyntaxError):  # defined in a shell, or by exec
+        code = getattr(value, "__code__", None)
+        return f"{value.__qualname__} {code.co_code.hex() if code else ''}"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)
+
+
+def _definition(value: Any) -> ast.AST:
+    return ast.parse(textwrap.dedent(inspect.getsource(value)))
+
+
+def _lambda(value: Any) -> ast.AST:
+    """Return the one lambda among all on its lines; inspect knows the lines only."""
+    lines, _ = inspect.findsource(value)
+    end = max((line, column) for _, line, _, column in value.__code__.co_positions() if line and column)
+    found = [
+        node
+        for node in ast.walk(ast.parse("".join(lines)))
+        if isinstance(node, ast.Lambda) and node.lineno == value.__code__.co_firstlineno
+    ]
+    return min(found, key=lambda node: (node.body.end_lineno, node.body.end_col_offset) != end)

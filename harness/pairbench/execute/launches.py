@@ -27,6 +27,8 @@ _SENTINEL_KERNEL = "spin_kernel"
 
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 _SYNCHRONISATION = "Synchronize"
+_HOST = ("cuda_runtime", "cuda_driver")
+_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 @dataclass(kw_only=True)
@@ -62,7 +64,7 @@ def unusable() -> str | None:
         with _session():
             torch.zeros(16, device="cuda").add_(1)
             torch.cuda.synchronize()
-        counts = _trace(lambda: torch.zeros(16, device="cuda"), 1)
+        (counts,) = _trace(lambda: torch.zeros(16, device="cuda"), (1,))
     except (RuntimeError, _TraceError) as error:
         return (
             f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
@@ -74,7 +76,7 @@ def unusable() -> str | None:
 def count_launches(run: Callable[[], Any]) -> Launches:
     """Count what one call launches."""
     try:
-        counted = [_trace(run, calls) for calls in CALLS]
+        counted = _trace(run, CALLS)
     except _TraceError as error:
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
@@ -117,22 +119,61 @@ def _session() -> profile:
     return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
 
 
-def _trace(run: Callable[[], Any], calls: int) -> Counts:
+def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
+    """Run groups of calls with sentinels around each, in one session, and count each group."""
     torch.cuda.synchronize()
     with _session() as session:
-        torch.cuda._sleep(1000)
-        torch.cuda.synchronize()
-        for _ in range(calls):
-            with record_function(_WINDOW):
-                run()
-            torch.cuda.synchronize()
-        torch.cuda._sleep(1000)
-        torch.cuda.synchronize()
+        _sentinel()
+        for calls in groups:
+            for _ in range(calls):
+                with record_function(_WINDOW):
+                    run()
+                torch.cuda.synchronize()
+            _sentinel()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         session.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    return count_events(events, calls)
+    return [count_events(part, calls) for part, calls in zip(split_events(events, groups), groups, strict=True)]
+
+
+def _sentinel() -> None:
+    torch.cuda._sleep(1000)
+    torch.cuda.synchronize()
+
+
+def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> list[list[dict[str, Any]]]:
+    """Part a trace by its groups of calls.
+
+    Each part holds the group's windows, what the device did between its two sentinels, and all of the host's events,
+    which the windows tell apart.
+
+    Raises:
+        _TraceError: the sentinels or the calls' own marks are not all there.
+    """
+    spans = sorted((event for event in events if event.get("ph") == "X"), key=lambda event: float(event["ts"]))
+    marks = [event["ts"] for event in spans if _is_sentinel(event)]
+    if len(marks) != len(groups) + 1:
+        raise _TraceError(f"{len(marks)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
+    windows = [event for event in spans if _is_window(event)]
+    if len(windows) != sum(groups):
+        raise _TraceError(f"{len(windows)} of {sum(groups)} calls are in the profiler's trace")
+    host = [event for event in spans if event.get("cat") in _HOST]
+    device = [event for event in spans if event.get("cat") in _DEVICE]
+    parts, taken = [], 0
+    for calls, first, last in zip(groups, marks, marks[1:], strict=False):
+        own = [event for event in device if first <= event["ts"] <= last]
+        parts.append([*windows[taken : taken + calls], *host, *own])
+        taken += calls
+    return parts
+
+
+def _is_sentinel(event: dict[str, Any]) -> bool:
+    return event.get("cat") == "kernel" and _SENTINEL_KERNEL in event["name"]
+
+
+def _is_window(event: dict[str, Any]) -> bool:
+    return event.get("cat") == "user_annotation" and event["name"] == _WINDOW
 
 
 def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
@@ -142,14 +183,14 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
         _TraceError: the sentinels or the calls' own marks are not all there.
     """
     spans = [event for event in events if event.get("ph") == "X"]
-    sentinels = [event for event in spans if event.get("cat") == "kernel" and _SENTINEL_KERNEL in event["name"]]
+    sentinels = [event for event in spans if _is_sentinel(event)]
     if len(sentinels) != _SENTINELS:
         raise _TraceError(f"{len(sentinels)} of {_SENTINELS} sentinel kernels are in the profiler's trace")
-    windows = [event for event in spans if event.get("cat") == "user_annotation" and event["name"] == _WINDOW]
+    windows = [event for event in spans if _is_window(event)]
     if len(windows) != calls:
         raise _TraceError(f"{len(windows)} of {calls} calls are in the profiler's trace")
     counts = Counts()
-    host = [event for event in spans if event.get("cat") in ("cuda_runtime", "cuda_driver")]
+    host = [event for event in spans if event.get("cat") in _HOST]
     inside = [event for event in host if any(w["ts"] <= event["ts"] <= w["ts"] + w["dur"] for w in windows)]
     graphs = {_correlation(event) for event in inside if event["name"].startswith(_GRAPH_LAUNCHES)}
     counts.graph_launches = len(graphs)

@@ -69,9 +69,9 @@ def upcast_tree(tree: Any) -> Any:
     """Return a copy in which floats are float64 and complex numbers complex128."""
 
     def upcast(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_complex():
-            return tensor.detach().to(torch.complex128)
-        return tensor.detach().to(torch.float64) if tensor.is_floating_point() else tensor.detach()
+        wanted = torch.complex128 if tensor.is_complex() else torch.float64
+        exact = tensor.dtype == wanted or not (tensor.is_complex() or tensor.is_floating_point())
+        return _copy_tensor(tensor.detach()) if exact else tensor.detach().to(wanted)  # to() alone may not copy
 
     return map_tensors(tree, upcast, lambda module: copy.deepcopy(module).double())
 

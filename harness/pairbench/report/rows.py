@@ -1,8 +1,11 @@
 """What `show` says of records, before it is laid out: which columns, in which order, under which headings."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pairbench.model.case import TIERS
+from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES
 from pairbench.report import units
@@ -78,8 +81,8 @@ def told(rows: Sequence[Row]) -> list[Column]:
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:
-    """Return records by operator and case in order of appearance, the baseline first, variants as they appear."""
-    records = list(records)
+    """Return records by operator in order of appearance, then by case, the baseline first, then what was measured."""
+    records = sorted(records, key=lambda record: record.status != Status.MEASURED)
     first: dict[object, int] = {}
     for number, record in enumerate(records):
         operator = operator_of(record)
@@ -90,9 +93,20 @@ def ordered(records: Iterable[Record]) -> list[Record]:
         mode = MODES.index(record.mode) if record.mode in MODES else len(MODES)
         operator = operator_of(record)
         among = (record.role != "baseline", first[operator, record.implementation])
-        return first[record.run_id], first[operator], first[case_of(record)], mode, among
+        return first[record.run_id], first[operator], _case_place(record), first[case_of(record)], mode, among
 
     return sorted(records, key=place)
+
+
+def _case_place(record: Record) -> tuple[object, ...]:
+    """Return a sort key of a case: tier, then the axes' values, numbers as numbers."""
+    tier = TIERS.index(record.tier) if record.tier in TIERS else len(TIERS)
+    axes = json.loads(record.axes) if record.axes else {}
+    values = [
+        (axis, isinstance(value, str | list), value if isinstance(value, int | float) else str(value))
+        for axis, value in sorted(axes.items())
+    ]
+    return tier, tuple(values)
 
 
 def operator_of(record: Record) -> tuple[object, ...]:

@@ -1,0 +1,159 @@
+"""Runs of the real command line, in processes of their own; the long ones are started together and shared.
+
+Every command has a folder of its own for temporary files, and so device locks of its own: it neither waits for a run
+on this machine nor for another test's.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUITES = ROOT / "tests" / "suites"
+
+Done = subprocess.CompletedProcess[str]
+Rows = list[dict[str, Any]]
+
+SETTINGS = {"case_seconds": 0.05, "min_samples": 20, "rounds": 1}
+BROKEN_ENTRIES = (
+    *("raises", "exits", "segfaults", "nan", "wrong_shape", "wrong_dtype", "cached", "cached_later", "unwritten"),
+    *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance"),
+)
+FINE = ("good", "syncs", "prints", "impostor_passes", "interpreted")
+BROKEN_FILES = (
+    *("import_error", "syntax_error", "exits_on_import", "dies_on_import", "duplicate_case", "duplicate_operator"),
+    *("unknown_axis", "no_operator"),
+)
+
+
+def files(*names: str) -> list[str]:
+    return [str(SUITES / f"{name}.py") for name in names]
+
+
+def settle(folder: Path, **settings: object) -> dict[str, str]:
+    """Make a folder to run in, with its settings, and return the environment for a command there."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {**SETTINGS, **settings}.items()]
+    (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", *lines]) + "\n")
+    (folder / "tmp").mkdir()
+    paths = [str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(folder / "tmp"), "NO_COLOR": "1"}
+
+
+# Fixture -> what is run for it: arguments and settings. Started together when the first of them is needed, two at a
+# time, and only those that some collected test asks for.
+RUNS: dict[str, tuple[list[str], dict[str, object]]] = {
+    "hostile": (["run", "--format", "json", *files(*BROKEN_ENTRIES)], {}),
+    "allocating": (["run", "--format", "json", *files("allocates")], {"memory_fraction": 0.0}),
+    "hanging": (["run", "--format", "json", "--timeout", "3", *files("hangs")], {}),
+    "fine": (["run", "--format", "json", *files(*FINE)], {}),
+    "compiled": (["run", "--format", "json", "--mode", "compile", "--mode", "eager", *files("slow")], {}),
+    "mixed": (["run", "--format", "json", *files(*BROKEN_FILES), "SUITES/good.py::extremes"], {}),
+    "audited": (
+        ["verify", "--impostors", "--format", "json", *files("impostor_passes", "good", "interpreted")],
+        {},
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Path, Future[Done]]]]:
+    """Start what the collected tests need."""
+    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    with ThreadPoolExecutor(2) as threads:
+
+        def start(name: str) -> tuple[Path, Future[Done]]:
+            arguments, settings = RUNS[name]
+            folder = tmp_path_factory.mktemp(name)
+            if name == "allocating":
+                settings = {"memory_fraction": 2.5 * 2**30 / free_memory()}
+            environment = settle(folder, **settings)
+            written = [argument.replace("SUITES", str(SUITES)) for argument in arguments]
+            return folder, threads.submit(call, folder, environment, *written, "--device", "cpu")
+
+        yield {name: start(name) for name in RUNS if f"{name}_run" in wanted or name in wanted}
+
+
+@pytest.fixture(scope="session")
+def tried() -> set[str]:
+    """Return the names of the suites that the shared runs go through."""
+    return {
+        Path(argument.partition("::")[0]).stem
+        for arguments, _ in RUNS.values()
+        for argument in arguments
+        if ".py" in argument
+    }
+
+
+def free_memory() -> int:
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def call(folder: Path, environment: dict[str, str], *arguments: str) -> Done:
+    command = [sys.executable, "-m", "pairbench", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+
+
+def _fixtures(name: str) -> tuple[object, object]:
+    def run(started: dict[str, tuple[Path, Future[Done]]]) -> Done:
+        return started[name][1].result()
+
+    def document(started: dict[str, tuple[Path, Future[Done]]]) -> Any:
+        done = started[name][1].result()
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    return (
+        pytest.fixture(scope="session", name=f"{name}_run")(run),
+        pytest.fixture(scope="session", name=name)(document),
+    )
+
+
+# `hostile_run` is the finished process, `hostile` the JSON document that it printed.
+hostile_run, hostile = _fixtures("hostile")
+allocating_run, allocating = _fixtures("allocating")
+hanging_run, hanging = _fixtures("hanging")
+fine_run, fine = _fixtures("fine")
+compiled_run, compiled = _fixtures("compiled")
+mixed_run, mixed = _fixtures("mixed")
+audited_run, audited = _fixtures("audited")
+
+
+@pytest.fixture(scope="session")
+def fine_folder(started: dict[str, tuple[Path, Future[Done]]], fine: Any) -> Path:
+    """Return the folder in which `fine` ran, with its store `results` in it."""
+    return started["fine"][0]
+
+
+@pytest.fixture
+def pairbench(tmp_path: Path) -> Callable[..., Done]:
+    """Run a command in a folder of this test's own."""
+    environment = settle(tmp_path)
+
+    def run(*arguments: str, folder: Path | None = None) -> Done:
+        return call(folder or tmp_path, environment, *arguments)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
+    """Run a command that changes nothing in a folder that tests share."""
+    folder = tmp_path_factory.mktemp("quick")
+    environment = settle(folder)
+
+    def run(*arguments: str, folder: Path = folder) -> Done:
+        return call(folder, environment, *arguments)
+
+    return run

@@ -1,0 +1,145 @@
+"""Suites that fail in every way: each bad entry has its own record and reason, and harms nobody else."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Done = subprocess.CompletedProcess[str]
+
+# Case or operator, implementation, status, part of the reason.
+ENDS = [
+    ("raises", "raises", "failed", "raises.py, line 26: RuntimeError: the kernel was built for another shape"),
+    ("raises", "leaves", "failed", "raises.py, line 30: SystemExit: 0"),
+    ("raises", "unprintable", "failed", "Unprintable: its message cannot be printed (ValueError)"),
+    ("exits", "exits", "failed", "ended its process with exit status 3"),
+    ("exits", "exits_quietly", "failed", "ended its process with exit status 0"),
+    ("segfaults", "segfaults", "failed", "signal SIGSEGV (segmentation fault) in segfaults.py, line 21"),
+    ("nan", "one_nan", "mismatched", "output has NaN in 1 of"),
+    ("nan", "one_infinity", "mismatched", "is inf instead of"),
+    ("root", "no_nan", "mismatched", "output has NaN in 0 of 64 elements, the baseline's in"),
+    ("wrong_shape", "cropped", "mismatched", "15], the baseline's has ["),
+    ("wrong_shape", "broadcasts", "mismatched", "output has the shape [1, 16], the baseline's has ["),
+    ("wrong_shape", "flattened", "mismatched", "output has the shape ["),
+    ("wrong_shape", "wrapped", "mismatched", "returns [0], [1], the baseline returns one value"),
+    ("wrong_shape", "nothing", "mismatched", "output is None, the baseline's is a float32 tensor"),
+    ("wrong_dtype", "wider", "mismatched", "output is float64, the baseline's is float32"),
+    ("wrong_dtype", "narrower", "mismatched", "output is float16, the baseline's is float32"),
+    ("cached", "by_address", "mismatched", "differs from the baseline's"),
+    ("cached", "first_call", "mismatched", "differs from the baseline's"),
+    ("cached_later", "later", "mismatched", "its timed call is wrong on fresh inputs at the same addresses"),
+    ("unwritten", "all_of_it", "mismatched", "output "),
+    ("unwritten", "tail", "mismatched", "output "),
+    ("mutates", "overwrites", "mismatched", "changes its input 'x'"),
+    ("mutates", "in_place", "mismatched", "changes its input 'x'"),
+    ("stateful", "forgets", "mismatched", "output state.cache differs"),
+    ("stateful", "rewrites", "mismatched", "output state.cache differs"),
+    ("flags", "matmul_precision", "failed", "changes global flags, which are pinned alike for all: matmul.allow_tf32"),
+    ("flags", "default_dtype", "failed", "default_dtype torch.float32 -> torch.float64"),
+    ("flags", "threads", "failed", "threads "),
+    ("prepare_raises", "prepared", "failed", "line 19: RuntimeError: this layout needs a multiple of 32 columns"),
+    (
+        "inputs_raise[dtype=float32,rows=4]",
+        "baseline",
+        "failed",
+        "inputs() failed: inputs_raise.py, line 8: ValueError",
+    ),
+    ("inputs_raise[dtype=float32,rows=4]", "good", "failed", "inputs() failed: inputs_raise.py, line 8: ValueError"),
+    ("baseline_raises[dtype=float32,rows=4]", "baseline", "failed", "line 26: ValueError: 4 rows cannot be"),
+    ("baseline_raises[dtype=float32,rows=4]", "good", "skipped", "nothing to verify against: the baseline failed"),
+    ("loose_floats", "baseline", "failed", "the tolerance lets impostors through (zeros, mean, shifted by one"),
+    ("loose_floats", "good", "failed", "so it cannot tell right from wrong; tighten it"),
+    ("loose_integers", "good", "failed", "the tolerance lets impostors through (zeros"),
+]
+
+
+def rows(document: dict[str, Any], where: str, implementation: str) -> list[dict[str, Any]]:
+    return [
+        row
+        for row in document["records"]
+        if where in (row["operator"], row["case"]) and row["implementation"] == implementation
+    ]
+
+
+@pytest.mark.parametrize(("where", "implementation", "status", "reason"), ENDS, ids=lambda text: str(text)[:30])
+def test_a_bad_entry_has_its_status_and_reason(
+    hostile: dict[str, Any], where: str, implementation: str, status: str, reason: str
+) -> None:
+    found = rows(hostile, where, implementation)
+    assert found
+    for row in found:
+        assert row["status"] == status and reason in row["reason"], row["reason"]
+        assert row["call_p50_ns"] is None and row["n_samples"] is None
+
+
+def test_every_other_entry_is_measured(hostile: dict[str, Any]) -> None:
+    bad = {(where, implementation) for where, implementation, *_ in ENDS}
+    others = [
+        row
+        for row in hostile["records"]
+        if not bad & {(row["operator"], row["implementation"]), (row["case"], row["implementation"])}
+        and row["operator"] not in ("loose_floats", "loose_integers")
+    ]
+    assert len(others) >= 50
+    assert {(row["case"], row["implementation"], row["status"], row["reason"]) for row in others} == {
+        (row["case"], row["implementation"], "measured", None) for row in others
+    }
+    assert all(row["call_p50_ns"] > 0 and row["n_samples"] >= 10 for row in others)
+
+
+def test_a_bad_entry_makes_the_exit_code_1(hostile_run: Done, hanging_run: Done, allocating_run: Done) -> None:
+    assert [done.returncode for done in (hostile_run, hanging_run, allocating_run)] == [1, 1, 1]
+
+
+def test_no_traceback_reaches_the_user(hostile_run: Done, mixed_run: Done) -> None:
+    assert "Traceback" not in hostile_run.stderr + mixed_run.stderr
+
+
+def test_a_hang_ends_at_the_timeout(hanging: dict[str, Any]) -> None:
+    (bad,) = rows(hanging, "hangs", "hangs")
+    assert bad["status"] == "timeout"
+    assert "still running after the 3 s that one implementation has in a stage" in bad["reason"]
+    assert [row["status"] for name in ("baseline", "good") for row in rows(hanging, "hangs", name)] == ["measured"] * 2
+    assert hanging["summary"]["wall_s"] < 60
+
+
+def test_endless_allocation_ends_as_oom(allocating: dict[str, Any]) -> None:
+    (bad,) = rows(allocating, "allocates", "allocates")
+    assert bad["status"] == "oom" and "out of memory" in bad["reason"]
+    assert [row["status"] for name in ("baseline", "good") for row in rows(allocating, "allocates", name)] == [
+        "measured"
+    ] * 2
+
+
+REASONS = {
+    "import_error": "line 3: ModuleNotFoundError: No module named 'a_package_that_nobody_has_installed'",
+    "syntax_error": "suite syntax_error.py, line 5: SyntaxError: invalid syntax",
+    "exits_on_import": "suite exits_on_import.py, line 5: SystemExit: 3",
+    "dies_on_import": "suite dies_on_import.py: loading it ended its process with exit status 3",
+    "duplicate_case": "case duplicate_case[rows=8] is declared twice (tiers smoke and real)",
+    "duplicate_operator": "two operators are named 'twin'",
+    "unknown_axis": "names the axis 'columns', which inputs(make, rows) does not take",
+    "no_operator": "suite no_operator.py: declares no operator",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_broken_file_has_its_own_record(mixed: dict[str, Any], mixed_run: Done, name: str) -> None:
+    (row,) = [row for row in mixed["records"] if row["suite"].endswith(f"/{name}.py")]
+    assert row["status"] == "failed" and REASONS[name] in row["reason"]
+    assert (row["operator"], row["case"], row["implementation"]) == (None, None, None)
+    assert f"pairbench: {row['reason']}" in mixed_run.stderr
+
+
+def test_beside_broken_files_the_good_are_measured(mixed: dict[str, Any], mixed_run: Done) -> None:
+    good = [row for row in mixed["records"] if row["operator"] is not None]
+    assert [row["operator"] for row in good] == ["extremes"] * 4
+    assert {row["status"] for row in good} == {"measured"}
+    assert mixed_run.returncode == 2
+
+
+def test_every_suite_is_tried(suites: Path, tried: set[str]) -> None:
+    """Each file of tests/suites is in a run of these tests, or of those that need a GPU."""
+    for_gpu = {"gpu_assert", "gpu_illegal", "gpu_oom", "itself"}
+    assert {path.stem for path in suites.glob("*.py")} == tried | for_gpu

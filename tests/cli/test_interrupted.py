@@ -1,0 +1,190 @@
+"""Ctrl-C and kills in the middle of a run, and two runs at once: what was finished is kept, and nobody is left behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pairbench.store.reader import read_run, runs
+
+LONG = """
+import pathlib, os, time
+from pairbench import Operator, grid
+
+pathlib.Path({pids!r}, str(os.getpid())).touch()
+
+def slow(x):
+    pathlib.Path({marks!r}, "called").touch()
+    time.sleep(0.002)
+    return x + x
+
+op = Operator("op", baseline=slow, variants={{"same": slow}},
+    inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4, 5, 6]))
+"""
+
+
+class Running:
+    """A run in the background whose workers leave their process ids behind."""
+
+    def __init__(self, folder: Path, rounds: int, seconds: float) -> None:
+        self.folder = folder
+        self.pids, self.marks = folder / "pids", folder / "marks"
+        for made in (self.pids, self.marks, folder / "tmp"):
+            made.mkdir(exist_ok=True)
+        (folder / "ops.py").write_text(LONG.format(pids=str(self.pids), marks=str(self.marks)))
+        (folder / "pyproject.toml").write_text(
+            f"[tool.pairbench]\ncase_seconds = {seconds}\nmin_samples = 100000\nmax_samples = 100000\nrounds = {rounds}\n"
+        )
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[str]:
+        root = Path(__file__).parents[2]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(root / "harness"), os.environ.get("PYTHONPATH", "")]),
+            "TMPDIR": str(self.folder / "tmp"),
+        }
+        command = [sys.executable, "-m", "pairbench", "run", "ops.py", "--device", "cpu", "--format", "json"]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        until = time.monotonic() + 60
+        while not what():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < until, "it did not come to that in a minute"
+            time.sleep(0.01)
+
+    def workers(self) -> list[int]:
+        return [int(path.name) for path in self.pids.iterdir()]
+
+    def stored(self) -> list[Path]:
+        return list((self.folder / "results").rglob("*.parquet"))
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def eventually(what: Callable[[], bool], seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if what():
+            return True
+        time.sleep(0.02)
+    return what()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    begun: list[Running] = []
+
+    def begin(rounds: int = 2, seconds: float = 0.5) -> Running:
+        begun.append(Running(tmp_path, rounds, seconds))
+        return begun[-1]
+
+    yield begin
+    for run in begun:
+        run.process.kill()
+        run.process.communicate()
+
+
+def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callable[..., Running]) -> None:
+    run = running(rounds=1, seconds=1.5)
+    # The last round's outcomes are stored case by case: wait for the first, and interrupt in the second.
+    run.wait_for(lambda: any("records" in path.parts for path in run.stored()))
+    workers = run.workers()
+    run.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    stdout, stderr = run.process.communicate(timeout=30)
+    assert run.process.returncode == 130, stderr
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in stderr
+    assert all(gone(pid) for pid in workers)
+    reading = read_run(run.folder / "results")
+    assert not reading.problems and len(reading.value) == 6
+    statuses = {record.case: record.status for record in reading.value}
+    assert sorted(statuses.values()) in (["measured", "skipped", "skipped"], ["measured", "measured", "skipped"])
+    skipped = [record for record in reading.value if record.status == "skipped"]
+    assert {record.reason for record in skipped} == {"the run was interrupted before this was measured"}
+    document = json.loads(stdout)
+    assert document["summary"]["interrupted"] is True and len(document["records"]) == 6
+
+
+def test_ctrl_c_between_rounds_keeps_the_rounds_that_were_finished(running: Callable[..., Running]) -> None:
+    run = running(rounds=50, seconds=0.2)
+    # Survey, environment, verify, profile and two rounds have a worker each, the environment's without a suite.
+    run.wait_for(lambda: len(run.workers()) >= 5)
+    time.sleep(0.4)
+    run.process.send_signal(signal.SIGINT)
+    run.process.communicate(timeout=30)
+    assert run.process.returncode == 130
+    measured = [record for record in read_run(run.folder / "results").value if record.status == "measured"]
+    assert measured
+    for record in measured:
+        assert record.n_rounds and f"interrupted after {record.n_rounds} of 50 rounds" in str(record.reason)
+
+
+def test_sigterm_is_an_orderly_end_too(running: Callable[..., Running]) -> None:
+    run = running()
+    run.wait_for(lambda: (run.marks / "called").exists())
+    run.process.send_signal(signal.SIGTERM)
+    run.process.communicate(timeout=30)
+    assert run.process.returncode == 130
+    assert len(read_run(run.folder / "results").value) == 6
+
+
+MOMENTS: dict[str, Callable[[Running], bool]] = {
+    "a suite is being loaded": lambda run: len(run.workers()) == 1,
+    "a baseline is being verified": lambda run: (run.marks / "called").exists(),
+    "a record was stored": lambda run: any("records" in path.parts for path in run.stored()),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(
+    running: Callable[..., Running], moment: str
+) -> None:
+    run = running(rounds=1, seconds=0.5)
+    run.wait_for(lambda: MOMENTS[moment](run))
+    time.sleep(0.05)
+    run.process.send_signal(signal.SIGKILL)
+    run.process.communicate(timeout=30)
+    assert eventually(lambda: all(gone(pid) for pid in run.workers()))
+    found = runs(run.folder / "results") if (run.folder / "results").exists() else None
+    assert found is None or not found.problems
+    if moment == "a record was stored":
+        reading = read_run(run.folder / "results")
+        assert not reading.problems
+        assert {record.status for record in reading.value} == {"measured"} and len(reading.value) in (2, 4)
+        # The lock is free, and the store takes the next run.
+        shutil.rmtree(run.pids)
+        run.pids.mkdir()
+        again = run.start()
+        _, stderr = again.communicate(timeout=60)
+        assert again.returncode == 0 and "is held by" not in stderr
+        assert len(runs(run.folder / "results").value) == 2
+
+
+def test_two_runs_on_one_device_wait_for_each_other(running: Callable[..., Running]) -> None:
+    first = running(rounds=1, seconds=0.7)
+    first.wait_for(lambda: len(first.workers()) >= 2)
+    second = first.start()
+    assert first.process.communicate(timeout=60) and first.process.returncode == 0
+    _, stderr = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert f"is held by process {first.process.pid}; waiting for it" in stderr
+    summary = runs(first.folder / "results")
+    assert [run.statuses for run in summary.value] == [{"measured": 6}] * 2 and not summary.problems

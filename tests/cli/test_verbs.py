@@ -1,0 +1,165 @@
+"""doctor, list, verify and show, help, and what every verb says to wrong arguments."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Done = subprocess.CompletedProcess[str]
+Pairbench = Callable[..., Done]
+VERBS = ("doctor", "list", "verify", "run", "show")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_has_an_example(quick: Pairbench, verb: str) -> None:
+    done = quick(verb, "--help")
+    assert done.returncode == 0 and not done.stderr
+    assert f"Example: pairbench {verb}" in done.stdout
+
+
+def test_help_lists_the_verbs_in_the_order_of_use(quick: Pairbench) -> None:
+    done = quick("--help")
+    places = [done.stdout.index(f" {verb} ") for verb in VERBS]
+    assert places == sorted(places)
+    assert quick("--version").stdout.startswith("pairbench ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "no_such_file.py"], "'no_such_file.py' does not exist, expected a file or a folder of suite files"),
+        (["run", "SUITES/good.py::shift"], "selects nothing; operators are: extremes, linear, running_total, shifts"),
+        (["verify", "SUITES/good.py::shift"], "selects nothing"),
+        (["list", "SUITES/good.py::shift"], "selects nothing"),
+        (
+            ["run", "SUITES/good.py", "--device", "cuda:7"],
+            "--device 'cuda:7' is not here, expected auto, all or one of",
+        ),
+        (["run", "--mode", "fast"], "mode 'fast' is unknown, expected one of eager, compile, graph"),
+        (["run", "--tier", "huge"], "tier 'huge' is unknown, expected one of edge, smoke, real, headline, or all"),
+        (["run", "--rounds", "0"], "setting 'rounds' is 0, expected more than 0"),
+        (["run", "--timer", "sundial"], "timer 'sundial' is unknown"),
+        (["list", "--format", "xml"], "--format 'xml' is unknown, expected one of table, markdown, json"),
+        (["run", "SUITES/good.py", "--timer", "do_bench", "--device", "cpu"], "--timer do_bench needs a CUDA device"),
+        (["show", "--store", "nowhere"], "nowhere"),
+        (["run", "--rounds", "many"], "many"),
+        (["fly"], "fly"),
+    ],
+    ids=lambda value: " ".join(value).replace("SUITES/", "")[:40] if isinstance(value, list) else "",
+)
+def test_wrong_arguments_have_a_sentence_and_exit_code_2(
+    quick: Pairbench, suites: Path, arguments: list[str], words: str
+) -> None:
+    done = quick(*[argument.replace("SUITES", str(suites)) for argument in arguments])
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_doctor(quick: Pairbench) -> None:
+    done = quick("doctor", "--device", "cpu", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = {row["what"]: row for row in json.loads(done.stdout)["doctor"]}
+    assert {"Device", "Versions", "Ceilings", "Host memory", "Triton", "C++ compiler", "CPU clock"} <= set(found)
+    assert found["Triton"]["state"] == "limited" and "interpreter" in found["Triton"]["detail"]
+    assert "torch " in found["Versions"]["detail"] and "copy_gbps" in found["Ceilings"]["detail"]
+    assert {row["state"] for row in found.values()} <= {"ok", "limited", "missing", "unknown"}
+
+
+def test_list(quick: Pairbench, suites: Path) -> None:
+    done = quick("list", f"{suites}/good.py", f"{suites}/interpreted.py", "-f", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["cases"]
+    assert {row["tier"] for row in rows if row["case"].startswith("shifts")} == {"edge", "smoke", "real"}
+    first = rows[0]
+    assert first["implementations"] == ["baseline", "named"] and first["impostors"] == ["twice", "swapped"]
+    assert first["source"] == "made up"
+
+
+def test_list_names_broken_suites_and_shows_the_rest(quick: Pairbench, suites: Path) -> None:
+    done = quick("list", f"{suites}/good.py", f"{suites}/import_error.py")
+    assert done.returncode == 2
+    assert "shifts[columns=1,dtype=float32,rows=1]" in done.stdout
+    assert "pairbench: suite import_error.py, line 3: ModuleNotFoundError" in done.stderr
+
+
+def test_a_passing_impostor_makes_verify_fail(audited: dict[str, Any], audited_run: Done) -> None:
+    assert audited_run.returncode == 1
+    passed = [row for row in audited["impostors"] if not row["rejected"]]
+    assert {(row["operator"], row["impostor"]) for row in passed} == {("impostor_passes", "not_one")}
+    assert all(row["declared"] and "accepted" in row["reason"] for row in passed)
+
+
+def test_verify_tries_automatic_and_declared_impostors(audited: dict[str, Any]) -> None:
+    tried = {(row["operator"], row["impostor"], row["declared"]) for row in audited["impostors"]}
+    assert {("shifts", "twice", True), ("shifts", "swapped", True), ("shifts", "zeros of output 0", False)} <= tried
+    assert {("impostor_passes", "zero", True), ("impostor_passes", "zeros", False)} <= tried
+
+
+def test_verify_takes_edge_cases_and_triton_through_its_interpreter(audited: dict[str, Any]) -> None:
+    found = {(row["case"], row["implementation"]): row for row in audited["verifications"]}
+    assert found["shifts[columns=1,dtype=float32,rows=1]", "named"]["status"] == "verified"
+    for rows in (1, 5):
+        kernel = found[f"interpreted[dtype=float32,rows={rows}]", "kernel"]
+        assert kernel["status"] == "verified" and kernel["margin"] == 1
+        assert found[f"interpreted[dtype=float32,rows={rows}]", "off_by_one"]["status"] == "mismatched"
+    assert "linear[columns=16,dtype=float32,rows=4]" in {case for case, _ in found}
+
+
+def test_verify_of_what_is_right(quick: Pairbench, suites: Path) -> None:
+    done = quick("verify", f"{suites}/good.py::extremes", "--impostors", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "4 verified" in done.stdout
+    assert "rejected_automatic" in done.stdout
+
+
+def test_verify_of_what_is_wrong_and_of_what_cannot_be_loaded(quick: Pairbench, suites: Path) -> None:
+    wrong = quick("verify", f"{suites}/nan.py::nan", "--device", "cpu", "-f", "markdown")
+    assert wrong.returncode == 1 and "mismatched" in wrong.stdout and "| " in wrong.stdout
+    broken = quick("verify", f"{suites}/no_operator.py", "--device", "cpu", "-f", "json")
+    assert broken.returncode == 2
+    assert [suite["suite"].endswith("no_operator.py") for suite in json.loads(broken.stdout)["broken_suites"]] == [True]
+
+
+def test_verify_leaves_no_store_behind(quick: Pairbench, suites: Path, tmp_path: Path) -> None:
+    done = quick("verify", f"{suites}/good.py::extremes", "--device", "cpu", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("fine")
+class TestShow:
+    """`pairbench show` of the fine run."""
+
+    def test_latest(self, quick: Pairbench, fine_folder: Path) -> None:
+        done = quick("show", folder=fine_folder)
+        assert done.returncode == 0 and "shifts" in done.stdout and "even_rows" in done.stdout
+
+    def test_json(self, quick: Pairbench, fine_folder: Path, fine: dict[str, Any]) -> None:
+        document = json.loads(quick("show", "latest", "-f", "json", folder=fine_folder).stdout)
+        assert len(document["records"]) == len(fine["records"])
+
+    def test_the_beginning_of_an_id(self, quick: Pairbench, fine_folder: Path, fine: dict[str, Any]) -> None:
+        whole = quick("show", fine["run_id"], folder=fine_folder)
+        assert whole.returncode == 0
+        assert quick("show", fine["run_id"][:11], folder=fine_folder).stdout == whole.stdout
+        unknown = quick("show", "1999", folder=fine_folder)
+        assert unknown.returncode == 2 and "1999" in unknown.stderr
+
+    def test_runs(self, quick: Pairbench, fine_folder: Path, fine: dict[str, Any]) -> None:
+        (found,) = json.loads(quick("show", "--runs", "-f", "json", folder=fine_folder).stdout)["runs"]
+        assert found["run_id"] == fine["run_id"] and found["n_records"] == len(fine["records"])
+        assert found["statuses"] == fine["summary"]["statuses"]
+
+    def test_select(self, quick: Pairbench, fine_folder: Path) -> None:
+        case = "shifts[columns=16,dtype=float32,rows=4]"
+        found = quick("show", "-s", case, "-s", "running*", "-f", "json", folder=fine_folder)
+        assert {row["case"] for row in json.loads(found.stdout)["records"]} == {
+            case,
+            "running_total[columns=16,dtype=float32,rows=4]",
+        }
+        nothing = quick("show", "--select", "no_such", folder=fine_folder)
+        assert nothing.returncode == 2 and "selects nothing of run" in nothing.stderr

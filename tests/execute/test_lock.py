@@ -1,0 +1,78 @@
+"""The device lock: one process at a time, told once whom it waits for, free when its holder dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pairbench.execute.lock import device_lock
+from pairbench.model.environment import Device
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+HOLD = """
+import sys, time
+from pairbench.execute.lock import device_lock
+from pairbench.model.environment import Device
+device = Device(selector=sys.argv[1], kind=sys.argv[1].split(":")[0], name="x", uuid=sys.argv[2] or None)
+with device_lock(device, print, lambda: False) as held:
+    print("held", held, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Locks of this test's own, so that it neither waits for a run on this machine nor holds one up."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Hold the CPU in another process."""
+    command = [sys.executable, "-c", HOLD, "cpu", ""]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)}, stdout=-1, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "held True\n"
+        yield process
+        process.kill()
+
+
+def test_the_free_device_is_held_at_once(folder: Path) -> None:
+    said: list[str] = []
+    with device_lock(CPU, said.append, lambda: True) as held:
+        assert held
+    assert not said
+
+
+def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str]) -> None:
+    said: list[str] = []
+    until = time.monotonic() + 0.5
+    with device_lock(CPU, said.append, lambda: time.monotonic() > until) as held:
+        assert not held
+    assert said == [f"cpu (a CPU) is held by process {holder.pid}; waiting for it"]
+
+
+def test_the_lock_of_a_killed_process_is_free(holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with device_lock(CPU, pytest.fail, lambda: True) as held:
+        assert held
+
+
+def test_other_devices_are_free(holder: subprocess.Popen[str]) -> None:
+    gpu = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+    with device_lock(gpu, pytest.fail, lambda: True) as held:
+        assert held
+
+
+def test_an_error_gives_the_lock_back(folder: Path) -> None:
+    with pytest.raises(ValueError, match="boom"), device_lock(CPU, pytest.fail, lambda: True):
+        raise ValueError("boom")
+    with device_lock(CPU, pytest.fail, lambda: True) as held:
+        assert held
