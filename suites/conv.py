@@ -168,6 +168,7 @@ def _several_taps(weight, **_):
 _TINY = {"c": 4, "h": 4, "w": 5, "out": 5, "dtype": "float16"}
 
 EDGE = [
+    dict(_TINY, t=2, dtype="float64"),
     dict(_TINY, t=1),
     dict(_TINY, t=1, cache=2),
     dict(_TINY, t=1, h=5, w=18),

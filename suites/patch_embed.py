@@ -231,6 +231,7 @@ TINY = dict(patch=(3, 2, 4, 4), features=96)  # with fewer outputs, the largest 
 EDGE = [
     dict(**TINY, patches=0, dtype="float32"),
     dict(**TINY, patches=1, dtype="float32"),
+    dict(**TINY, patches=3, dtype="float64"),
     dict(**TINY, patches=5, bias=False, dtype="float32"),
     dict(**TINY, patches=5, layout="channels_last_3d", dtype="float32"),
     dict(**TINY, patches=5, layout="sliced", dtype="float32"),

@@ -71,7 +71,9 @@ def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
     """
     selections: list[Selection] = []
     files: list[Path] = []
-    for selection in [parse_selection(text) for text in select or []]:
+    for text in select or []:
+        # A folder may be named without its slash.
+        selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
         if selection.suite is None:
             selections.append(selection)
             continue

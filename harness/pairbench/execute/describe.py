@@ -89,12 +89,14 @@ def _collect(value: Any, seen: dict[str, str], name: str = "") -> None:
     seen[key] = text
     if not inspect.isfunction(value):
         return
-    for used in _names(value.__code__):
-        reached = value.__globals__.get(used)
-        if isinstance(reached, _CONSTANTS):
-            seen[f"{_home(value)}.{used}"] = _constant(reached, seen, used)
-        elif reached is not None and _own(reached, value):
-            _collect(reached, seen, used)
+    names = _names(value.__code__)
+    beside = [vars(module) for name in names if _is_beside(module := value.__globals__.get(name), value)]
+    for used in names:
+        for reached in (value.__globals__.get(used), *(module.get(used) for module in beside)):
+            if isinstance(reached, _CONSTANTS):
+                seen[f"{_home(value)}.{used}"] = _constant(reached, seen, used)
+            elif reached is not None and _own(reached, value):
+                _collect(reached, seen, used)
 
 
 _CONSTANTS = bool | int | float | str | bytes | tuple | list | dict | set | frozenset | torch.dtype
@@ -119,6 +121,12 @@ def _home(value: Any) -> str:
     """Return the module; "" for a suite's, whose name holds its path, and a question is the same in every checkout."""
     module = str(getattr(value, "__module__", ""))
     return "" if module.startswith(MODULE_PREFIX) else module
+
+
+def _is_beside(module: Any, user: types.FunctionType) -> bool:
+    """Return whether something is a module whose file lies beside the user's, as a suite's kernels do."""
+    file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
+    return file is not None and Path(file).parent == Path(user.__code__.co_filename).parent
 
 
 def _own(reached: Any, user: types.FunctionType) -> bool:
