@@ -27,7 +27,6 @@ def bench(session: nox.Session) -> None:
     """Measure every operator pair on this machine and show the result: the main job. Arguments go to `pairbench run`."""
     _install(session, ".")
     _pairbench(session, "run", *session.posargs)
-    _pairbench(session, "show", *_store(session.posargs))
 
 
 @nox.session
@@ -74,13 +73,3 @@ def _extra(name: str) -> list[str]:
 
 def _pairbench(session: nox.Session, *arguments: str) -> None:
     session.run("python", "-m", "pairbench", *arguments)
-
-
-def _store(arguments: list[str]) -> list[str]:
-    """Return the --store option of a command, for the commands that read what it wrote."""
-    for place, argument in enumerate(arguments):
-        if argument == "--store":
-            return arguments[place : place + 2]
-        if argument.startswith("--store="):
-            return [argument]
-    return []

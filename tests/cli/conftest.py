@@ -24,13 +24,15 @@ Rows = list[dict[str, Any]]
 SETTINGS = {"case_seconds": 0.05, "min_samples": 20, "rounds": 1}
 BROKEN_ENTRIES = (
     *("raises", "exits", "segfaults", "nan", "wrong_shape", "wrong_dtype", "cached", "cached_later", "unwritten"),
-    *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance"),
+    *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance", "allocates"),
 )
-FINE = ("good", "syncs", "prints", "impostor_passes", "interpreted")
+FINE = ("good", "syncs", "prints", "impostor_passes")
 BROKEN_FILES = (
     *("import_error", "syntax_error", "exits_on_import", "dies_on_import", "duplicate_case", "duplicate_operator"),
     *("unknown_axis", "no_operator"),
 )
+MEMORY_BYTES = 3 * 2**30
+"""What a worker may take in the run with a suite that allocates without end."""
 
 
 def files(*names: str) -> list[str]:
@@ -46,40 +48,39 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(folder / "tmp"), "NO_COLOR": "1"}
 
 
-# Fixture -> what is run for it: arguments and settings. Started together when the first of them is needed, two at a
-# time, and only those that some collected test asks for.
-RUNS: dict[str, tuple[list[str], dict[str, object]]] = {
-    "hostile": (["run", "--format", "json", *files(*BROKEN_ENTRIES)], {}),
-    "allocating": (["run", "--format", "json", *files("allocates")], {"memory_fraction": 0.0}),
-    "hanging": (["run", "--format", "json", "--timeout", "3", *files("hangs")], {}),
-    "fine": (["run", "--format", "json", *files(*FINE)], {}),
-    "compiled": (["run", "--format", "json", "--mode", "compile", "--mode", "eager", *files("slow")], {}),
-    "mixed": (["run", "--format", "json", *files(*BROKEN_FILES), "SUITES/good.py::extremes"], {}),
-    "audited": (
-        ["verify", "--impostors", "--format", "json", *files("impostor_passes", "good", "interpreted")],
-        {},
-    ),
+# Fixture -> arguments of the run behind it.
+RUNS: dict[str, list[str]] = {
+    "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
+    "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
+    "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
+    "compiled": ["run", "--mode", "compile", "--mode", "eager", *files("slow")],
+    "audited": ["verify", "--impostors", *files("impostor_passes", "good", "interpreted")],
 }
+SHARED = RUNS.keys() | {f"{name}_run" for name in RUNS}
 
 
-@pytest.fixture(scope="session")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put last what waits for the shared runs, so that they go on beside all other tests."""
+    items.sort(key=lambda item: bool(SHARED & set(getattr(item, "fixturenames", ()))))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def started(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[Path, Future[Done]]]]:
-    """Start what the collected tests need."""
+    """Start the shared runs that the collected tests need, one after the other, in the background."""
     wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(1) as threads:
 
         def start(name: str) -> tuple[Path, Future[Done]]:
-            arguments, settings = RUNS[name]
             folder = tmp_path_factory.mktemp(name)
-            if name == "allocating":
-                settings = {"memory_fraction": 2.5 * 2**30 / free_memory()}
-            environment = settle(folder, **settings)
-            written = [argument.replace("SUITES", str(SUITES)) for argument in arguments]
-            return folder, threads.submit(call, folder, environment, *written, "--device", "cpu")
+            fraction = MEMORY_BYTES / free_memory() if name == "hostile" else 0.8
+            environment = settle(folder, memory_fraction=fraction)
+            arguments = [*RUNS[name], "--format", "json", "--device", "cpu"]
+            return folder, threads.submit(call, folder, environment, *arguments)
 
-        yield {name: start(name) for name in RUNS if f"{name}_run" in wanted or name in wanted}
+        yield {name: start(name) for name in RUNS if wanted & {name, f"{name}_run"}}
+        threads.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="session")
@@ -122,11 +123,9 @@ def _fixtures(name: str) -> tuple[object, object]:
 
 # `hostile_run` is the finished process, `hostile` the JSON document that it printed.
 hostile_run, hostile = _fixtures("hostile")
-allocating_run, allocating = _fixtures("allocating")
-hanging_run, hanging = _fixtures("hanging")
+broken_run, broken = _fixtures("broken")
 fine_run, fine = _fixtures("fine")
 compiled_run, compiled = _fixtures("compiled")
-mixed_run, mixed = _fixtures("mixed")
 audited_run, audited = _fixtures("audited")
 
 

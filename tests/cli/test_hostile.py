@@ -50,6 +50,8 @@ ENDS = [
     ("baseline_raises[dtype=float32,rows=4]", "good", "skipped", "nothing to verify against: the baseline failed"),
     ("loose_floats", "baseline", "failed", "the tolerance lets impostors through (zeros, mean, shifted by one"),
     ("loose_floats", "good", "failed", "so it cannot tell right from wrong; tighten it"),
+    ("allocates", "allocates", "oom", "out of memory"),
+    ("interpreted_wrong", "kernel", "mismatched", "output "),
     ("loose_integers", "good", "failed", "the tolerance lets impostors through (zeros"),
 ]
 
@@ -88,28 +90,20 @@ def test_every_other_entry_is_measured(hostile: dict[str, Any]) -> None:
     assert all(row["call_p50_ns"] > 0 and row["n_samples"] >= 10 for row in others)
 
 
-def test_a_bad_entry_makes_the_exit_code_1(hostile_run: Done, hanging_run: Done, allocating_run: Done) -> None:
-    assert [done.returncode for done in (hostile_run, hanging_run, allocating_run)] == [1, 1, 1]
+def test_a_bad_entry_makes_the_exit_code_1(hostile_run: Done) -> None:
+    assert hostile_run.returncode == 1
 
 
-def test_no_traceback_reaches_the_user(hostile_run: Done, mixed_run: Done) -> None:
-    assert "Traceback" not in hostile_run.stderr + mixed_run.stderr
+def test_no_traceback_reaches_the_user(hostile_run: Done, broken_run: Done) -> None:
+    assert "Traceback" not in hostile_run.stderr + broken_run.stderr
 
 
-def test_a_hang_ends_at_the_timeout(hanging: dict[str, Any]) -> None:
-    (bad,) = rows(hanging, "hangs", "hangs")
+def test_a_hang_ends_at_the_timeout(broken: dict[str, Any]) -> None:
+    (bad,) = rows(broken, "hangs", "hangs")
     assert bad["status"] == "timeout"
     assert "still running after the 3 s that one implementation has in a stage" in bad["reason"]
-    assert [row["status"] for name in ("baseline", "good") for row in rows(hanging, "hangs", name)] == ["measured"] * 2
-    assert hanging["summary"]["wall_s"] < 60
-
-
-def test_endless_allocation_ends_as_oom(allocating: dict[str, Any]) -> None:
-    (bad,) = rows(allocating, "allocates", "allocates")
-    assert bad["status"] == "oom" and "out of memory" in bad["reason"]
-    assert [row["status"] for name in ("baseline", "good") for row in rows(allocating, "allocates", name)] == [
-        "measured"
-    ] * 2
+    assert [row["status"] for name in ("baseline", "good") for row in rows(broken, "hangs", name)] == ["measured"] * 2
+    assert broken["summary"]["wall_s"] < 100
 
 
 REASONS = {
@@ -125,18 +119,18 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_a_broken_file_has_its_own_record(mixed: dict[str, Any], mixed_run: Done, name: str) -> None:
-    (row,) = [row for row in mixed["records"] if row["suite"].endswith(f"/{name}.py")]
+def test_a_broken_file_has_its_own_record(broken: dict[str, Any], broken_run: Done, name: str) -> None:
+    (row,) = [row for row in broken["records"] if row["suite"].endswith(f"/{name}.py")]
     assert row["status"] == "failed" and REASONS[name] in row["reason"]
     assert (row["operator"], row["case"], row["implementation"]) == (None, None, None)
-    assert f"pairbench: {row['reason']}" in mixed_run.stderr
+    assert f"pairbench: {row['reason']}" in broken_run.stderr
 
 
-def test_beside_broken_files_the_good_are_measured(mixed: dict[str, Any], mixed_run: Done) -> None:
-    good = [row for row in mixed["records"] if row["operator"] is not None]
-    assert [row["operator"] for row in good] == ["extremes"] * 4
+def test_beside_broken_files_the_good_are_measured(broken: dict[str, Any], broken_run: Done) -> None:
+    good = [row for row in broken["records"] if row["operator"] == "extremes"]
+    assert len(good) == 4
     assert {row["status"] for row in good} == {"measured"}
-    assert mixed_run.returncode == 2
+    assert broken_run.returncode == 2
 
 
 def test_every_suite_is_tried(suites: Path, tried: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""A Triton kernel beside its baseline: verified everywhere, timed where there is a GPU."""
+"""Triton kernels, one right and one wrong: verified everywhere, timed where there is a GPU."""
 
 import torch
 import triton
@@ -33,10 +33,15 @@ def off_by_one(x):
     return out
 
 
-interpreted = Operator(
-    "interpreted",
-    baseline=baseline,
-    variants={"kernel": Variant(kernel, needs="triton"), "off_by_one": Variant(off_by_one, needs="triton")},
-    inputs=inputs,
-    cases={"edge": grid(rows=[1], dtype=["float32"]), "smoke": grid(rows=[5], dtype=["float32"])},
-)
+def declare(name, variant):
+    return Operator(
+        name,
+        baseline=baseline,
+        variants={"kernel": Variant(variant, needs="triton")},
+        inputs=inputs,
+        cases={"edge": grid(rows=[1], dtype=["float32"]), "smoke": grid(rows=[5], dtype=["float32"])},
+    )
+
+
+interpreted = declare("interpreted", kernel)
+interpreted_wrong = declare("interpreted_wrong", off_by_one)

@@ -1,12 +1,11 @@
 """What every verb needs before it can start: settings, suites, devices, and a way to be interrupted."""
 
 import contextlib
-import os
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -83,25 +82,33 @@ def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
                 f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
             )
         files += found
-        selections += [Selection(text=selection.text, suite=_shown(file), pattern=selection.pattern) for file in found]
+        selections += [replace(selection, suite=_shown(file, config)) for file in found]
     if not selections or any(selection.suite is None for selection in selections):
         files += find_suites(_default_places(config))
-    suites = tuple((_shown(file), file.resolve()) for file in dict.fromkeys(files))
+    suites = tuple((_shown(file, config), file.resolve()) for file in dict.fromkeys(files))
     return Chosen(survey=survey(site, suites), selections=tuple(selections))
 
 
 def _default_places(config: Config) -> tuple[Path, ...]:
     if config.suites is not None:
         return tuple(config.root / place for place in config.suites)
+    return (_catalogue(),)
+
+
+def _catalogue() -> Path:
+    """Return the folder of the suites that come with pairbench: in the wheel, or in the checkout that it runs from."""
     package = Path(__file__).resolve().parents[1]
-    catalogue = package / "_catalogue" / "suites"
-    return (catalogue if catalogue.is_dir() else package.parents[1] / "suites",)
+    installed = package / "_catalogue" / "suites"
+    return installed if installed.is_dir() else package.parents[1] / "suites"
 
 
-def _shown(file: Path) -> str:
-    """Return a path as a user in this folder would write it."""
-    relative = os.path.relpath(file)
-    return relative if not relative.startswith("..") else str(file.resolve())
+def _shown(file: Path, config: Config) -> str:
+    """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
+    path = file.resolve()
+    if path.parent == _catalogue():
+        return f"suites/{path.name}"
+    root = config.root.resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:

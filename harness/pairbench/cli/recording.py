@@ -189,8 +189,8 @@ _CPU_CASE_SECONDS = 0.3
 
 def _checkout(chosen: Chosen, config: Config) -> Path:
     """Return the folder whose commit the results belong to: the first suite's."""
-    suites = [operator.suite for operator in chosen.survey.operators] or [item.suite for item in chosen.survey.broken]
-    return Path(suites[0]).resolve().parent if suites else config.root
+    operators = chosen.survey.operators
+    return Path(operators[0].path).parent if operators else config.root
 
 
 def _warn_of_foreign(environment: Environment, progress: PlainProgress) -> None:

@@ -18,7 +18,7 @@ from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.suite import MODULE_PREFIX
 
 
-def describe(suite: str, operator: Operator) -> OperatorDescription:
+def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
     """Return the description of an operator.
 
     Raises:
@@ -29,6 +29,7 @@ def describe(suite: str, operator: Operator) -> OperatorDescription:
     question = [operator.name, _source(operator.inputs), _source(oracle), tolerance, operator.constants, operator.state]
     return OperatorDescription(
         suite=suite,
+        path=str(path),
         name=operator.name,
         summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
         source=operator.source,

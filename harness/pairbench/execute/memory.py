@@ -20,6 +20,11 @@ class _CountOps(TorchDispatchMode):
         super().__init__()
         self.count = 0
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += getattr(func, "namespace", "") == "aten"
         return func(*args, **(kwargs or {}))

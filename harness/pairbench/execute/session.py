@@ -165,7 +165,7 @@ class Session:
 def _about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     operator = state.planned.operator
     return {
-        "path": Path(operator.suite).absolute(),
+        "path": Path(operator.path),
         "operator": operator.name,
         "case": state.planned.case,
         "entries": entries,

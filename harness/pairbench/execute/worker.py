@@ -105,7 +105,7 @@ class _Server:
         from pairbench.execute.describe import describe
 
         try:
-            yield tuple(describe(job.suite, operator) for operator in self._load(job.path).values())
+            yield tuple(describe(job.suite, job.path, operator) for operator in self._load(job.path).values())
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
 

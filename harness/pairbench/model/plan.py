@@ -19,7 +19,9 @@ class OperatorDescription:
     """An operator, without its code."""
 
     suite: str
-    """Path of the suite file as the user would write it."""
+    """How records name the suite file."""
+    path: str
+    """Where it is on this machine."""
     name: str
     summary: str
     """First line of the baseline's docstring."""
