@@ -88,6 +88,12 @@ def make_plan(
         for case in operator.cases
         if _wanted(operator, case, tiers, selections)
     ]
+    if not cases and not broken:
+        have = sorted({case.tier for operator in operators for case in operator.cases})
+        raise SelectionError(
+            f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}; "
+            f"--tier takes {', '.join(have) or 'one that a suite declares'}"
+        )
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
 

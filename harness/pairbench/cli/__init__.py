@@ -5,6 +5,7 @@ shells have it, after an interruption.
 """
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.verify import verify
 from pairbench.errors import PairbenchError
+from pairbench.execute.pool import InterruptedRunError
 
 app = typer.Typer(
     name="pairbench",
@@ -54,6 +56,12 @@ def main() -> None:
     except PairbenchError as error:
         typer.echo(f"pairbench: {error}", err=True)
         sys.exit(error.exit_code)
+    except InterruptedRunError:
+        sys.exit(130)
     except BrokenPipeError:  # `pairbench show | head`
         sys.stderr.close()
         sys.exit(0)
+    except Exception:  # noqa: BLE001 (the last one there is: whatever was not foreseen)
+        traceback.print_exc()
+        typer.echo("pairbench: this is a bug in pairbench; please report it with the lines above", err=True)
+        sys.exit(PairbenchError.exit_code)

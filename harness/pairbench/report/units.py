@@ -6,6 +6,9 @@ _TIMES = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s"))
 _SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
 
 
+_WIDEST = 10.0
+
+
 def duration(ns: float | None) -> str:
     """Return nanoseconds like `12.35 us`."""
     return _scaled(ns, _TIMES)
@@ -44,11 +47,14 @@ def error(value: float | None) -> str:
 
 
 def spread(estimate: float | None, low: float | None, high: float | None) -> str:
-    """Return how far an interval reaches to its wider side, like `±0.21%`."""
+    """Return how far an interval reaches to its wider side, like `±0.21%`; beyond tenfold no figure says more."""
     if estimate is None or low is None or high is None or not estimate > 0:
         return ""
     sides = (estimate - low, high - estimate)
-    return f"±{percent(max(sides) / estimate)}" if all(map(math.isfinite, sides)) else ""
+    if not all(map(math.isfinite, sides)):
+        return ""
+    part = max(sides) / estimate
+    return f"±{percent(part)}" if part <= _WIDEST else f">±{percent(_WIDEST)}"
 
 
 def significant(value: float | None, digits: int = 4) -> str:
