@@ -1,0 +1,46 @@
+"""Stand-ins for what a worker, a suite and a clock say."""
+
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pairbench.execute.watch import SIZE, Watch
+from pairbench.model.case import Case
+from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Return a watch of an hour."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(SIZE)
+        made = Watch(mmap.mmap(file.fileno(), SIZE))
+        made.begin_job(3600)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[..., PlannedCase]:
+    """Make a planned case with some implementations in some modes."""
+
+    def make(
+        rows: int = 4, names: tuple[str, ...] = ("baseline", "a", "b"), modes: tuple[str, ...] = ("eager",), **more: Any
+    ) -> PlannedCase:
+        operator = OperatorDescription(
+            suite="ops.py",
+            name="op",
+            summary="",
+            source="",
+            definition_hash="d",
+            implementations=tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names),
+            impostors=(),
+            cases=(),
+        )
+        entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
+        case = Case(operator="op", axes=(("rows", rows),), tier="smoke")
+        return PlannedCase(operator=operator, case=case, entries=entries, **more)
+
+    return make

@@ -1,0 +1,54 @@
+"""Implementations that break a GPU cost themselves, and nothing else of the run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+SUITES = ("gpu_assert", "gpu_illegal", "gpu_oom", "syncs", "unwritten", "cached")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Verify all hostile suites at once; return rows by operator, implementation and mode."""
+    files = [f"tests/suites/{suite}.py" for suite in SUITES]
+    modes = ["--mode", "eager", "--mode", "graph"]
+    command = [sys.executable, "-m", "pairbench", "verify", *files, "--device", "cuda:0", *modes, "--format", "json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    rows = json.loads(done.stdout)["verifications"]
+    return {(row["operator"], row["implementation"], row["mode"]): row for row in rows}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize(
+    ("operator", "implementation", "status", "reason"),
+    [
+        ("gpu_assert", "asserts", "failed", "device-side assert"),
+        ("gpu_illegal", "illegal", "failed", "illegal memory access"),
+        ("gpu_oom", "allocates", "oom", "out of memory"),
+        ("unwritten", "tail", "mismatched", "NaN"),
+        ("cached", "by_address", "mismatched", ""),
+    ],
+)
+def test_each_ends_as_itself(
+    found: Any, operator: str, implementation: str, status: str, reason: str, mode: str
+) -> None:
+    row = found[operator, implementation, mode]
+    assert row["status"] == status
+    assert reason in row["reason"]
+    assert found[operator, "good", mode]["status"] == found[operator, "baseline", mode]["status"] == "verified"
+
+
+def test_a_wait_for_the_device_is_legal_until_it_is_to_be_captured(found: Any) -> None:
+    eager, graph = found["syncs", "syncs", "eager"], found["syncs", "syncs", "graph"]
+    assert eager["status"] == "verified"
+    assert "capturing" in eager["uncapturable"]
+    assert graph["status"] == "skipped"
+    assert "cannot be captured" in graph["reason"]

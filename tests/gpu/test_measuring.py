@@ -1,0 +1,114 @@
+"""What the clocks and counters of a GPU must show: agreement with Triton's own timer, quiet pairs, exact launches."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+ITSELF = "tests/suites/itself.py"
+DEPTHWISE = "depthwise_conv1d[batch=1,channels=2048,dtype=float32,length=21,taps=3]"
+MODES = ("--mode", "eager", "--mode", "graph")
+
+
+def pairbench(*arguments: str) -> None:
+    """Run the command line in the checkout; it must say that all is well."""
+    subprocess.run([sys.executable, "-m", "pairbench", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def records_of(store: Path) -> pd.DataFrame:
+    return pd.read_parquet(store / "records")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store with a run of implementations against themselves and of the smallest depthwise convolution."""
+    folder = tmp_path_factory.mktemp("interleaved")
+    pairbench("run", ITSELF, DEPTHWISE, "--tier", "real", *MODES, "--rounds", "5", "--store", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def do_bench_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store with the same implementations timed by Triton's own function."""
+    folder = tmp_path_factory.mktemp("do_bench")
+    pairbench("run", ITSELF, "--tier", "real", "--timer", "do_bench", "--rounds", "2", "--store", str(folder))
+    return folder
+
+
+def test_an_implementation_is_as_fast_as_itself(store: Path) -> None:
+    pairs = records_of(store).query("role == 'variant' and suite == @ITSELF")
+    assert len(pairs) >= 16
+    for row in pairs.itertuples():
+        off = abs(row.speedup - 1)
+        if row.call_p50_ns >= 100e3:
+            assert off <= 0.003, (row.case, row.mode, row.speedup)
+        elif row.mode == "graph" and row.call_p50_ns >= 5e3:
+            assert off <= 0.02, (row.case, row.mode, row.speedup)
+
+
+def test_calls_agree_with_do_bench(store: Path, do_bench_store: Path) -> None:
+    keys = ["case", "implementation"]
+    ours = records_of(store).query("mode == 'eager' and suite == @ITSELF").set_index(keys).call_p50_ns
+    theirs = records_of(do_bench_store).set_index(keys).call_p50_ns
+    long = theirs[theirs >= 50e3]
+    assert len(long) >= 8
+    ratios = (ours[long.index] / long).to_dict()
+    assert all(abs(ratio - 1) <= 0.03 for ratio in ratios.values()), ratios
+
+
+def kernels_in_the_trace(folder: Path) -> int:
+    """Count the kernels of one call of the loop in a raw trace, without any of pairbench's counting."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    x, weight = torch.randn(1, 2048, 21, device="cuda"), torch.randn(2048, 1, 3, device="cuda")
+
+    def loop() -> Any:
+        groups = zip(x.split(1, 1), weight.split(1), strict=True)
+        return torch.cat([torch.nn.functional.conv1d(one, taps) for one, taps in groups], 1)
+
+    loop()
+    torch.cuda.synchronize()
+    for _ in range(2):  # the first session of a process may record nothing
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as session:
+            loop()
+            torch.cuda.synchronize()
+    session.export_chrome_trace(str(folder / "trace.json"))
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    return sum(event.get("cat") == "kernel" for event in events)
+
+
+def test_launches_are_what_the_trace_holds(store: Path, tmp_path: Path) -> None:
+    rows = records_of(store).query("case == @DEPTHWISE").set_index(["implementation", "mode"])
+    assert set(rows.launch_status) == {"exact"}
+    assert rows.kernels_per_call["baseline", "eager"] == kernels_in_the_trace(tmp_path) > 2048
+    for implementation in ("native_groups", "triton"):
+        assert rows.launches_per_call[implementation, "eager"] == 1
+        assert rows.kernels_per_call[implementation, "graph"] == 1
+    graphs = rows.xs("graph", level="mode")
+    assert set(graphs.graph_launches_per_call) == set(graphs.launches_per_call) == {1}
+    eager = rows.xs("eager", level="mode")
+    assert (graphs.kernels_per_call == eager.kernels_per_call[graphs.index]).all()
+
+
+def test_counts_do_not_change_between_runs(store: Path, tmp_path: Path) -> None:
+    pairbench("run", DEPTHWISE, "--rounds", "1", "--store", str(tmp_path))
+    counts = ["launches_per_call", "kernels_per_call", "memcpys_per_call", "memsets_per_call", "ops_per_call"]
+    before = records_of(store).query("case == @DEPTHWISE and mode == 'eager'").set_index("implementation")[counts]
+    after = records_of(tmp_path).set_index("implementation")[counts]
+    assert before.sort_index().equals(after.sort_index())
+
+
+def test_device_latency_is_below_the_call_of_a_loop(store: Path) -> None:
+    loop = records_of(store).query("case == @DEPTHWISE and implementation == 'baseline' and mode == 'eager'").iloc[0]
+    assert loop.device_timer == "graph_replay"
+    assert loop.device_p50_ns < loop.call_p50_ns / 2  # the host launches 2048 kernels one by one
+    assert math.isclose(loop.call_p50_ns, loop.host_p50_ns, rel_tol=0.2)
