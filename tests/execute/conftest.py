@@ -31,6 +31,7 @@ def planned() -> Callable[..., PlannedCase]:
     ) -> PlannedCase:
         operator = OperatorDescription(
             suite="ops.py",
+            path="/ops.py",
             name="op",
             summary="",
             source="",

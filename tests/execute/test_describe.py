@@ -92,7 +92,7 @@ def described(tmp_path: Path) -> Describe:
         sys.modules.pop("helpers", None)
         (operator,) = load_suite(folder / "ops.py").values()
         sys.modules.pop("helpers", None)
-        return describe("ops.py", operator)
+        return describe("ops.py", folder / "ops.py", operator)
 
     return make
 

@@ -39,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def do_bench_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with the same implementations timed by Triton's own function."""
     folder = tmp_path_factory.mktemp("do_bench")
-    pairbench("run", ITSELF, "--tier", "real", "--timer", "do_bench", "--rounds", "2", "--store", str(folder))
+    pairbench("run", ITSELF, "--tier", "real", "--timer", "do_bench", "--rounds", "1", "--store", str(folder))
     return folder
 
 
