@@ -1,6 +1,7 @@
 """Settings: `[tool.pairbench]` of the nearest pyproject.toml under the command line's options, resolved to one value."""
 
 import difflib
+import math
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -90,13 +91,15 @@ def _checked(name: str, value: Any) -> Any:
         raise ConfigError(
             f"setting {name!r} is {value!r}, expected {'a whole number' if wanted is int else 'a number'}"
         )
+    if not math.isfinite(value):
+        raise ConfigError(f"setting {name!r} is {value!r}, expected a finite number")
     if value < (0 if name == "seed" else 1 if wanted is int else 0) or (wanted is float and value == 0):
         raise ConfigError(f"setting {name!r} is {value!r}, expected more than 0")
     return wanted(value)
 
 
 def _checked_choices(name: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
-    values = [value] if isinstance(value, str) else list(value)
+    values = value if isinstance(value, list | tuple) else [value]
     found = [word for item in values for word in (item.split(",") if isinstance(item, str) else [item])]
     if "all" in found:
         return choices

@@ -109,7 +109,7 @@ def _wanted(
     operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]
 ) -> bool:
     # Naming a case means wanting it, whatever its size.
-    named = any(selection.pattern == case.key for selection in selections)
+    named = any(selection.pattern == case.key and selection.takes(operator, case) for selection in selections)
     taken = not selections or any(selection.takes(operator, case) for selection in selections)
     return named or (taken and case.tier in tiers)
 

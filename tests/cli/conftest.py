@@ -88,7 +88,7 @@ def tried() -> set[str]:
     """Return the names of the suites that the shared runs go through."""
     return {
         Path(argument.partition("::")[0]).stem
-        for arguments, _ in RUNS.values()
+        for arguments in RUNS.values()
         for argument in arguments
         if ".py" in argument
     }

@@ -65,8 +65,14 @@ class Running:
     def workers(self) -> list[int]:
         return [int(path.name) for path in self.pids.iterdir()]
 
+    def has_called(self) -> bool:
+        return (self.marks / "called").exists()
+
     def stored(self) -> list[Path]:
         return list((self.folder / "results").rglob("*.parquet"))
+
+    def has_records(self) -> bool:
+        return any("records" in path.parts for path in self.stored())
 
 
 def gone(pid: int) -> bool:
@@ -103,7 +109,7 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callable[..., Running]) -> None:
     run = running(rounds=1, seconds=1.0)
     # The last round's outcomes are stored case by case: wait for the first, and interrupt in the second.
-    run.wait_for(lambda: any("records" in path.parts for path in run.stored()))
+    run.wait_for(run.has_records)
     workers = run.workers()
     run.process.send_signal(signal.SIGINT)
     began = time.monotonic()
@@ -135,7 +141,7 @@ def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running]) -> None
 def test_an_end_while_a_baseline_is_verified(running: Callable[..., Running], number: signal.Signals) -> None:
     """Nothing is finished: everything is skipped, or after a kill not there."""
     run = running()
-    run.wait_for(lambda: (run.marks / "called").exists())
+    run.wait_for(run.has_called)
     run.process.send_signal(number)
     run.process.communicate(timeout=30)
     assert eventually(lambda: all(gone(pid) for pid in run.workers()))
@@ -150,9 +156,9 @@ def test_an_end_while_a_baseline_is_verified(running: Callable[..., Running], nu
 def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Callable[..., Running]) -> None:
     """A second run waits for the first and says so; when the first is killed, it goes on."""
     first = running(rounds=1, seconds=1.0)
-    first.wait_for(lambda: (first.marks / "called").exists())
+    first.wait_for(first.has_called)
     second = first.start()
-    first.wait_for(lambda: any("records" in path.parts for path in first.stored()))
+    first.wait_for(first.has_records)
     workers = first.workers()
     first.process.send_signal(signal.SIGKILL)
     first.process.communicate(timeout=30)

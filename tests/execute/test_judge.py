@@ -201,7 +201,7 @@ def test_an_rms_tolerance_follows_the_output() -> None:
         assert mismatch(value * scale, expected * scale, tolerance=Tolerance(atol_rms=1e-3)) is None
         assert mismatch(value * scale, expected * scale, tolerance=Tolerance(atol_rms=1e-4)) is not None
     rtol, atol = limits(expected, Tolerance(atol_rms=1e-3))
-    assert (rtol, atol) == (0.0, pytest.approx(1e-3 * float(expected.square().mean().sqrt())))
+    assert rtol == 0 and atol == pytest.approx(1e-3 * float(expected.square().mean().sqrt()))
 
 
 def test_an_rms_tolerance_survives_infinities_and_nan() -> None:
@@ -261,7 +261,7 @@ def test_without_an_oracle_there_are_no_errors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @given(magnitude=st.floats(1e-4, 6e4))
 def test_spacing_is_that_of_numpy(dtype: torch.dtype, magnitude: float) -> None:
-    numpy_type = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}[dtype]
+    numpy_type: Any = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}[dtype]
     rounded = float(numpy_type(magnitude))
     assert output_spacing(rounded, dtype) == float(np.spacing(numpy_type(rounded)))
 

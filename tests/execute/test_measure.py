@@ -25,10 +25,10 @@ class FakeTimer:
     name = "fake"
 
     def __init__(self) -> None:
-        self.blocks = 0
+        self.flushes = 0
 
-    def begin_block(self) -> None:
-        self.blocks += 1
+    def flush(self) -> None:
+        self.flushes += 1
 
     def sample(self, run: Callable[[], Any]) -> Sample:
         return Sample(call_ns=float(run()), host_ns=1.0, outputs=None)
@@ -93,10 +93,11 @@ def test_every_block_has_each_entry_once_in_random_order(take: Callable[..., Tim
     assert all(sorted(block) == [0, 1, 2] for block in blocks)
     seen = {block: blocks.count(block) for block in set(blocks)}
     assert set(seen) == set(itertools.permutations(range(3)))
-    # The position is the place in which the call really was made.
-    timed_calls = order[-3 * len(blocks) :]
+    # The position is the place in which the call really was made, each behind an untimed one of its own.
+    calls = order[-6 * len(blocks) :]
+    assert calls[::2] == calls[1::2]
     for index, block in enumerate(blocks):
-        made = timed_calls[3 * index : 3 * index + 3]
+        made = calls[6 * index : 6 * index + 6 : 2]
         assert [made[place] for place in block] == ["baseline", "a", "b"]
     assert min(seen.values()) > 0.4 * len(blocks) / 6
 
@@ -220,6 +221,6 @@ def test_each_mode_is_paired_with_its_own_baseline(take: Callable[..., TimedRoun
 
 def test_the_host_timer() -> None:
     timer = HostTimer()
-    timer.begin_block()
+    timer.flush()
     found = timer.sample(lambda: time.sleep(0.01) or "out")  # type: ignore[func-returns-value]
     assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.outputs == "out"

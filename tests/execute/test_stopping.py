@@ -32,7 +32,7 @@ UNSURE = [np.linspace(-1, 1, 200)]
         (0, 0.0, [], None),
     ],
 )
-def test_reasons(blocks: int, elapsed: float, ratios: list[np.ndarray], reason: str | None) -> None:  # type: ignore[type-arg]
+def test_reasons(blocks: int, elapsed: float, ratios: list[np.ndarray], reason: str | None) -> None:
     assert STOPPING.reason(blocks, elapsed, ratios) == reason
 
 

@@ -161,7 +161,7 @@ def test_upcast_makes_floats_float64_and_leaves_the_rest() -> None:
         "module.bias": torch.float64,
     }
     assert found["name"] == "x"
-    assert tree["module"].weight.dtype == torch.float32  # type: ignore[attr-defined]
+    assert tree["module"].weight.dtype == torch.float32
 
 
 def test_upcast_is_a_copy_even_of_float64_and_of_integers() -> None:

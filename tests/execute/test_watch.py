@@ -65,9 +65,14 @@ def test_a_new_job_gives_a_new_allowance(memory: mmap.mmap) -> None:
 def test_what_raises_is_counted_too(memory: mmap.mmap) -> None:
     watch = Watch(memory)
     watch.begin_job(0.01)
-    with pytest.raises(ValueError, match="boom"), watch.entry(2):
-        time.sleep(0.02)
-        raise ValueError("boom")
+
+    def fails() -> None:
+        with watch.entry(2):
+            time.sleep(0.02)
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        fails()
     assert watch.exhausted(2)
     assert read_watch(memory)[0] == NOBODY
 

@@ -36,5 +36,8 @@ def _matrices(gpu: bool) -> list[tuple[torch.dtype, int]]:
 
 def _median_ns(timer: Timer, run: Callable[[], Any]) -> float:
     run()
-    timer.begin_block()
-    return statistics.median(timer.sample(run).call_ns for _ in range(_SAMPLES))
+    samples = []
+    for _ in range(_SAMPLES):
+        timer.flush()
+        samples.append(timer.sample(run).call_ns)
+    return statistics.median(samples)

@@ -134,6 +134,8 @@ class WorkerProcess:
         return next((line for line in self._log_lines() if marker in line), None)
 
     def _log_lines(self) -> list[str]:
+        if self._log.closed:
+            return []
         self._log.seek(0)
         return [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
 
@@ -144,6 +146,8 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._log.close()
+        self._memory_file.close()
 
     def _wait(self) -> None:
         """Return when there is something to receive; end a worker that is over its time or its memory."""

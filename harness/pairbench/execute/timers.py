@@ -28,20 +28,20 @@ class Timer(Protocol):
 
     name: str
 
-    def begin_block(self) -> None:
-        """Get ready for the first sample of a block."""
+    def flush(self) -> None:
+        """Take the data caches away from the next sample."""
 
     def sample(self, run: Run) -> Sample:
-        """Time one call, cold."""
+        """Time one call."""
 
 
 class HostTimer:
-    """`perf_counter_ns` around the call: for CPUs. The caches are as the block's other calls leave them."""
+    """`perf_counter_ns` around the call: for CPUs, warm."""
 
     name = "perf_counter"
 
-    def begin_block(self) -> None:
-        """Do nothing: a CPU needs no flush in flight."""
+    def flush(self) -> None:
+        """Do nothing: a CPU is timed with the caches as they are."""
 
     def sample(self, run: Run) -> Sample:
         """Time one call."""
@@ -54,9 +54,9 @@ class HostTimer:
 class CudaTimer:
     """CUDA events around the call, behind a flush of the L2 cache.
 
-    The flush for the next sample is queued before this one is waited for. So the device never idles between samples,
-    and each call starts with exactly the flush's duration as head start for its host work, whichever implementation
-    came before it: that is what makes samples of different implementations comparable within a block.
+    Each sample is waited for before the next one's flush is queued. So each call has the flush's duration as head start
+    for its host work, whichever implementation came before it: without the wait, a long call would hide the host
+    work of the one behind it, and samples of a block could not be compared.
     """
 
     name = "cuda_event"
@@ -67,18 +67,17 @@ class CudaTimer:
         self._end = torch.cuda.Event(enable_timing=True)
         self._behind = torch.cuda.Event()
 
-    def begin_block(self) -> None:
-        """Queue the flush in front of the first sample."""
+    def flush(self) -> None:
+        """Queue a flush."""
         self._flush.zero_()
 
     def sample(self, run: Run) -> Sample:
-        """Time one call behind the flush that is in flight, and queue the next one."""
+        """Time one call behind the flush that is in flight."""
         self._start.record()
         began = time.perf_counter_ns()
         outputs = run()
         returned = time.perf_counter_ns()
         self._end.record()
-        self._flush.zero_()
         self._end.synchronize()
         return Sample(
             call_ns=self._start.elapsed_time(self._end) * 1e6, host_ns=float(returned - began), outputs=outputs
@@ -96,7 +95,6 @@ class CudaTimer:
         run()
         self._end.record()
         hidden = not self._behind.query()
-        self._flush.zero_()
         self._end.synchronize()
         return self._start.elapsed_time(self._end) * 1e6, hidden
 
@@ -128,8 +126,10 @@ class DeviceClock:
     def sample(self) -> float | None:
         """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
         if self._replay is not None:
+            self._timer.flush()
             return self._timer.sample(self._replay).call_ns
         while self.name is not None:
+            self._timer.flush()
             latency, hidden = self._timer.sample_behind_spin(self._run, self._spin)
             if hidden:
                 return latency

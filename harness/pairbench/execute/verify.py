@@ -97,6 +97,21 @@ def verify_entry(
 ) -> Verification:
     """Run one implementation in one mode and judge what it returns."""
     flags = read_flags()
+    try:
+        found = _verify(operator, variant, entry, references, device)
+        changed = changed_flags(flags)
+    finally:  # after what raises too: the next implementation is judged under the same flags
+        if changed_flags(flags):
+            restore_flags(flags)
+    if changed:
+        reason = f"changes global flags, which are pinned alike for all: {changed}"
+        return Verification(entry=entry, status=Status.FAILED, reason=reason)
+    return found
+
+
+def _verify(
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+) -> Verification:
     inputs = copy_tree(references[0].inputs)
     started = time.perf_counter_ns()
     try:
@@ -109,11 +124,6 @@ def verify_entry(
     if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
         return _mismatched(
             entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state="
-        )
-    if found := changed_flags(flags):
-        restore_flags(flags)
-        return Verification(
-            entry=entry, status=Status.FAILED, reason=f"changes global flags, which are pinned alike for all: {found}"
         )
     judgements = list(_judgements(operator, call, references, device))
     found_correctness = [item.correctness for item in judgements if item.correctness]

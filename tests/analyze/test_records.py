@@ -1,0 +1,315 @@
+"""From outcomes to rows: every derived number against the plain formula."""
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.model.case import make_case
+from pairbench.model.environment import Commit, Device, Environment
+from pairbench.model.outcome import (
+    Correctness,
+    EntrySamples,
+    Launches,
+    Outcome,
+    Profile,
+    Status,
+    Telemetry,
+    TimedRound,
+    Verification,
+)
+from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription
+from pairbench.model.record import KernelCount, Record
+from pairbench.stats import latency_interval, speedup_interval
+
+RUN = Run(
+    run_id="20260102T030405-abcdef",
+    started_at="2026-01-02T03:04:05+00:00",
+    commit=Commit(sha="0" * 40, committed_at="2026-01-01T00:00:00+00:00", branch=None, dirty=True),
+)
+CEILINGS = {"copy_gbps": 4000.0, "bfloat16_tflops": 800.0, "float32_tflops": 50.0}
+ENVIRONMENT = Environment(
+    device=Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0)),
+    driver="570",
+    cuda="13.0",
+    cudnn="9",
+    torch="2.13.0",
+    triton="3.7.1",
+    python="3.12.3",
+    hostname="box",
+    cpu="a CPU",
+    rest={"flags": {"tf32": False}, "observed": {"ceilings": CEILINGS}},
+)
+CASE = make_case("op", {"rows": 4, "dtype": "bfloat16", "kernel": (3, 1)}, "real")
+OPERATOR = OperatorDescription(
+    suite="suites/op.py",
+    path="/somewhere/suites/op.py",
+    name="op",
+    summary="",
+    source="",
+    definition_hash="question",
+    implementations=tuple(
+        ImplementationDescription(name=name, needs=(), hash=f"hash of {name}") for name in ("baseline", "fast")
+    ),
+    impostors=(),
+    cases=(CASE,),
+    costs={CASE.key: (2e9, 4e6)},
+)
+BASELINE, FAST = Entry(implementation="baseline", mode="eager"), Entry(implementation="fast", mode="eager")
+GENERATOR = np.random.default_rng(0)
+
+
+def draw(scale: float, count: int) -> tuple[float, ...]:
+    return tuple(float(value) for value in scale * GENERATOR.lognormal(0, 0.05, count))
+
+
+def samples(entry: Entry, calls: tuple[float, ...], devices: tuple[float, ...] | None = None) -> EntrySamples:
+    count = len(calls)
+    return EntrySamples(
+        entry=entry,
+        position=(0,) * count,
+        at_ns=tuple(range(count)),
+        call_ns=calls,
+        host_ns=tuple(value / 10 for value in calls),
+        device_ns=devices,
+        device_timer="graph_replay" if devices else None,
+    )
+
+
+def round_of(*entries: EntrySamples, **more: Any) -> TimedRound:
+    plain: dict[str, Any] = {
+        "round": 0,
+        "timer": "cuda_event",
+        "throttled": (False,) * max(len(entry.call_ns) for entry in entries),
+        "remeasured": 0,
+        "stop_reason": "precise",
+        "telemetry": Telemetry(),
+        "measuring_s": 1.0,
+    }
+    return TimedRound(entries=entries, **{**plain, **more})
+
+
+def outcome(entry: Entry, *rounds: TimedRound, **more: Any) -> Outcome:
+    plain: dict[str, Any] = {"operator": OPERATOR, "case": CASE, "status": Status.MEASURED}
+    return Outcome(entry=entry, rounds=rounds, **{**plain, **more})
+
+
+def records(*outcomes: Outcome, environment: Environment = ENVIRONMENT) -> list[Record]:
+    return to_records(RUN, environment, outcomes)
+
+
+SLOW = [draw(2e6, count) for count in (40, 30)]
+QUICK = [draw(1e6, count) for count in (40, 30)]
+DEVICE = [draw(0.9e6, count) for count in (40, 30)]
+ROUNDS = tuple(
+    round_of(samples(BASELINE, slow), samples(FAST, quick, device), round=index)
+    for index, (slow, quick, device) in enumerate(zip(SLOW, QUICK, DEVICE, strict=True))
+)
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Record, Record]:
+    baseline, fast = records(outcome(BASELINE, *ROUNDS), outcome(FAST, *ROUNDS))
+    return baseline, fast
+
+
+def test_identity(pair: tuple[Record, Record]) -> None:
+    _, fast = pair
+    assert (fast.run_id, fast.commit, fast.branch, fast.dirty) == (RUN.run_id, "0" * 40, None, True)
+    assert (fast.suite, fast.operator, fast.case) == ("suites/op.py", "op", CASE.key)
+    assert (fast.definition_hash, fast.implementation_hash) == ("question", "hash of fast")
+    assert json.loads(str(fast.axes)) == {"rows": 4, "dtype": "bfloat16", "kernel": [3, 1]}
+    assert (fast.tier, fast.dtype, fast.role, fast.mode) == ("real", "bfloat16", "variant", "eager")
+    assert (fast.device_name, fast.device_uuid, fast.torch) == ("NVIDIA H200", "GPU-0", "2.13.0")
+    assert fast.environment_hash == ENVIRONMENT.hash and json.loads(fast.environment) == ENVIRONMENT.rest
+    assert fast.status == "measured" and fast.reason is None
+
+
+def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Record]) -> None:
+    _, fast = pair
+    pooled, device = np.concatenate(QUICK), np.concatenate(DEVICE)
+    assert fast.call_p50_ns == np.percentile(pooled, 50) and fast.call_p95_ns == np.percentile(pooled, 95)
+    assert fast.device_p50_ns == np.percentile(device, 50) and fast.device_p95_ns == np.percentile(device, 95)
+    assert fast.host_p50_ns == pytest.approx(np.percentile(pooled / 10, 50))
+    assert fast.round_p50_ns == tuple(np.percentile(values, 50) for values in QUICK)
+    assert (fast.n_samples, fast.n_rounds, fast.timer, fast.device_timer) == (70, 2, "cuda_event", "graph_replay")
+    expected = latency_interval(QUICK, 50)
+    assert (fast.call_p50_ns_low, fast.call_p50_ns_high) == (expected.low, expected.high)
+
+
+def test_the_speedup_is_baseline_over_variant(pair: tuple[Record, Record]) -> None:
+    baseline, fast = pair
+    expected = speedup_interval(SLOW, QUICK)
+    assert (fast.speedup, fast.speedup_low, fast.speedup_high) == expected
+    assert fast.speedup == pytest.approx(2, rel=0.05)
+    assert (baseline.speedup, baseline.speedup_low, baseline.speedup_high) == (None, None, None)
+
+
+def test_no_baseline_no_speedup() -> None:
+    (alone,) = records(outcome(FAST, *ROUNDS))
+    assert alone.speedup is None and alone.call_p50_ns is not None
+    _, beside_failed = records(outcome(BASELINE, status=Status.FAILED, reason="x"), outcome(FAST, *ROUNDS))
+    assert beside_failed.speedup is None and beside_failed.status == "measured"
+
+
+def test_a_speedup_is_within_a_mode() -> None:
+    graph = Entry(implementation="fast", mode="graph")
+    rounds = tuple(
+        replace(timed, entries=(*timed.entries, samples(graph, calls)))
+        for timed, calls in zip(ROUNDS, QUICK, strict=True)
+    )
+    _, in_graph = records(outcome(BASELINE, *rounds), outcome(graph, *rounds))
+    assert in_graph.speedup is None
+
+
+def test_throttled_blocks_are_left_out_only_where_measured_again() -> None:
+    calls = (100.0, 100.0, 900.0, 100.0)
+    labels = (False, False, True, False)
+    again = round_of(samples(BASELINE, calls), samples(FAST, calls, calls), throttled=labels, remeasured=1)
+    (left_out,) = records(outcome(FAST, again))
+    assert left_out.n_samples == 3 and left_out.call_p95_ns == 100 and left_out.device_p95_ns == 100
+    assert left_out.remeasured_blocks == 1
+    (kept,) = records(outcome(FAST, replace(again, remeasured=0)))
+    assert kept.n_samples == 4 and kept.call_p95_ns == np.percentile(calls, 95) and kept.remeasured_blocks == 0
+    (raw,) = to_samples(RUN, ENVIRONMENT, [outcome(FAST, again)])
+    assert raw.call_ns == calls and raw.throttled == labels, "the raw samples are all kept"
+
+
+def test_do_bench_takes_as_many_samples_of_each_as_it_likes() -> None:
+    long, short = draw(2e6, 50), draw(1e6, 20)
+    timed = round_of(samples(BASELINE, long), samples(FAST, short), timer="do_bench")
+    baseline, fast = records(outcome(BASELINE, timed), outcome(FAST, timed))
+    assert (baseline.n_samples, fast.n_samples, fast.timer) == (50, 20, "do_bench")
+    assert fast.speedup is not None and fast.speedup == pytest.approx(2, rel=0.1)
+    kept = {
+        row.implementation: len(row.throttled)
+        for row in to_samples(RUN, ENVIRONMENT, [outcome(BASELINE, timed), outcome(FAST, timed)])
+    }
+    assert kept == {"baseline": 50, "fast": 20}
+
+
+def test_the_roofline_takes_the_device_latency_where_there_is_one(pair: tuple[Record, Record]) -> None:
+    baseline, fast = pair
+    assert (fast.flops, fast.bytes_moved) == (2e9, 4e6)
+    device = fast.device_p50_ns
+    assert device is not None
+    assert fast.tflops == pytest.approx(2e9 / (device * 1e-9) / 1e12)
+    assert fast.gbps == pytest.approx(4e6 / (device * 1e-9) / 1e9)
+    # 2 GFLOP at 800 TFLOP/s take 2.5 us, 4 MB at 4 TB/s 1 us: the longer one is the floor.
+    assert fast.roofline_fraction == pytest.approx(2500 / device)
+    assert baseline.device_p50_ns is None
+    assert baseline.gbps == pytest.approx(4e6 / baseline.call_p50_ns)  # type: ignore[operator]
+
+
+def test_a_roofline_without_a_ceiling_is_unknown() -> None:
+    bare = replace(ENVIRONMENT, rest={})
+    (found,) = records(outcome(FAST, *ROUNDS), environment=bare)
+    assert found.roofline_fraction is None and found.gbps is not None
+    free = replace(OPERATOR, costs={})
+    (costless,) = records(outcome(FAST, *ROUNDS, operator=free))
+    assert (costless.flops, costless.gbps, costless.roofline_fraction) == (None, None, None)
+
+
+def test_device_latencies_need_every_round() -> None:
+    rounds = (ROUNDS[0], round_of(samples(BASELINE, SLOW[1]), samples(FAST, QUICK[1]), round=1))
+    (found,) = records(outcome(FAST, *rounds))
+    assert (found.device_p50_ns, found.device_p95_ns, found.device_timer) == (None, None, None)
+
+
+def test_the_most_limiting_stop_reason_counts() -> None:
+    rounds = [replace(ROUNDS[0], stop_reason=reason) for reason in ("precise", "time_cap", "sample_cap")]
+    assert records(outcome(FAST, *rounds))[0].stop_reason == "time_cap"
+
+
+def test_telemetry_over_rounds() -> None:
+    readings = [
+        Telemetry(sm_clock_mhz=1900, temperature_c=50, power_w=300, throttle_reasons=("sw_power_cap",)),
+        Telemetry(sm_clock_mhz=1700, temperature_c=70, power_w=500, throttle_reasons=()),
+    ]
+    rounds = [replace(timed, telemetry=reading) for timed, reading in zip(ROUNDS, readings, strict=True)]
+    (found,) = records(outcome(FAST, *rounds))
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1800, 70, 400)
+    assert found.throttle_reasons == "sw_power_cap"
+    (none,) = records(outcome(FAST, replace(ROUNDS[0], telemetry=readings[1])))
+    assert none.throttle_reasons == "", "nothing seen is not the same as not looked"
+    (unknown,) = records(outcome(FAST, *ROUNDS))
+    assert unknown.throttle_reasons is None and unknown.sm_clock_mhz is None
+
+
+def test_what_was_not_measured_has_no_latency() -> None:
+    verification = Verification(
+        entry=FAST,
+        status=Status.MISMATCHED,
+        first_call_ns=5.0,
+        correctness=Correctness(
+            max_abs_error=1.0,
+            mean_abs_error=0.5,
+            rel_l2_error=0.1,
+            oracle_ratio=3.0,
+            mismatched_fraction=0.25,
+            rtol=1e-3,
+            atol=1e-5,
+            margin=-2.0,
+        ),
+    )
+    (found,) = records(outcome(FAST, *ROUNDS, status=Status.MISMATCHED, reason="wrong", verification=verification))
+    assert (found.status, found.reason) == ("mismatched", "wrong")
+    assert (found.call_p50_ns, found.n_samples, found.timer, found.speedup) == (None,) * 4
+    assert (found.max_abs_error, found.oracle_ratio, found.margin, found.first_call_ns) == (1.0, 3.0, -2.0, 5.0)
+
+
+def test_the_profile() -> None:
+    launches = Launches(
+        status="exact",
+        launches=3,
+        kernels=5,
+        graph_launches=1,
+        memcpys=2,
+        memcpy_bytes=64,
+        memsets=0,
+        syncs=1,
+        kernel_counts=(KernelCount(name="k", count=5, total_ns=10.0),),
+    )
+    profile = Profile(entry=FAST, launches=launches, ops=7, peak_bytes=512, allocations=2, reason="a note")
+    (found,) = records(outcome(FAST, *ROUNDS, profile=profile, reason="another"))
+    counts = (found.launches_per_call, found.kernels_per_call, found.graph_launches_per_call, found.memcpys_per_call)
+    assert counts == (3, 5, 1, 2)
+    assert (found.memcpy_bytes_per_call, found.memsets_per_call, found.syncs_per_call) == (64, 0, 1)
+    assert (found.ops_per_call, found.peak_bytes, found.allocations_per_call) == (7, 512, 2)
+    assert found.launch_status == "exact" and found.kernels == launches.kernel_counts
+    assert found.reason == "another; a note"
+
+
+def test_a_broken_suite_has_a_row_of_the_environment_and_the_reason() -> None:
+    found = broken_record(RUN, ENVIRONMENT, BrokenSuite(suite="suites/bad.py", reason="line 3: no"))
+    assert (found.suite, found.status, found.reason) == ("suites/bad.py", "failed", "line 3: no")
+    assert found.operator is None and found.case is None and found.device_name == "NVIDIA H200"
+    filled = {item.name for item in fields(Record) if getattr(found, item.name) is not None}
+    assert {"run_id", "commit", "environment_hash"} <= filled and "call_p50_ns" not in filled
+
+
+def test_samples_are_a_row_a_round_with_labels() -> None:
+    calls = (*draw(1e6, 20), 9e7)
+    rounds = (
+        round_of(samples(FAST, calls), round=0),
+        round_of(samples(FAST, QUICK[1]), round=1, stop_reason="time_cap"),
+    )
+    first, second = to_samples(RUN, ENVIRONMENT, [outcome(FAST, *rounds), outcome(BASELINE, *rounds)])
+    assert (first.round, second.round, second.stop_reason) == (0, 1, "time_cap")
+    assert first.call_ns == calls and first.block == tuple(range(21))
+    assert first.outlier == (False,) * 20 + (True,)
+    assert first.device_ns is None and first.host_ns is not None and len(first.host_ns) == 21
+
+
+def test_nothing_gives_nothing() -> None:
+    assert records() == [] and to_samples(RUN, ENVIRONMENT, [outcome(FAST)]) == []
+    (unmeasured,) = records(outcome(FAST))
+    assert unmeasured.call_p50_ns is None
+
+
+def test_outside_a_checkout() -> None:
+    (found,) = to_records(replace(RUN, commit=None), ENVIRONMENT, [outcome(FAST, *ROUNDS)])
+    assert (found.commit, found.commit_at, found.branch, found.dirty) == (None,) * 4

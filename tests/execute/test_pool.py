@@ -1,0 +1,154 @@
+"""Real workers and what ends them: each end has a status, a culprit and a sentence."""
+
+import os
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pairbench.execute.pool import InterruptedRunError, Site, WorkerEndedError, WorkerProcess, Workers, available_memory
+from pairbench.execute.protocol import Describe, VerifyCase
+from pairbench.model.case import make_case
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status, Verification
+from pairbench.model.plan import BrokenSuite, Entry
+from pairbench.model.settings import Settings
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+
+SUITE = """
+import ctypes, os, signal, subprocess, sys, time
+from pathlib import Path
+from pairbench import Operator, grid
+
+def baseline(x):
+    return x + x
+
+def hangs(x):
+    time.sleep(60)
+
+def killed(x):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def aborts(x):
+    os.abort()
+
+def child(x):
+    Path(__file__).with_name("child").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+    time.sleep(60)
+
+op = Operator("op", baseline=baseline,
+    variants={"good": baseline, "hangs": hangs, "killed": killed, "aborts": aborts, "child": child},
+    inputs=lambda make, rows: {"x": make.normal(rows)}, cases=grid(rows=[4]))
+"""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("suite") / "ops.py"
+    file.write_text(SUITE)
+    return file
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(
+        settings=Settings(timeout_s=2),
+        cache=tmp_path,
+        interrupted=threading.Event(),
+        memory_bytes=available_memory(0.8),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbench.execute.pool._GRACE_S", 1.0)
+
+
+def job(suite: Path, *names: str) -> VerifyCase:
+    return VerifyCase(
+        path=suite,
+        operator="op",
+        case=make_case("op", {"rows": 4}, "smoke"),
+        entries=tuple(Entry(implementation=name, mode="eager") for name in names),
+        declared_impostors=(),
+    )
+
+
+def test_a_worker_serves_one_job_after_the_other(site: Site, suite: Path) -> None:
+    with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
+        (described,) = worker.request(Describe(suite="ops.py", path=suite))
+        assert [operator.name for operator in described] == ["op"]
+        (broken,) = worker.request(Describe(suite="none.py", path=suite.with_name("none.py")))
+        assert isinstance(broken, BrokenSuite) and "none.py" in broken.reason
+        for _ in range(2):
+            results = [
+                result for result in worker.request(job(suite, "baseline", "good")) if isinstance(result, Verification)
+            ]
+            assert [result.status for result in results] == [Status.VERIFIED] * 2
+        assert worker.alive
+    assert not worker.alive
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("hangs", Status.TIMEOUT, "still running after the 2 s that one implementation has in a stage; ended"),
+        ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
+        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 16"),
+    ],
+)
+def test_an_end_has_a_culprit_and_a_reason(site: Site, suite: Path, name: str, status: Status, words: str) -> None:
+    with Workers(site, CPU) as workers:
+        worker = workers.get()
+        with pytest.raises(WorkerEndedError) as caught:
+            list(worker.request(job(suite, "baseline", name, "good")))
+        assert (caught.value.index, caught.value.status) == (1, status)
+        assert words in caught.value.reason
+        assert not worker.alive
+
+
+def test_what_a_worker_started_ends_with_it(site: Site, suite: Path) -> None:
+    with WorkerProcess(site, CPU) as worker, pytest.raises(WorkerEndedError):
+        list(worker.request(job(suite, "baseline", "child")))
+    pid = int(suite.with_name("child").read_text())
+    until = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_an_interruption_ends_the_worker(site: Site, suite: Path) -> None:
+    site.interrupted.set()
+    with WorkerProcess(site, CPU) as worker:
+        with pytest.raises(InterruptedRunError):
+            list(worker.request(job(suite, "hangs")))
+        assert not worker.alive
+
+
+def test_too_much_resident_memory_ends_the_worker(site: Site, suite: Path) -> None:
+    """Whatever it does: a process that imports torch holds more than 16 MiB."""
+    watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
+    small = replace(site, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
+    with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
+        list(worker.request(job(suite, "baseline")))
+    assert caught.value.status is Status.OOM
+    assert "out of memory: held 0." in caught.value.reason and "allowed are 0.0; ended" in caught.value.reason
+
+
+def test_a_worker_that_cannot_start_says_so(site: Site, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setattr("sys.executable", shutil.which("false") or "false")
+    with WorkerProcess(site, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
+        list(worker.request(job(suite, "baseline")))
+    assert (caught.value.status, caught.value.index) == (Status.FAILED, -1)
+    assert caught.value.reason == "ended its process with exit status 1"
+
+
+def test_memory_is_a_part_of_what_is_free() -> None:
+    half, whole = available_memory(0.5), available_memory(1.0)
+    assert 0 < half < whole <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert half / whole == pytest.approx(0.5, rel=0.2)

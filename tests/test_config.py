@@ -1,0 +1,111 @@
+"""Settings: the nearest pyproject.toml under the options, and a sentence for each thing that can be wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.config import load_config
+from pairbench.errors import ConfigError
+from pairbench.model.settings import Settings
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def make(*lines: str, folder: Path = tmp_path) -> Path:
+        folder.mkdir(exist_ok=True)
+        (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", *lines]))
+        return folder
+
+    return make
+
+
+def test_an_empty_folder_has_the_defaults(tmp_path: Path) -> None:
+    found = load_config(tmp_path)
+    assert found.settings == Settings() and found.suites is None and found.given == frozenset()
+    assert found.root == tmp_path and found.store == str(tmp_path / "results")
+
+
+def test_the_file_is_found_upwards_and_its_places_are_relative_to_it(write: Any, tmp_path: Path) -> None:
+    write('suites = ["ops", "more.py"]', 'store = "kept"', "rounds = 5")
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    found = load_config(deep)
+    assert found.root == tmp_path and found.suites == ("ops", "more.py")
+    assert found.store == str(tmp_path / "kept") and found.settings.rounds == 5
+
+
+def test_a_file_without_our_table_is_passed_over(write: Any, tmp_path: Path) -> None:
+    write("rounds = 5")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert load_config(inner).settings.rounds == 5
+
+
+def test_options_win_and_absent_ones_do_not(write: Any) -> None:
+    folder = write("rounds = 5", "seed = 3", 'tier = ["real"]')
+    found = load_config(folder, rounds=2, tier=None, seed=None, store="elsewhere")
+    assert (found.settings.rounds, found.settings.seed, found.settings.tiers) == (2, 3, ("real",))
+    assert found.store == "elsewhere", "an option is relative to where the user stands"
+    assert {"rounds", "seed", "tiers"} <= found.given and "timeout_s" not in found.given
+
+
+def test_a_url_is_a_store(write: Any) -> None:
+    assert load_config(write('store = "s3://bucket/results"')).store == "s3://bucket/results"
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ({"tier": ["smoke", "real"]}, "tiers", ("smoke", "real")),
+        ({"tier": ["smoke,real", "smoke"]}, "tiers", ("smoke", "real")),
+        ({"tier": "all"}, "tiers", ("edge", "smoke", "real", "headline")),
+        ({"mode": ["graph"]}, "modes", ("graph",)),
+        ({"mode": ["all"]}, "modes", ("eager", "compile", "graph")),
+        ({"timeout": 3}, "timeout_s", 3.0),
+        ({"timer": "do_bench"}, "timer", "do_bench"),
+        ({"tf32": True}, "tf32", True),
+        ({"seed": 0}, "seed", 0),
+        ({"target": 0.01}, "target", 0.01),
+        ({"case_seconds": 2}, "case_seconds", 2.0),
+    ],
+    ids=str,
+)
+def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: object) -> None:
+    found = getattr(load_config(tmp_path, **options).settings, name)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("round = 3", "setting 'round' is unknown; did you mean 'rounds'?"),
+        ("banana = 3", "setting 'banana' is unknown; expected one of case_seconds, max_samples"),
+        ("rounds = 0", "setting 'rounds' is 0, expected more than 0"),
+        ("rounds = -1", "setting 'rounds' is -1, expected more than 0"),
+        ("rounds = 2.5", "setting 'rounds' is 2.5, expected a whole number"),
+        ("rounds = true", "setting 'rounds' is True, expected a whole number"),
+        ('rounds = "3"', "setting 'rounds' is '3', expected a whole number"),
+        ("target = 0", "setting 'target' is 0, expected more than 0"),
+        ("timeout = 0.0", "setting 'timeout_s' is 0.0, expected more than 0"),
+        ('case_seconds = "long"', "setting 'case_seconds' is 'long', expected a number"),
+        ("tf32 = 1", "setting 'tf32' is 1, expected true or false"),
+        ('mode = "fast"', "mode 'fast' is unknown, expected one of eager, compile, graph, or all"),
+        ('tier = ["smoke", "huge"]', "tier 'huge' is unknown, expected one of edge, smoke, real, headline, or all"),
+        ("tier = [3]", "tier 3 is unknown"),
+        ('timer = "sundial"', "timer 'sundial' is unknown, expected one of auto, do_bench"),
+        ('suites = "ops.py"', "setting 'suites' is 'ops.py', expected a list of files and folders: ['ops.py']"),
+        ("suites = [3]", "setting 'suites' is [3], expected a list of files and folders"),
+        ("store = 3", "setting 'store' is 3, expected a folder or URL"),
+        ("timeout = nan", "setting 'timeout_s' is nan, expected"),
+        ("case_seconds = inf", "setting 'case_seconds' is inf, expected"),
+        ("tier = 3", "tier 3 is unknown"),
+        ("rounds =", "pyproject.toml: cannot be read: "),
+    ],
+)
+def test_what_is_wrong_has_a_sentence(write: Any, line: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(line))
+    assert words in str(caught.value)
+    assert caught.value.exit_code == 2

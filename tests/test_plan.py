@@ -1,0 +1,230 @@
+"""From suites and a selection to a plan: what is taken, and what is skipped on which device for which reason."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.errors import SelectionError
+from pairbench.model.case import Case, grid, make_case
+from pairbench.model.environment import Device
+from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan
+from pairbench.model.settings import Settings
+from pairbench.plan import make_plan, parse_selection, tiers_for
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+H200 = Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0))
+A100 = Device(selector="cuda:1", kind="cuda", name="NVIDIA A100", uuid="GPU-1", capability=(8, 0))
+
+
+def implementation(name: str, *needs: str) -> ImplementationDescription:
+    return ImplementationDescription(name=name, needs=needs, hash=name)
+
+
+def operator(suite: str, name: str, *variants: ImplementationDescription, cases: Any = None) -> OperatorDescription:
+    points = cases or {
+        "edge": grid(rows=[1]),
+        "smoke": grid(rows=[4, 8]),
+        "real": grid(rows=[64]),
+        "headline": grid(rows=[4096]),
+    }
+    return OperatorDescription(
+        suite=suite,
+        path=f"/{suite}",
+        name=name,
+        summary="",
+        source="",
+        definition_hash="d",
+        implementations=(implementation("baseline"), *(variants or (implementation("fast"),))),
+        impostors=(),
+        cases=tuple(make_case(name, point, tier) for tier, tier_points in points.items() for point in tier_points),
+    )
+
+
+CONV, NORM, NORM2 = (
+    operator("conv.py", "conv"),
+    operator("norms/rms.py", "rms_norm"),
+    operator("norms/rms.py", "layer_norm"),
+)
+ALL = [CONV, NORM, NORM2]
+
+
+def plan(*select: str, operators: Any = ALL, device: Device = CPU, broken: Any = (), **more: Any) -> Plan:
+    settings = more.pop("settings", Settings())
+    return make_plan(
+        list(operators), list(broken), tuple(parse_selection(text) for text in select), device, settings, **more
+    )
+
+
+def keys(found: Plan) -> list[str]:
+    return [case.case.key for case in found.cases]
+
+
+def smoke(*names: str) -> list[str]:
+    return [f"{name}[rows={rows}]" for name in names for rows in (4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("select", "taken"),
+    [
+        ([], smoke("conv", "rms_norm", "layer_norm")),
+        (["conv.py"], smoke("conv")),
+        (["norms/rms.py"], smoke("rms_norm", "layer_norm")),
+        (["norms/rms.py::rms_norm"], smoke("rms_norm")),
+        (["norms/rms.py::*norm"], smoke("rms_norm", "layer_norm")),
+        (["conv"], smoke("conv")),
+        (["*_norm"], smoke("rms_norm", "layer_norm")),
+        (["conv*"], smoke("conv")),
+        (["conv[rows=8]"], ["conv[rows=8]"]),
+        (["*[rows=8]"], ["conv[rows=8]", "rms_norm[rows=8]", "layer_norm[rows=8]"]),
+        (["conv.py::conv[rows=4]"], ["conv[rows=4]"]),
+        (["conv[rows=4096]"], ["conv[rows=4096]"]),
+        (["conv[rows=1]", "rms_norm"], ["conv[rows=1]", *smoke("rms_norm")]),
+        (["conv.py::conv[rows=64]"], ["conv[rows=64]"]),
+        (["conv", "conv[rows=64]"], [*smoke("conv"), "conv[rows=64]"]),
+        (["layer_norm", "conv"], smoke("conv", "layer_norm")),
+    ],
+    ids=lambda value: " ".join(value) if len(str(value)) < 40 else "",
+)
+def test_selections(select: list[str], taken: list[str]) -> None:
+    assert keys(plan(*select)) == taken
+
+
+def test_a_glob_takes_only_the_tiers_asked_for() -> None:
+    assert keys(plan("conv[rows=*]")) == smoke("conv")
+    assert keys(plan("conv[rows=*]", settings=Settings(tiers=("real",)))) == ["conv[rows=64]"]
+
+
+def test_a_named_case_is_wanted_in_its_own_suite_only() -> None:
+    twin = replace(CONV, suite="other.py")
+    found = plan("conv.py::conv[rows=64]", operators=[CONV, twin])
+    assert [case.operator.suite for case in found.cases] == ["conv.py"]
+
+
+def test_brackets_are_no_glob() -> None:
+    """`conv[rows=4]` must not match a case whose next letter happens to be one of `rows=4`."""
+    other = operator("x.py", "convr", cases={"smoke": [{}]})
+    assert keys(plan("conv[rows=4]", operators=[CONV, other])) == ["conv[rows=4]"]
+
+
+@pytest.mark.parametrize("text", ["rows", "conv[rows=5]", "conv.py::rms_norm", "missing.py", "CONV"])
+def test_what_selects_nothing_is_refused_with_what_there_is(text: str) -> None:
+    with pytest.raises(SelectionError, match=r"selects nothing; operators are: conv, layer_norm, rms_norm") as caught:
+        plan("conv", text)
+    assert repr(text) in str(caught.value)
+
+
+def test_a_selection_of_another_tier_says_so() -> None:
+    with pytest.raises(SelectionError, match="no selected case is of the tier headline; --tier takes smoke"):
+        plan(operators=[operator("a.py", "a", cases={"smoke": grid(rows=[1])})], settings=Settings(tiers=("headline",)))
+
+
+def test_a_selection_of_a_broken_suite_is_no_error() -> None:
+    broken = BrokenSuite(suite="bad.py", reason="no")
+    found = plan("bad.py", "conv", broken=[broken])
+    assert found.broken == (broken,) and keys(found) == smoke("conv")
+    assert plan("bad.py", operators=[], broken=[broken]).cases == ()
+
+
+def test_a_selection_reads_back_records() -> None:
+    """`show --select` has only names."""
+    assert parse_selection("conv").takes_name("conv.py", "conv", "conv[rows=4]")
+    assert parse_selection("conv[rows=4]").takes_name("conv.py", "conv", "conv[rows=4]")
+    assert parse_selection("conv.py").takes_name("conv.py", None, None)
+    assert not parse_selection("conv").takes_name("conv.py", None, None)
+    assert not parse_selection("norms/").takes_name("conv.py", "conv", None)
+
+
+@pytest.mark.parametrize(
+    ("device", "edge", "tiers"),
+    [
+        (CPU, False, ("smoke",)),
+        (CPU, True, ("edge", "smoke")),
+        (H200, False, ("smoke", "real", "headline")),
+        (H200, True, ("edge", "smoke", "real", "headline")),
+    ],
+)
+def test_default_tiers(device: Device, edge: bool, tiers: tuple[str, ...]) -> None:
+    assert tiers_for(device, Settings(), edge=edge) == tiers
+    assert tiers_for(device, Settings(tiers=("real",)), edge=edge) == ("real",)
+    assert {case.case.tier for case in plan(device=device, edge=edge).cases} == set(tiers)
+
+
+def skipped(needs: str, device: Device, **more: Any) -> str | None:
+    (case,) = plan(
+        "op[rows=4]", operators=[operator("a.py", "op", implementation("v", needs))], device=device, **more
+    ).cases
+    assert set(case.entries) == {Entry(implementation=name, mode="eager") for name in ("baseline", "v")}
+    assert Entry(implementation="baseline", mode="eager") not in {**case.skipped, **case.untimed}
+    return case.skipped.get(Entry(implementation="v", mode="eager"))
+
+
+@pytest.mark.parametrize(
+    ("needs", "device", "gpus", "reason"),
+    [
+        ("cuda", CPU, 0, "needs a CUDA device; this is cpu"),
+        ("cuda", H200, 1, None),
+        ("cpu", H200, 1, "needs a CPU; this is cuda:0"),
+        ("cpu", CPU, 0, None),
+        ("sm_90", H200, 1, None),
+        ("sm_90", A100, 1, "needs sm_90 or newer; this is sm_80"),
+        ("sm_80", H200, 1, None),
+        ("sm_100", H200, 1, "needs sm_100 or newer; this is sm_90"),
+        ("sm_90", CPU, 0, "needs sm_90 or newer; this is cpu"),
+        ("gpus:2", H200, 1, "needs 2 GPUs; here are 1"),
+        ("gpus:2", H200, 2, None),
+        ("gpus:2", CPU, 8, "needs 2 GPUs; here are 0"),
+        ("triton", CPU, 0, None),
+        ("triton", H200, 1, None),
+    ],
+)
+def test_needs(needs: str, device: Device, gpus: int, reason: str | None) -> None:
+    assert skipped(needs, device, gpus=gpus) == reason
+
+
+@pytest.mark.parametrize("device", [CPU, H200])
+def test_without_triton_its_variants_are_skipped(device: Device) -> None:
+    assert skipped("triton", device, triton=False) == "needs Triton, which is not installed"
+
+
+def test_triton_on_a_cpu_is_verified_and_not_timed() -> None:
+    kernel = operator("a.py", "op", implementation("kernel", "triton"), implementation("plain"))
+    (on_cpu,) = plan("op[rows=4]", operators=[kernel]).cases
+    assert set(on_cpu.untimed) == {Entry(implementation="kernel", mode="eager")}
+    assert on_cpu.untimed.popitem()[1].startswith("Triton's interpreter verified it")
+    assert not on_cpu.skipped
+    (on_gpu,) = plan("op[rows=4]", operators=[kernel], device=H200).cases
+    assert not on_gpu.untimed and not on_gpu.skipped
+
+
+def test_triton_that_needs_a_gpu_is_not_even_verified_on_a_cpu() -> None:
+    kernel = operator("a.py", "op", implementation("kernel", "cuda", "triton"))
+    (found,) = plan("op[rows=4]", operators=[kernel]).cases
+    assert list(found.skipped.values()) == ["needs a CUDA device; this is cpu"] and not found.untimed
+
+
+def test_modes_multiply_entries() -> None:
+    (found,) = plan("conv[rows=4]", device=H200, settings=Settings(modes=("eager", "compile", "graph"))).cases
+    assert [str(entry) for entry in found.entries] == [
+        f"{name} ({mode})" for mode in ("eager", "compile", "graph") for name in ("baseline", "fast")
+    ]
+    assert not found.skipped
+
+
+def test_modes_on_a_cpu() -> None:
+    kernel = operator("a.py", "op", implementation("kernel", "triton"))
+    (found,) = plan("op[rows=4]", operators=[kernel], settings=Settings(modes=("eager", "compile", "graph"))).cases
+    assert {str(entry): reason for entry, reason in found.skipped.items()} == {
+        "kernel (compile)": "torch.compile cannot go through Triton's interpreter",
+        "baseline (graph)": "mode graph needs a CUDA device",
+        "kernel (graph)": "mode graph needs a CUDA device",
+    }
+    assert [str(entry) for entry in found.untimed] == ["kernel (eager)"]
+
+
+def test_the_plan_keeps_the_order_of_declaration() -> None:
+    assert keys(plan(device=H200, edge=True, operators=[CONV])) == [f"conv[rows={n}]" for n in (1, 4, 8, 64, 4096)]
+
+
+def test_cases_are_of_their_operator() -> None:
+    assert all(isinstance(case.case, Case) and case.case in case.operator.cases for case in plan().cases)

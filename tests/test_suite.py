@@ -1,0 +1,109 @@
+"""Loading suites by path: found, loaded under names of their own, and refused with the line at fault."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pairbench.errors import SuiteError
+from pairbench.suite import find_suites, load_suite
+
+PLAIN = """
+from pairbench import Operator, grid
+
+{name} = Operator("{name}", baseline=lambda x: x, variants={{"v": lambda x: x}}, inputs=lambda make, n: {{}}, cases=grid(n=[1]))
+"""
+
+
+def write(folder: Path, name: str, text: str = "") -> Path:
+    file = folder / f"{name}.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text or PLAIN.format(name=name))
+    return file
+
+
+def test_a_folder_gives_its_suites_in_order_and_not_its_helpers(tmp_path: Path) -> None:
+    b, a = write(tmp_path, "b"), write(tmp_path, "a")
+    write(tmp_path, "kernels", "def helper(): ...\n")
+    (tmp_path / "notes.txt").write_text("Operator")
+    assert find_suites((tmp_path,)) == (a, b)
+    assert find_suites((b, tmp_path, a)) == (b, a)
+
+
+def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        SuiteError, match=r"suite '.*/no\.py' does not exist, expected a file or a folder of suite files"
+    ):
+        find_suites((tmp_path / "no.py",))
+
+
+def test_operators_come_in_the_order_of_declaration(tmp_path: Path) -> None:
+    text = PLAIN.format(name="zebra") + PLAIN.format(name="ant") + "alias = zebra\n"
+    assert list(load_suite(write(tmp_path, "ops", text))) == ["zebra", "ant"]
+
+
+def test_two_files_of_one_name_live_side_by_side(tmp_path: Path) -> None:
+    one = load_suite(write(tmp_path / "one", "ops", PLAIN.format(name="first")))
+    two = load_suite(write(tmp_path / "two", "ops", PLAIN.format(name="second")))
+    assert (list(one), list(two)) == (["first"], ["second"])
+    modules = {operator.baseline.function.__module__ for found in (one, two) for operator in found.values()}
+    assert len(modules) == 2 and modules <= sys.modules.keys() and "ops" not in sys.modules
+
+
+def test_a_suite_may_import_what_lies_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, "helpers_beside", "SIZES = [3]\n")
+    text = (
+        PLAIN.format(name="op")
+        .replace("n=[1]", "n=SIZES")
+        .replace("from pair", "from helpers_beside import SIZES\nfrom pair")
+    )
+    before = list(sys.path)
+    (operator,) = load_suite(write(tmp_path, "ops", text)).values()
+    assert dict(operator.cases[0].axes) == {"n": 3}
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "import no_such_package_here\n",
+            "suite ops.py, line 1: ModuleNotFoundError: No module named 'no_such_package_here'",
+        ),
+        ("x = 1\n\n1 / 0\n", "suite ops.py, line 3: ZeroDivisionError: division by zero"),
+        ("def f(:\n", "suite ops.py, line 1: SyntaxError: "),
+        ("import sys\nsys.exit('usage: ops')\n", "suite ops.py, line 2: SystemExit: usage: ops"),
+        ("x = 3\n", "suite ops.py: declares no operator, expected at least one module-level Operator(...)"),
+        (
+            PLAIN.format(name="op").replace("n=[1]", "m=[1]"),
+            "suite ops.py, line 4: operator 'op': case op[m=1] names the axis 'm'",
+        ),
+        (
+            PLAIN.format(name="op")
+            + "again = Operator('op', baseline=op.baseline, variants=op.variants, inputs=op.inputs, cases=[{'n': 2}])\n",
+            "suite ops.py: two operators are named 'op'; a name is the key of its history, so give each its own",
+        ),
+    ],
+    ids=["import", "error", "syntax", "exit", "nothing", "declaration", "twins"],
+)
+def test_what_cannot_be_loaded(tmp_path: Path, text: str, words: str) -> None:
+    before = set(sys.modules)
+    with pytest.raises(SuiteError) as caught:
+        load_suite(write(tmp_path, "ops", text))
+    assert words in str(caught.value)
+    assert str(tmp_path) not in sys.path
+    if "two operators" not in words and "declares no" not in words:
+        assert not [name for name in set(sys.modules) - before if "ops" in name]
+
+
+def test_the_line_is_the_suites_own(tmp_path: Path) -> None:
+    """An error deep inside a library is blamed on the line of the suite that led there."""
+    with pytest.raises(SuiteError, match=r"suite ops\.py, line 2: JSONDecodeError: "):
+        load_suite(write(tmp_path, "ops", "import json\njson.loads('{')\n"))
+
+
+def test_what_is_no_python_file(tmp_path: Path) -> None:
+    file = tmp_path / "ops.txt"
+    file.write_text("Operator")
+    with pytest.raises(SuiteError, match=r"suite ops\.txt: not a Python file, expected one that ends in \.py"):
+        load_suite(file)
