@@ -6,6 +6,7 @@ on this machine nor for another test's.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
     "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
     "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
-    "compiled": ["run", "--mode", "compile", "--mode", "eager", *files("slow")],
+    "own": ["run", "my_ops.py", "--mode", "compile", "--mode", "eager", "--store", "here", "--format", "markdown"],
     "audited": ["verify", "--impostors", *files("impostor_passes", "good", "interpreted")],
 }
 SHARED = RUNS.keys() | {f"{name}_run" for name in RUNS}
@@ -76,7 +77,10 @@ def started(
             folder = tmp_path_factory.mktemp(name)
             fraction = MEMORY_BYTES / free_memory() if name == "hostile" else 0.8
             environment = settle(folder, memory_fraction=fraction)
-            arguments = [*RUNS[name], "--format", "json", "--device", "cpu"]
+            if name == "own":
+                shutil.copy(SUITES / "slow.py", folder / "my_ops.py")
+            arguments = ["--format", "json", "--device", "cpu"]
+            arguments = [RUNS[name][0], *arguments, *RUNS[name][1:]]
             return folder, threads.submit(call, folder, environment, *arguments)
 
         yield {name: start(name) for name in RUNS if wanted & {name, f"{name}_run"}}
@@ -125,8 +129,14 @@ def _fixtures(name: str) -> tuple[object, object]:
 hostile_run, hostile = _fixtures("hostile")
 broken_run, broken = _fixtures("broken")
 fine_run, fine = _fixtures("fine")
-compiled_run, compiled = _fixtures("compiled")
+own_run, _ = _fixtures("own")
 audited_run, audited = _fixtures("audited")
+
+
+@pytest.fixture(scope="session")
+def own_folder(started: dict[str, tuple[Path, Future[Done]]], own_run: Done) -> Path:
+    """Return the folder of a user with one file of operators, after `own` ran there with its store in `here`."""
+    return started["own"][0]
 
 
 @pytest.fixture(scope="session")

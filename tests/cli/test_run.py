@@ -1,9 +1,7 @@
 """A run from the command line to the store, on the CPU."""
 
 import json
-import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run
 
 Done = subprocess.CompletedProcess[str]
-Pairbench = Callable[..., Done]
 
 
 def row(document: dict[str, Any], operator: str, implementation: str, **more: object) -> dict[str, Any]:
@@ -174,43 +171,49 @@ def test_the_environment_is_kept(fine: dict[str, Any]) -> None:
     assert len({record["environment_hash"] for record in fine["records"]}) == 1
 
 
-def test_outside_a_checkout_there_is_no_commit(pairbench: Pairbench, tmp_path: Path, suites: Path) -> None:
-    """A user's own file in an otherwise empty folder is all that it takes."""
-    shutil.copy(suites / "slow.py", tmp_path / "my_ops.py")
-    done = pairbench("run", "my_ops.py", "--store", "here", "-f", "markdown")
-    assert done.returncode == 0, done.stderr
-    assert "| " in done.stdout and "slow" in done.stdout
-    assert ", stored in here" in done.stdout
+@pytest.fixture(scope="module")
+def own(own_folder: Path) -> dict[tuple[str, str], Record]:
+    """Return the records of a user's own file by implementation and mode."""
+    return {(str(record.implementation), str(record.mode)): record for record in read_run(own_folder / "here").value}
+
+
+def test_a_users_own_file_in_a_folder_of_its_own(own: dict[tuple[str, str], Record], own_run: Done) -> None:
+    """No checkout, nothing of ours, and no commit to tell."""
+    assert own_run.returncode == 0, own_run.stderr
+    assert {record.suite for record in own.values()} == {"my_ops.py"}
+    assert {record.commit for record in own.values()} == {None}
+    assert {record.status for record in own.values()} == {"measured"}
+
+
+def test_markdown_and_the_closing_lines(own_run: Done) -> None:
+    assert "| " in own_run.stdout and "slow" in own_run.stdout and "stored in here" in own_run.stdout
     for closing in ("What ended the measuring: ", "Blocks measured again because the device throttled: 0"):
-        assert any(line.startswith(closing) for line in done.stdout.splitlines()[-5:]), done.stdout
-    frame = pd.read_parquet(tmp_path / "here" / "records")
-    assert frame["commit"].isna().all() and set(frame["suite"]) == {"my_ops.py"}
-    by_name = frame.set_index("implementation")
-    assert 0.3 < by_name.loc["twice", "speedup"] < 0.8
-    assert 0.6 < by_name.loc["same", "speedup"] < 1.6
+        assert any(line.startswith(closing) for line in own_run.stdout.splitlines()[-5:]), own_run.stdout
 
 
-def test_compile_pays_once(compiled: dict[str, Any], compiled_run: Done) -> None:
+def test_twice_the_work_takes_twice_as_long(own: dict[tuple[str, str], Record]) -> None:
+    twice, same = own["twice", "eager"].speedup, own["same", "eager"].speedup
+    assert twice is not None and same is not None
+    assert 0.3 < twice < 0.8 and 0.6 < same < 1.6
+
+
+def test_compile_pays_once(own: dict[tuple[str, str], Record]) -> None:
     """The first call holds the compilation, and the median does not."""
-    assert compiled_run.returncode == 0, compiled_run.stderr
-    found = row(compiled, "slow", "baseline", mode="compile")
-    assert found["status"] == "measured" and found["timer"] == "perf_counter"
-    assert found["first_call_ns"] > 20 * found["call_p50_ns"]
-    eager = row(compiled, "slow", "baseline", mode="eager")
-    assert eager["first_call_ns"] < found["first_call_ns"]
+    found, eager = own["baseline", "compile"], own["baseline", "eager"]
+    assert found.first_call_ns and found.call_p50_ns and eager.first_call_ns
+    assert found.timer == "perf_counter"
+    assert found.first_call_ns > 20 * found.call_p50_ns
+    assert eager.first_call_ns < found.first_call_ns
 
 
-def test_operators_that_were_fused_away_are_not_counted(compiled: dict[str, Any]) -> None:
-    counts = {
-        (name, mode): row(compiled, "slow", name, mode=mode)["ops_per_call"]
-        for name in ("baseline", "twice")
-        for mode in ("eager", "compile")
-    }
+def test_operators_that_were_fused_away_are_not_counted(own: dict[tuple[str, str], Record]) -> None:
+    counts = {key: record.ops_per_call for key, record in own.items()}
     assert (counts["baseline", "eager"], counts["twice", "eager"]) == (20, 40)
     assert counts["baseline", "compile"] == counts["twice", "compile"] == 0
 
 
-def test_a_speedup_is_over_the_baseline_of_the_same_mode(compiled: dict[str, Any]) -> None:
+def test_a_speedup_is_over_the_baseline_of_the_same_mode(own: dict[tuple[str, str], Record]) -> None:
     for mode in ("compile", "eager"):
-        baseline, twice = (row(compiled, "slow", name, mode=mode) for name in ("baseline", "twice"))
-        assert twice["speedup"] == pytest.approx(baseline["call_p50_ns"] / twice["call_p50_ns"])
+        baseline, twice = own["baseline", mode], own["twice", mode]
+        assert baseline.call_p50_ns and twice.call_p50_ns
+        assert twice.speedup == pytest.approx(baseline.call_p50_ns / twice.call_p50_ns)

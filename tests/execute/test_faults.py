@@ -11,7 +11,7 @@ from pairbench.execute.faults import explain, gpu_is_broken, is_out_of_memory
 from pairbench.model.outcome import Status
 
 
-def raised(error: Exception) -> Exception:
+def raised(error: BaseException) -> BaseException:
     """Return the error with a trace that holds nothing but this file."""
     with pytest.raises(type(error)) as caught:
         raise error
