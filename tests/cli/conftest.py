@@ -27,7 +27,7 @@ BROKEN_ENTRIES = (
     *("raises", "exits", "segfaults", "nan", "wrong_shape", "wrong_dtype", "cached", "cached_later", "unwritten"),
     *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance", "allocates"),
 )
-FINE = ("good", "syncs", "prints", "impostor_passes")
+FINE = ("good", "syncs", "prints", "impostor_passes", "impostor_crashes")
 BROKEN_FILES = (
     *("import_error", "syntax_error", "exits_on_import", "dies_on_import", "duplicate_case", "duplicate_operator"),
     *("unknown_axis", "no_operator"),
@@ -55,7 +55,7 @@ RUNS: dict[str, list[str]] = {
     "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
     "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
     "own": ["run", "my_ops.py", "--mode", "compile", "--mode", "eager", "--store", "here", "--format", "markdown"],
-    "audited": ["verify", "--impostors", *files("impostor_passes", "good", "interpreted")],
+    "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }
 SHARED = RUNS.keys() | {f"{name}_run" for name in RUNS}
 

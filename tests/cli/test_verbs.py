@@ -93,6 +93,16 @@ def test_a_passing_impostor_makes_verify_fail(audited: dict[str, Any], audited_r
     assert all(row["declared"] and "accepted" in row["reason"] for row in passed)
 
 
+def test_an_impostor_that_crashes_is_rejected_and_harms_nothing_else(audited: dict[str, Any]) -> None:
+    rows = [row for row in audited["impostors"] if row["operator"] == "impostor_crashes" and row["declared"]]
+    assert {row["impostor"]: row["rejected"] for row in rows} == {"wrong": True, "exits": True, "also_wrong": True}
+    assert [row["reason"] for row in rows if row["impostor"] == "exits"] == ["ended its process with exit status 3"]
+    automatic = [row["impostor"] for row in audited["impostors"] if row["operator"] == "impostor_crashes"]
+    assert len(automatic) == len(set(automatic))
+    verified = [row for row in audited["verifications"] if row["operator"] == "impostor_crashes"]
+    assert {row["status"] for row in verified} == {"verified"}
+
+
 def test_verify_tries_automatic_and_declared_impostors(audited: dict[str, Any]) -> None:
     tried = {(row["operator"], row["impostor"], row["declared"]) for row in audited["impostors"]}
     assert {("shifts", "twice", True), ("shifts", "swapped", True), ("shifts", "zeros of output 0", False)} <= tried

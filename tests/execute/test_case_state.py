@@ -43,6 +43,7 @@ def job(state: CaseState) -> Any:
         operator="op",
         case=state.planned.case,
         entries=state.unverified(),
+        automatic_impostors=True,
         declared_impostors=(),
     )
 

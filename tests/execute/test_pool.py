@@ -71,6 +71,7 @@ def job(suite: Path, *names: str) -> VerifyCase:
         operator="op",
         case=make_case("op", {"rows": 4}, "smoke"),
         entries=tuple(Entry(implementation=name, mode="eager") for name in names),
+        automatic_impostors=True,
         declared_impostors=(),
     )
 

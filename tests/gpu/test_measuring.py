@@ -78,7 +78,7 @@ def kernels_in_the_trace(folder: Path) -> int:
     loop()
     torch.cuda.synchronize()
     for _ in range(2):  # the first session of a process may record nothing
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as session:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as session:
             loop()
             torch.cuda.synchronize()
     session.export_chrome_trace(str(folder / "trace.json"))

@@ -49,7 +49,7 @@ class Verified:
     def bad(self) -> bool:
         """Whether anything is not as its declaration promises."""
         return any(outcome.status.bad for _, outcome in self.outcomes) or any(
-            not found.rejected for *_, found in self.impostors
+            found.tried and not found.rejected for *_, found in self.impostors
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -69,6 +69,7 @@ class Verified:
                 "reason": found.reason,
             }
             for device, planned, found in self.impostors
+            if found.tried
         ]
 
 

@@ -52,15 +52,15 @@ def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
 
 def audit_declared(
     operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
-) -> ImpostorResult | None:
-    """Run a declared impostor on every seed; None where its `valid` says that it is not to be tried in this case.
+) -> ImpostorResult:
+    """Run a declared impostor on every seed, unless its `valid` says that it is not to be tried in this case.
 
     One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
     """
     impostor = operator.impostors[name]
     inputs = copy_tree(references[0].inputs)
     if impostor.valid is not None and impostor.valid(**inputs) is not True:
-        return None
+        return ImpostorResult(impostor=name, declared=True, rejected=False, reason="not to be tried here", tried=False)
     reason = None
     try:
         call = make_call(operator, impostor, "eager", inputs)

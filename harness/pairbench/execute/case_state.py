@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pairbench.execute.protocol import CaseJob, Ended
+from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
 from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, Status, TimedRound, Verification
 from pairbench.model.plan import Entry, PlannedCase
 
@@ -59,6 +59,33 @@ class CaseState:
                 self.profiles[result.entry] = result
             case ImpostorResult():
                 self.impostors.append(result)
+
+    def untried_impostors(self) -> tuple[str, ...]:
+        """Return the declared impostors of which nothing is known yet."""
+        tried = {result.impostor for result in self.impostors if result.declared}
+        return tuple(impostor.name for impostor in self.planned.operator.impostors if impostor.name not in tried)
+
+    def blame(self, index: int, status: Status, reason: str, job: CaseJob) -> tuple[Entry, ...]:
+        """Account for the end of a worker: by the entry or the impostor that ran, or by all that had no result yet.
+
+        Returns:
+            The entries that this ended.
+        """
+        declared = job.declared_impostors if isinstance(job, VerifyCase) else ()
+        if index >= len(job.entries):
+            name = declared[index - len(job.entries)]
+            self.impostors.append(ImpostorResult(impostor=name, declared=True, rejected=True, reason=reason))
+            return ()
+        blamed = (job.entries[index],) if index >= 0 else job.entries
+        if index < 0 and isinstance(job, VerifyCase):
+            blamed = tuple(entry for entry in job.entries if entry not in self.verified)
+            self.impostors += [
+                ImpostorResult(impostor=name, declared=True, rejected=False, reason=f"not tried: {reason}")
+                for name in (declared if not blamed else ())
+            ]
+        for entry in blamed:
+            self.end(entry, status, reason)
+        return blamed
 
     def interrupt(self, rounds: int) -> None:
         """Account for the entries that are not final yet when a run is interrupted."""

@@ -89,7 +89,8 @@ class WorkerProcess:
             )
         self._connection = Connection(ours.detach())
         self._alive = True
-        self._connection.send(Hello(device=device, settings=site.settings, memory_bytes=site.memory_bytes))
+        with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
+            self._connection.send(Hello(device=device, settings=site.settings, memory_bytes=site.memory_bytes))
 
     def __enter__(self) -> Self:
         return self

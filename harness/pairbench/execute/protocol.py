@@ -59,10 +59,13 @@ class CaseJob:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyCase(CaseJob):
-    """Asks for a `Verification` of each entry, and `ImpostorResult`s."""
+    """Asks for a `Verification` of each entry, and then an `ImpostorResult` of each impostor.
 
+    The watch counts the declared impostors on from the entries.
+    """
+
+    automatic_impostors: bool
     declared_impostors: tuple[str, ...]
-    """Impostors to run; the automatic ones are always tried."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,14 +51,16 @@ class Session:
         return [(state.planned, state.impostors) for state in self._states]
 
     def _verify_case(self, state: CaseState, workers: Workers, impostors: bool) -> None:
-        declared = tuple(impostor.name for impostor in state.planned.operator.impostors) if impostors else ()
-        while remaining := state.unverified():
-            job = VerifyCase(**_about(state, remaining), declared_impostors=declared)
-            declared = ()  # a crash must not run them again
+        first = True
+        # Without a verified entry there is nothing to judge an impostor by.
+        while state.unverified() or (impostors and state.verified and state.untried_impostors()):
+            remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
+            job = VerifyCase(**_about(state, remaining), automatic_impostors=first, declared_impostors=untried)
+            first = False
             for crashed in self._serve(state, workers, job):
                 if crashed.role == "baseline":
                     for end in without_baseline(remaining, *state.ended[crashed]):
-                        state.take(end, job, workers.get().log_line)
+                        state.take(end, job, lambda _: None)
 
     def profile(self) -> None:
         """Count launches, operators and memory of everything that is to be timed, in a worker that never times."""
@@ -136,7 +138,7 @@ class Session:
             self._observer.finished([state.outcome(entry) for entry in wanted])
 
     def _serve(self, state: CaseState, workers: Workers, job: AnyCaseJob) -> tuple[Entry, ...]:
-        """Run one job and take in what comes back; what ends the worker ends the entry that ran, or all of them.
+        """Run one job and take in what comes back; what ends the worker ends what ran.
 
         Returns:
             The entries that ended the worker.
@@ -151,10 +153,7 @@ class Session:
                 state.take(result, job, worker.log_line)
                 heard = True
         except WorkerEndedError as error:
-            blamed = job.entries if error.index < 0 else (job.entries[error.index],)
-            for entry in blamed:
-                state.end(entry, error.status, error.reason)
-            return blamed
+            return state.blame(error.index, error.status, error.reason, job)
         if not heard:
             raise PairbenchError(
                 f"{state.planned.case.key}: the worker gave no result for {type(job).__name__}; please report this"

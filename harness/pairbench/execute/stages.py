@@ -78,14 +78,12 @@ def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.dev
     yield from ended
     if ended:
         return
-    yield from (found := audit_automatic(operator, references[0]))
+    found = audit_automatic(operator, references[0]) if job.automatic_impostors else []
+    yield from found
     if let_through := [result.impostor for result in found if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
         yield Ended(entry=None, status=Status.FAILED, reason=reason)
         return
-    for name in job.declared_impostors:
-        if (outcome := audit_declared(operator, name, references, device)) is not None:
-            yield outcome
     for index, entry in enumerate(job.entries):
         variant = operator.implementations[entry.implementation]
 
@@ -96,6 +94,11 @@ def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.dev
             return verify_entry(operator, variant, entry, references, device)
 
         yield _guarded(job, index, watch, step)
+    # Last, for an impostor may do worse than be wrong.
+    for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
+        with watch.entry(index):
+            outcome = audit_declared(operator, name, references, device)
+        yield outcome
 
 
 def _references(

@@ -33,6 +33,7 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.watch import SIZE, Watch
 from pairbench.model.operator import Operator
+from pairbench.model.outcome import ImpostorResult
 from pairbench.model.plan import BrokenSuite
 from pairbench.suite import load_suite
 
@@ -55,7 +56,7 @@ def main(connection_fd: int, watch_fd: int, parent_pid: int) -> None:
         watch.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             connection.send(result)
-            if isinstance(result, Ended) and server.gpu_is_broken():
+            if isinstance(result, Ended | ImpostorResult) and server.gpu_is_broken():
                 connection.send(Broken())
                 os._exit(1)
         watch.rest()

@@ -63,6 +63,8 @@ class ImpostorResult:
     rejected: bool
     reason: str
     """Why it was rejected, or what let it through."""
+    tried: bool = True
+    """False where its `valid` says that it is not wrong in this case."""
 
 
 @dataclass(frozen=True, kw_only=True)
