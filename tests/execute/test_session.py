@@ -137,6 +137,9 @@ class Observer:
     def stepped(self, device: Device) -> None:
         self.stepped_count += 1
 
+    def so_far(self, outcomes: list[Outcome]) -> None:
+        assert outcomes and not set(map(id, outcomes)) & set(map(id, self.outcomes))
+
     def finished(self, outcomes: list[Outcome]) -> None:
         assert outcomes
         self.outcomes += outcomes

@@ -120,6 +120,20 @@ def test_finished_batches_are_seen_while_the_run_goes_on(tmp_path: Path, record:
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
+def test_held_records_are_replaced_and_never_there_twice(tmp_path: Path, record: MakeRecord) -> None:
+    with open_writer(tmp_path) as writer:
+        writer.append_records([record("run-1", case="early")])
+        for rounds in (1, 2, 3):
+            held = [record("run-1", case=case, n_rounds=rounds) for case in ("a", "b")]
+            writer.hold_records(held)
+            frame = pd.read_parquet(tmp_path / "records").set_index("case")
+            assert frame["n_rounds"].drop("early").to_dict() == {"a": rounds, "b": rounds}
+            assert frame.index.is_unique
+            assert len(read_run(tmp_path).value) == 3
+    assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
+    assert sorted(row.case or "" for row in read_run(tmp_path).value) == ["a", "b", "early"]
+
+
 def test_ctrl_c_closes_the_run(tmp_path: Path, record: MakeRecord) -> None:
     def interrupted() -> None:
         with open_writer(tmp_path) as writer:

@@ -21,11 +21,20 @@ class Run:
     commit: Commit | None
 
 
-def to_records(run: Run, environment: Environment, outcomes: Iterable[Outcome]) -> list[Record]:
-    """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them."""
+def to_records(
+    run: Run, environment: Environment, outcomes: Iterable[Outcome], *, resamples: int = 1000
+) -> list[Record]:
+    """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them.
+
+    Args:
+        run: The invocation.
+        environment: Where it was made.
+        outcomes: Of one case.
+        resamples: Of the bootstrap; fewer are enough for rows that a later round will replace.
+    """
     known = list(outcomes)
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
-    return [_record(run, environment, item, controls.get(item.entry.mode)) for item in known]
+    return [_record(run, environment, item, controls.get(item.entry.mode), resamples) for item in known]
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:
@@ -68,7 +77,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     return rows
 
 
-def _record(run: Run, environment: Environment, outcome: Outcome, control: Outcome | None) -> Record:
+def _record(run: Run, environment: Environment, outcome: Outcome, control: Outcome | None, resamples: int) -> Record:
     operator, case, entry = outcome.operator, outcome.case, outcome.entry
     hashes = {item.name: item.hash for item in operator.implementations}
     return Record(
@@ -87,7 +96,7 @@ def _record(run: Run, environment: Environment, outcome: Outcome, control: Outco
         status=outcome.status.value,
         reason=_reason(outcome),
         **_correctness_columns(outcome),
-        **_latency_columns(outcome, control, environment),
+        **_latency_columns(outcome, control, environment, resamples),
         **_profile_columns(outcome),
     )
 
@@ -132,12 +141,14 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
     return columns
 
 
-def _latency_columns(outcome: Outcome, control: Outcome | None, environment: Environment) -> dict[str, Any]:
+def _latency_columns(
+    outcome: Outcome, control: Outcome | None, environment: Environment, resamples: int
+) -> dict[str, Any]:
     rounds = _good_rounds(outcome)
     if outcome.status is not Status.MEASURED or not rounds:
         return {}
     calls = [samples for samples, _ in rounds]
-    p50, p95 = latency_interval(calls, 50), latency_interval(calls, 95)
+    p50, p95 = (latency_interval(calls, q, resamples=resamples) for q in (50, 95))
     devices = [devices for _, devices in rounds]
     device = [value for found in devices if found is not None for value in found] if None not in devices else []
     entries = [found for timed in outcome.rounds if (found := _of(timed, outcome.entry))]
@@ -154,9 +165,9 @@ def _latency_columns(outcome: Outcome, control: Outcome | None, environment: Env
         "n_rounds": len(rounds),
         "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),
         "stop_reason": _most_limiting([timed.stop_reason for timed in outcome.rounds]),
-        **_speedup_columns(outcome, control),
+        **_speedup_columns(outcome, control, resamples),
         **_roofline_columns(
-            outcome, columns_ns=percentile(device, 50) if device else p50.estimate, environment=environment
+            outcome, latency_ns=percentile(device, 50) if device else p50.estimate, environment=environment
         ),
         **_telemetry_columns(outcome.rounds),
     }
@@ -184,7 +195,7 @@ def _good_rounds(outcome: Outcome) -> list[tuple[list[float], list[float] | None
     return found
 
 
-def _speedup_columns(outcome: Outcome, control: Outcome | None) -> dict[str, float | None]:
+def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) -> dict[str, float | None]:
     if control is None or control.status is not Status.MEASURED or outcome.entry.role == "baseline":
         return {}
     ours = [calls for calls, _ in _good_rounds(outcome)]
@@ -194,6 +205,7 @@ def _speedup_columns(outcome: Outcome, control: Outcome | None) -> dict[str, flo
     found = speedup_interval(
         [values[:n] for values, n in zip(theirs, lengths, strict=True)],
         [values[:n] for values, n in zip(ours, lengths, strict=True)],
+        resamples=resamples,
     )
     return {"speedup": found.estimate, "speedup_low": found.low, "speedup_high": found.high}
 
@@ -203,7 +215,7 @@ def _most_limiting(reasons: list[str]) -> str:
     return max(reasons, key=order.index)
 
 
-def _roofline_columns(outcome: Outcome, *, columns_ns: float, environment: Environment) -> dict[str, float | None]:
+def _roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:
     cost = outcome.operator.costs.get(outcome.case.key)
     if cost is None:
         return {}
@@ -216,9 +228,9 @@ def _roofline_columns(outcome: Outcome, *, columns_ns: float, environment: Envir
     return {
         "flops": flops,
         "bytes_moved": moved,
-        "tflops": flops / columns_ns / 1e3,
-        "gbps": moved / columns_ns,
-        "roofline_fraction": max(known) / columns_ns if len(known) == len(floors) else None,
+        "tflops": flops / latency_ns / 1e3,
+        "gbps": moved / latency_ns,
+        "roofline_fraction": max(known) / latency_ns if len(known) == len(floors) else None,
     }
 
 

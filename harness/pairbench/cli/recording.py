@@ -21,7 +21,7 @@ from pairbench.execute.session import Session
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Plan
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Samples
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.writer import RunWriter
@@ -104,6 +104,7 @@ def record_run(
     plans = {device: plan_for(site, chosen, device, edge=False) for device in devices}
     sites = {device: _site_for(site, config, device) for device in devices}
     writers: dict[str, RunWriter] = {}
+    held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
     lock = threading.Lock()
 
     def writer(device: Device) -> RunWriter:
@@ -118,11 +119,18 @@ def record_run(
             writer(device)  # a store that cannot be written is known before anything is measured
         environment = probe_environment(site, device)
         _warn_of_foreign(environment, progress)
-        keeper = _Keeper(run=run, environment=environment, writer=writers[device.slug], lock=lock, done=done)
+        keeper = _Keeper(
+            run=run,
+            environment=environment,
+            writer=writers[device.slug],
+            lock=lock,
+            done=done,
+            held=held[device.slug],
+        )
         plan = plans[device]
         keeper.keep_broken(plan)
         progress.expect(device, len(plan.cases) * (2 + site.settings.rounds))
-        session = Session(sites[device], device, plan, Reporter(progress=progress, keep=keeper.keep))
+        session = Session(sites[device], device, plan, Reporter(progress=progress, keep=keeper.keep, hold=keeper.hold))
         try:
             session.run(site.settings.rounds)
         finally:
@@ -147,18 +155,38 @@ class _Keeper:
     writer: RunWriter
     lock: threading.Lock
     done: DoneRun
+    held: dict[tuple[str | None, ...], Record]
+    """Rows of what has been timed, by case and entry; shared by the devices of one model, as the file is."""
     controls: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    sampled: set[tuple[object, ...]] = field(default_factory=set)
+    """Samples that are in the store."""
 
     def keep(self, outcomes: list[Outcome]) -> None:
-        """Store some outcomes of one case."""
+        """Store some outcomes of one case that are final."""
         key = (outcomes[0].operator.suite, outcomes[0].case.key)
         controls = self.controls.setdefault(key, [])
         records = to_records(self.run, self.environment, [*controls, *outcomes])[len(controls) :]
         controls += [outcome for outcome in outcomes if outcome.entry.role == "baseline"]
         with self.lock:
-            self.writer.append_samples(to_samples(self.run, self.environment, outcomes))
-            self.writer.append_records(records)
+            self._store(outcomes, records)
             self.done.records += records
+
+    def hold(self, outcomes: list[Outcome]) -> None:
+        """Store some outcomes of one case that another round will replace: the process may not live to see it."""
+        records = to_records(self.run, self.environment, outcomes, resamples=_PROVISIONAL_RESAMPLES)
+        with self.lock:
+            self._store(outcomes, records)
+
+    def _store(self, outcomes: list[Outcome], records: list[Record]) -> None:
+        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _place(row) not in self.sampled]
+        self.writer.append_samples(samples)
+        self.sampled.update(map(_place, samples))
+        # What was held once stays with the held rows, where it can be replaced without ever being there twice.
+        timed = {_key(record): record for record in records if record.n_rounds or _key(record) in self.held}
+        self.writer.append_records([record for record in records if _key(record) not in timed])
+        if timed:
+            self.held.update(timed)
+            self.writer.hold_records(list(self.held.values()))
 
     def keep_broken(self, plan: Plan) -> None:
         """Store a row for each suite that could not be loaded."""
@@ -166,6 +194,17 @@ class _Keeper:
         with self.lock:
             self.writer.append_records(records)
             self.done.records += records
+
+
+def _key(record: Record) -> tuple[str | None, ...]:
+    return record.device_uuid, record.suite, record.case, record.implementation, record.mode
+
+
+def _place(row: Samples) -> tuple[object, ...]:
+    return row.suite, row.case, row.implementation, row.mode, row.round
+
+
+_PROVISIONAL_RESAMPLES = 100
 
 
 def _site_for(site: Site, config: Config, device: Device) -> Site:

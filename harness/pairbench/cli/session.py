@@ -24,6 +24,7 @@ class Reporter:
 
     progress: PlainProgress
     keep: Callable[[list[Outcome]], None]
+    hold: Callable[[list[Outcome]], None] = lambda _: None
 
     def step(self, device: Device, stage: str, case: str) -> None:
         """Show what begins."""
@@ -36,6 +37,10 @@ class Reporter:
     def finished(self, outcomes: list[Outcome]) -> None:
         """Keep what is final."""
         self.keep(outcomes)
+
+    def so_far(self, outcomes: list[Outcome]) -> None:
+        """Hold what another round may change."""
+        self.hold(outcomes)
 
 
 @dataclass(kw_only=True)

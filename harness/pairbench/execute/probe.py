@@ -15,7 +15,7 @@ from pairbench.execute.flags import read_flags, read_variables
 from pairbench.execute.telemetry import open_nvml
 from pairbench.model.environment import Device, Environment
 
-_PACKAGES = ("numpy", "scipy", "pairbench", "nvidia-ml-py")
+_PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
 
 
 def torch_device(device: Device) -> torch.device:
@@ -125,4 +125,6 @@ def _version(package: str) -> str | None:
 
 
 def _versions() -> dict[str, str | None]:
-    return {package: _version(package) for package in _PACKAGES}
+    # Its own version by the attribute: what runs from a checkout is not always installed.
+    own = getattr(sys.modules["pairbench"], "__version__", None)
+    return {"pairbench": own, **{package: _version(package) for package in _PACKAGES}}

@@ -30,6 +30,9 @@ class Observer(Protocol):
     def finished(self, outcomes: list[Outcome]) -> None:
         """These outcomes are final."""
 
+    def so_far(self, outcomes: list[Outcome]) -> None:
+        """These outcomes of one case hold unless another round, or the end of the run, changes them."""
+
 
 class Session:
     """A run on one device."""
@@ -88,6 +91,8 @@ class Session:
                     self._report(state, state.ended)
                     if index == rounds - 1:
                         self._report(state, state.planned.entries)
+                    elif entries := state.timed():
+                        self._observer.so_far([state.outcome(entry) for entry in entries])
                     self._observer.stepped(self._device)
 
     def _time_case(self, state: CaseState, workers: Workers, index: int) -> None:

@@ -3,9 +3,11 @@
     <store>/records/device=<slug>/month=YYYY-MM/<run_id>.parquet     one row a record
     <store>/samples/device=<slug>/month=YYYY-MM/<run_id>.parquet     raw samples; may be deleted by age
 
-While a run is under way each finished batch is published as a part, `<run_id>.part-0003.parquet`, which any reader sees
-at once. Closing the run writes all its parts as the one file above and deletes them. A file appears whole or not at all
-(hidden temporary name, fsync, rename; on an object store one put) and never changes afterwards. So:
+While a run is under way each finished batch is published as a part, `<run_id>.part-000003.parquet`, which any reader
+sees at once. Records of cases that are still being measured are held in part 0, which is swapped for a fuller one after
+every case of every round. Closing the run writes all its parts as the one file above and deletes them. A file appears
+whole or not at all (hidden temporary name, fsync, rename; on an object store one put), and but for part 0 never changes
+afterwards. So:
 
 - A run that was killed leaves its parts. They are as good as the one file and stay as they are: nobody has to find out
   whether their owner still lives, and there is nothing to recover.

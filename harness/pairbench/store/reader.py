@@ -165,11 +165,15 @@ def _read(
         if doubled(files):
             tidy(place, files)
         try:
-            return _scan(place, files, schema, columns=columns, condition=_condition(where or {}))
+            table, problems = _scan(place, files, schema, columns=columns, condition=_condition(where or {}))
         except FileNotFoundError:
             # A run closed between the listing and the reading, and its parts became one file.
             if attempt == _ATTEMPTS - 1:
                 raise
+            continue
+        parts = {file.path for file in files if file.is_part}
+        if attempt == _ATTEMPTS - 1 or not any(problem.partition(": ")[0] in parts for problem in problems):
+            return table, problems  # else a part may have been swapped between two looks at it
     raise AssertionError
 
 

@@ -78,6 +78,18 @@ class RunWriter:
         if records:
             self._append("records", to_table(records, Record))
 
+    def hold_records(self, records: Sequence[Record]) -> None:
+        """Put records in the store in place of all that were held before: of cases that are still being measured.
+
+        The swap is atomic, so a row is never there twice and never missing; closing the run makes them final.
+
+        Raises:
+            StoreError: there is no space or permission; what was held before is there.
+        """
+        if self._closed:
+            raise ValueError(f"run {self._run_id} is closed, expected no more records")
+        self._place.publish(self._part("records", 0), _parquet(to_table(records, Record)))
+
     def append_samples(self, samples: Sequence[Samples]) -> None:
         """Put a batch of samples in the store.
 
@@ -105,7 +117,10 @@ class RunWriter:
         if self._closed:
             raise ValueError(f"run {self._run_id} is closed, expected no more {dataset}")
         self._number += 1
-        self._place.publish(f"{self._folder(dataset)}/{self._run_id}.part-{self._number:06d}.parquet", _parquet(table))
+        self._place.publish(self._part(dataset, self._number), _parquet(table))
+
+    def _part(self, dataset: str, number: int) -> str:
+        return f"{self._folder(dataset)}/{self._run_id}.part-{number:06d}.parquet"
 
     def _folder(self, dataset: str) -> str:
         return f"{self._place.root}/{dataset}/{self._partition}"
