@@ -39,8 +39,9 @@ for line in iter(sys.stdin.readline, ""):
     run_id, store = line.split()
     child = os.fork()
     if not child:
+        # First, for a child of a process with threads may hang at once; the kill then ends that too.
+        print("pid", os.getpid(), flush=True)
         with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
-            print("pid", os.getpid(), flush=True)
             for batch in range(6):
                 rows = [Record(run_id=run_id, case=f"{batch}.{row}", status="measured") for row in range(3)]
                 writer.append_samples([Samples(run_id=run_id, case=row.case, call_ns=(1.0, 2.0)) for row in rows])
