@@ -4,18 +4,12 @@ The plain form pads all three dimensions by copying. The variants differ in what
 convolution runs, and in whether there is a padded copy at all.
 """
 
-import kernels_conv3d
 import kernels_conv3d_torch as forms
 import torch
 import torch.nn.functional as F
-from kernels_conv3d import implicit_gemm, pack_weight
+from kernels_conv3d_gemm import gluon_valid, implicit, implicit_gluon, implicit_valid, implicit_weight
 
 from pairbench import REASSOCIATED, Cost, Operator, Variant
-
-try:
-    import kernels_conv3d_gluon
-except ImportError:
-    kernels_conv3d_gluon = None
 
 
 def inputs(
@@ -58,43 +52,6 @@ def _taps(size, kernel, stride, before=0, after=0, known=0):
     outputs = (size + before + after - kernel) // stride + 1
     first = range(-before, -before + outputs * stride, stride)
     return outputs, sum(-known <= at + tap < size for at in first for tap in range(kernel))
-
-
-# -- implicit GEMM ----------------------------------------------------------------------------------------------------
-
-
-def implicit(x, cache, weight, bias, stride, padding, packed):
-    """Convolve as an implicit GEMM in Triton."""
-    cout, _, *kernel = weight.shape
-    layout = forms.layout_of(x)
-    return implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, layout, kernels_conv3d.convolve)
-
-
-def implicit_gluon(x, cache, weight, bias, stride, padding, packed):
-    """Convolve as the same implicit GEMM in Gluon, for Hopper."""
-    cout, _, *kernel = weight.shape
-    layout = forms.layout_of(x)
-    return implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, layout, kernels_conv3d_gluon.convolve)
-
-
-def implicit_weight(weight, bias):
-    return {"packed": pack_weight(weight)}
-
-
-def implicit_valid(x, stride, **_):
-    if not hasattr(kernels_conv3d.tl, "make_tensor_descriptor"):
-        return "this Triton has no tensor descriptors, expected 3.4 or newer"
-    if stride[1:] != (1, 1):
-        return "it has no spatial stride"
-    if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"it has no products of {x.dtype}"
-    return True
-
-
-def gluon_valid(x, stride, **_):
-    if kernels_conv3d_gluon is None:
-        return "this Triton has no Gluon for Hopper, expected 3.6 or newer"
-    return implicit_valid(x, stride)
 
 
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
