@@ -1,6 +1,7 @@
 """What becomes of an entry: its first end, and exactly one outcome."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,3 +174,13 @@ def test_without_a_baseline_the_variants_are_skipped() -> None:
 def test_a_failed_profile_is_unavailable_and_no_failure() -> None:
     found = unprofiled(A, "crashed")
     assert (found.launches.status, found.reason) == ("unavailable", "not profiled: crashed")
+
+
+def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> None:
+    state = CaseState(planned=planned())
+    for entry in (BASELINE, A, B):
+        state.take(verified(entry), job(state), nothing)
+    left = replace(job(state), entries=(), declared_impostors=("one", "two"))
+    state.take(Ended(entry=None, status=Status.FAILED, reason="the baseline failed"), left, nothing)
+    assert {found.impostor: found.rejected for found in state.impostors} == {"one": False, "two": False}
+    assert not state.ended

@@ -11,11 +11,11 @@ import pytest
 
 from pairbench.execute import measure
 from pairbench.execute.measure import EntryTimeoutError, Timed, time_entries
-from pairbench.execute.stopping import PRECISE, SAMPLE_CAP, TIME_CAP, Stopping
+from pairbench.execute.stopping import Stopping
 from pairbench.execute.telemetry import Recorder
 from pairbench.execute.timers import HostTimer, Sample
 from pairbench.execute.watch import Watch
-from pairbench.model.outcome import TimedRound
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from pairbench.model.plan import Entry
 
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.execute.stopping import PRECISE, REASONS, SAMPLE_CAP, TIME_CAP, Stopping, most_limiting
+from pairbench.execute.stopping import Stopping
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.settings import Settings
 
 STOPPING = Stopping(target=0.01, least=20, most=100, seconds=1.0)
@@ -52,13 +53,6 @@ def test_samples_are_shared_over_the_rounds(rounds: int, least: int, most: int, 
 def test_it_always_ends(blocks: int, elapsed: float) -> None:
     reason = STOPPING.reason(blocks, elapsed, UNSURE)
     assert (reason is not None) == (blocks >= STOPPING.most or elapsed >= STOPPING.seconds)
-
-
-def test_the_most_limiting() -> None:
-    assert most_limiting([PRECISE, TIME_CAP, SAMPLE_CAP]) == TIME_CAP
-    assert most_limiting([PRECISE, SAMPLE_CAP]) == SAMPLE_CAP
-    assert most_limiting([PRECISE]) == PRECISE
-    assert set(REASONS) == {PRECISE, SAMPLE_CAP, TIME_CAP}
 
 
 def test_few_values_are_never_precise() -> None:

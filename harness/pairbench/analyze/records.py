@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbench.model.environment import Commit, Environment
-from pairbench.model.outcome import EntrySamples, Outcome, Status, TimedRound
+from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import BrokenSuite, Entry
 from pairbench.model.record import Record, Samples
 from pairbench.stats import Interval, latency_interval, outliers, percentile, speedup_interval
@@ -164,7 +164,7 @@ def _latency_columns(
         "n_samples": sum(len(samples) for samples in calls),
         "n_rounds": len(rounds),
         "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),
-        "stop_reason": _most_limiting([timed.stop_reason for timed in outcome.rounds]),
+        "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
         **_speedup_columns(outcome, control, resamples),
         **_roofline_columns(
             outcome, latency_ns=percentile(device, 50) if device else p50.estimate, environment=environment
@@ -208,11 +208,6 @@ def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) 
         resamples=resamples,
     )
     return {"speedup": found.estimate, "speedup_low": found.low, "speedup_high": found.high}
-
-
-def _most_limiting(reasons: list[str]) -> str:
-    order = ("precise", "sample_cap", "time_cap")
-    return max(reasons, key=order.index)
 
 
 def _roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ from pairbench.execute.pool import Site
 from pairbench.execute.scout import probe_environment
 from pairbench.execute.session import Session
 from pairbench.model.environment import Device, Environment
-from pairbench.model.outcome import Outcome, Status
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plan import Plan
 from pairbench.model.record import Record, Samples
 from pairbench.report.rows import ordered
@@ -79,9 +79,9 @@ class DoneRun:
 
 
 _STOPS = {
-    "precise": "precise enough",
-    "time_cap": "out of the case's time",
-    "sample_cap": "at the most samples",
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
     None: "without a reason",
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
+from pairbench.execute.watch import NOBODY
 from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, Status, TimedRound, Verification
 from pairbench.model.plan import Entry, PlannedCase
 
@@ -42,8 +43,7 @@ class CaseState:
         """Take in one result of a job about this case."""
         match result:
             case Ended(entry=None):
-                for entry in job.entries:
-                    self.end(entry, result.status, result.reason)
+                self.blame(NOBODY, result.status, result.reason, job)
             case Ended(entry=Entry() as entry):
                 # The device's own words on a failed assertion are on the worker's stderr only.
                 detail = log_line("Assertion") if "assert" in result.reason else None
@@ -66,7 +66,7 @@ class CaseState:
         return tuple(impostor.name for impostor in self.planned.operator.impostors if impostor.name not in tried)
 
     def blame(self, index: int, status: Status, reason: str, job: CaseJob) -> tuple[Entry, ...]:
-        """Account for the end of a worker: by the entry or the impostor that ran, or by all that had no result yet.
+        """Account for the end of a worker or a case: by what ran, or by all that had no result yet.
 
         Returns:
             The entries that this ended.
@@ -76,8 +76,8 @@ class CaseState:
             name = declared[index - len(job.entries)]
             self.impostors.append(ImpostorResult(impostor=name, declared=True, rejected=True, reason=reason))
             return ()
-        blamed = (job.entries[index],) if index >= 0 else job.entries
-        if index < 0 and isinstance(job, VerifyCase):
+        blamed = job.entries if index == NOBODY else (job.entries[index],)
+        if index == NOBODY and isinstance(job, VerifyCase):
             blamed = tuple(entry for entry in job.entries if entry not in self.verified)
             self.impostors += [
                 ImpostorResult(impostor=name, declared=True, rejected=False, reason=f"not tried: {reason}")

@@ -5,7 +5,7 @@ import time
 from pairbench.execute.measure import Timed
 from pairbench.execute.telemetry import Recorder
 from pairbench.execute.watch import Watch
-from pairbench.model.outcome import EntrySamples, TimedRound
+from pairbench.model.outcome import TIME_CAP, EntrySamples, TimedRound
 
 
 def time_with_do_bench(entries: list[Timed], *, round_index: int, recorder: Recorder, watch: Watch) -> TimedRound:
@@ -26,7 +26,7 @@ def time_with_do_bench(entries: list[Timed], *, round_index: int, recorder: Reco
         entries=tuple(found),
         throttled=(False,) * max(len(samples.call_ns) for samples in found),
         remeasured=0,
-        stop_reason="time_cap",
+        stop_reason=TIME_CAP,
         telemetry=recorder.summary(),
         measuring_s=(time.perf_counter_ns() - began) / 1e9,
     )

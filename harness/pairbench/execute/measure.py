@@ -15,7 +15,7 @@ from pairbench.execute.stopping import Stopping
 from pairbench.execute.telemetry import Recorder
 from pairbench.execute.timers import DeviceClock, Timer
 from pairbench.execute.watch import Watch
-from pairbench.model.outcome import EntrySamples, TimedRound
+from pairbench.model.outcome import TIME_CAP, EntrySamples, TimedRound
 from pairbench.model.plan import Entry
 
 _WARM_UP_S = 0.1
@@ -105,7 +105,7 @@ def time_entries(
                 good = ~np.array(throttled)
                 reason = stopping.reason(int(good.sum()), elapsed, _log_ratios(entries, good))
                 if reason is None and elapsed >= stopping.seconds and int(good.sum()) < len(throttled) / 2:
-                    reason = "time_cap"  # throttled throughout: measuring again will not help
+                    reason = TIME_CAP  # throttled throughout: measuring again will not help
     finally:
         gc.enable()
     return TimedRound(

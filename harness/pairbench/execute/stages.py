@@ -76,7 +76,7 @@ def _guarded(job: CaseJob, index: int, watch: Watch, step: Callable[[], Any]) ->
 def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
     references, ended = _references(job, operator, watch, device)
     yield from ended
-    if ended:
+    if not references:
         return
     found = audit_automatic(operator, references[0]) if job.automatic_impostors else []
     yield from found
@@ -116,9 +116,13 @@ def _references(
             references = tuple(make_reference(operator, given) for given in inputs)
             wrong = check_baseline(references[0])
     except (Exception, SystemExit) as error:
-        status, reason = explain(error)
-        return (), without_baseline(job.entries, status, reason)
-    return references, without_baseline(job.entries, Status.MISMATCHED, wrong) if wrong else []
+        status, wrong = explain(error)
+    else:
+        status = Status.MISMATCHED
+        if wrong is None:
+            return references, []
+    # Impostors alone have no entry to end; the end of the case is theirs.
+    return (), without_baseline(job.entries, status, wrong) or [Ended(entry=None, status=status, reason=wrong)]
 
 
 def _time(job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:

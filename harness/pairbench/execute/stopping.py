@@ -6,12 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.settings import Settings
 from pairbench.stats import paired_halfwidth
-
-PRECISE, TIME_CAP, SAMPLE_CAP = "precise", "time_cap", "sample_cap"
-REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
-"""From the least to the most limiting."""
 
 _FEWEST = 10
 """Blocks that are taken even past the time cap: fewer say nothing of a median."""
@@ -54,8 +51,3 @@ class Stopping:
         if blocks >= self.least and all(paired_halfwidth(ratios) <= self.target for ratios in log_ratios):
             return PRECISE
         return None
-
-
-def most_limiting(reasons: list[str]) -> str:
-    """Return the reason that limited most among several rounds'."""
-    return max(reasons, key=REASONS.index)

@@ -90,6 +90,11 @@ class EntrySamples:
     device_timer: str | None
 
 
+PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"
+STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
+"""What ends the measuring of a case in a round, from the least to the most limiting."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimedRound:
     """The timing of one case in one round."""
