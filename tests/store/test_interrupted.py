@@ -33,24 +33,26 @@ from pairbench.model.record import Record, Samples
 from pairbench.store.schema import to_table
 from pairbench.store.writer import RunWriter
 
+def say(line):
+    os.write(1, f"{line}\\n".encode())  # whole: an unbuffered print is several writes, and a kill would fall between
+
 to_table([Record(run_id="warm-up")], Record)  # pyarrow imports pandas on first use, which takes longer than a whole run
 
 for line in iter(sys.stdin.readline, ""):
     run_id, store = line.split()
     child = os.fork()
     if not child:
-        # First, for a child of a process with threads may hang at once; the kill then ends that too.
-        print("pid", os.getpid(), flush=True)
+        say(f"pid {os.getpid()}")
         with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
             for batch in range(6):
                 rows = [Record(run_id=run_id, case=f"{batch}.{row}", status="measured") for row in range(3)]
                 writer.append_samples([Samples(run_id=run_id, case=row.case, call_ns=(1.0, 2.0)) for row in rows])
                 writer.append_records(rows)
-                print("batch", batch, flush=True)
-        print("closed", flush=True)
+                say(f"batch {batch}")
+        say("closed")
         os._exit(0)
     os.waitpid(child, 0)
-    print("end", flush=True)
+    say("end")
 """
 
 
