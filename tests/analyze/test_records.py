@@ -135,6 +135,7 @@ def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Reco
     assert fast.device_p50_ns == np.percentile(device, 50) and fast.device_p95_ns == np.percentile(device, 95)
     assert fast.host_p50_ns == pytest.approx(np.percentile(pooled / 10, 50))
     assert fast.round_p50_ns == tuple(np.percentile(values, 50) for values in QUICK)
+    assert fast.round_p95_ns == tuple(np.percentile(values, 95) for values in QUICK)
     assert (fast.n_samples, fast.n_rounds, fast.timer, fast.device_timer) == (70, 2, "cuda_event", "graph_replay")
     expected = latency_interval(QUICK, 50)
     assert (fast.call_p50_ns_low, fast.call_p50_ns_high) == (expected.low, expected.high)

@@ -34,6 +34,7 @@ SHARED: dict[str, Any] = {
 }
 BASELINE: dict[str, Any] = {
     **SHARED,
+    "confirms": "20260101T000000-00000000",
     "started_at": "2026-01-02T03:04:05+00:00",
     "commit": "0123456789abcdef0123456789abcdef01234567",
     "commit_at": "2026-01-01T00:00:00+00:00",
@@ -80,6 +81,7 @@ BASELINE: dict[str, Any] = {
     "n_samples": 300,
     "n_rounds": 3,
     "round_p50_ns": (41000.0, 41000.5, 41001.0),
+    "round_p95_ns": (42900.0, 43000.0, 43100.5),
     "speedup": 1.0,
     "launches_per_call": 6,
     "kernels_per_call": 6,

@@ -19,6 +19,8 @@ class Run:
     run_id: str
     started_at: str
     commit: Commit | None
+    confirms: str | None = None
+    """The run whose suspects this one measures again."""
 
 
 def to_records(
@@ -110,6 +112,7 @@ def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
     device, commit = environment.device, run.commit
     return {
         "run_id": run.run_id,
+        "confirms": run.confirms,
         "started_at": run.started_at,
         "commit": commit.sha if commit else None,
         "commit_at": commit.committed_at if commit else None,
@@ -164,6 +167,7 @@ def _latency_columns(
         "n_samples": sum(len(samples) for samples in calls),
         "n_rounds": len(rounds),
         "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),
+        "round_p95_ns": tuple(percentile(samples, 95) for samples in calls),
         "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
         **_speedup_columns(outcome, control, resamples),
         **_roofline_columns(

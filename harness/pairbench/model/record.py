@@ -30,6 +30,7 @@ class Record:
     """One row: run x device x case x implementation x mode."""
 
     run_id: str = column("the invocation; sorts by time")
+    confirms: str | None = column("the run whose suspects this one measured again; null for a run of its own")
     started_at: str = column("when the run started, ISO 8601, UTC")
     commit: str | None = column("git commit of the suite's checkout; null outside one")
     commit_at: str | None = column("when that commit was made, ISO 8601, UTC")
@@ -98,6 +99,7 @@ class Record:
     n_samples: int | None = column("timed calls behind the latencies")
     n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
     round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")
+    round_p95_ns: tuple[float, ...] | None = column("95th percentile of the call latency of each round")
     stop_reason: str | None = column(
         "what ended the measuring: precise, time_cap or sample_cap; the most limiting round's"
     )

@@ -1,0 +1,191 @@
+"""What a comparison of a current run with a reference says: a verdict for each series, and whose doing it is."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pairbench.model.series import Series
+from pairbench.stats import Interval
+
+
+class Verdict(StrEnum):
+    """What the latencies say. `same` is proven, never the mere absence of proof."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    UNDECIDED = "undecided"
+
+
+class GateOutcome(StrEnum):
+    """What a series means to a gate."""
+
+    REGRESSION = "regression"
+    IMPROVEMENT = "improvement"
+    UNCHANGED = "unchanged"
+    UNDECIDED = "undecided"
+    NEW = "new"
+    MISSING = "missing"
+    INCOMPARABLE = "incomparable"
+    FAILED = "failed"
+
+
+class Attribution(StrEnum):
+    """Whose doing a change is."""
+
+    CODE = "code"
+    """The implementation moved and its control did not."""
+    ENVIRONMENT = "environment"
+    """A field of the era changed."""
+    MACHINE = "machine"
+    """The control moved too, and nothing else is known to have changed."""
+    DEFINITION = "definition"
+    """The question changed; a new series begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """How far a series' latency moves between runs of the same code: 95 % of such changes are smaller, in log units."""
+
+    p50: float
+    p95: float
+    runs: int
+    """That it was estimated from."""
+    source: str
+    """history or calibration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What one metric of a series says."""
+
+    metric: str
+    """The column of the record."""
+    outcome: GateOutcome
+    verdict: Verdict | None = None
+    """Of a latency; None for exact metrics."""
+    reference: float | str | None = None
+    current: float | str | None = None
+    change: Interval | None = None
+    """Current over reference with its 95 % interval; 1.02 is 2 % slower."""
+    minimum_effect: float | None = None
+    """Smallest change that counts here: 0.02 is 2 %."""
+    floor: float | None = None
+    """Noise floor of this metric in this series, a part of one."""
+    p_value: float | None = None
+    """That a change this large or larger comes from noise, adjusted for the whole comparison."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelChange:
+    """How a kernel of the reference and of the current run differ; times are per call, profiled, so indications."""
+
+    name: str
+    what: str
+    """new, gone, more often, less often, slower or faster."""
+    reference_count: int
+    current_count: int
+    reference_ns: float
+    current_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraChange:
+    """A field of the environment that differs between the sides."""
+
+    field: str
+    reference: str | None
+    current: str | None
+
+    def __str__(self) -> str:
+        """Return it like `driver 580.1 -> 580.2`."""
+        return f"{self.field} {self.reference or 'none'} -> {self.current or 'none'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What became of one series between reference and current."""
+
+    series: Series
+    role: str
+    tier: str | None
+    outcome: GateOutcome
+    reason: str
+    verdict: Verdict | None = None
+    """Of the median latency."""
+    attribution: Attribution | None = None
+    judgements: tuple[Judgement, ...] = ()
+    """The metric that decided comes first."""
+    control: Interval | None = None
+    """Change of the control's median latency: the baseline's for a variant, the variants' for a baseline."""
+    era: tuple[EraChange, ...] = ()
+    kernels: tuple[KernelChange, ...] = ()
+    implementation_changed: bool | None = None
+    """Whether the implementation's source changed; None where one side's is not known."""
+    confirmed: bool | None = None
+    """Whether a second measurement showed it again; None where there was none."""
+    accepted: str | None = None
+    """The reason for which this level was accepted on purpose."""
+    reference_runs: tuple[str, ...] = ()
+    current_runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a comparison."""
+
+    asked: str
+    """What the user wrote, or the default."""
+    runs: tuple[str, ...]
+    commits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What comparing runs of the same code with themselves has shown on a device."""
+
+    calibration_id: str
+    made_at: str
+    device_name: str
+    environment_hash: str
+    runs: tuple[str, ...]
+    comparisons: int
+    """Pairs of runs that were compared as if one were the reference."""
+    judged: int
+    """Series in all of them."""
+    alarms: int
+    """Regressions and improvements among those: all of them false."""
+    floors: Mapping[Series, Floor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The whole of it."""
+
+    reference: Side
+    current: Side
+    changes: tuple[Change, ...]
+    problems: tuple[str, ...] = ()
+    """What could not be read."""
+    calibrations: tuple[Calibration, ...] = ()
+    """Of the devices compared, the newest of each."""
+
+    @property
+    def outcomes(self) -> Counter[GateOutcome]:
+        """Return how many series came out how."""
+        return Counter(change.outcome for change in self.changes)
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """Return the contract's exit code.
+
+        Args:
+            strict: fail, with 3, also where something is undecided, cannot be compared, or was not measured at all.
+        """
+        found = self.outcomes
+        if found[GateOutcome.REGRESSION] or found[GateOutcome.FAILED]:
+            return 1
+        open_ = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
+        nothing = not any(found[outcome] for outcome in (GateOutcome.UNCHANGED, GateOutcome.IMPROVEMENT))
+        return 3 if strict and (nothing or self.problems or any(found[outcome] for outcome in open_)) else 0

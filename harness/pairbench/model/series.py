@@ -1,0 +1,44 @@
+"""The identity of a series: one implementation of one case in one mode on one device model, over runs."""
+
+from dataclasses import dataclass
+
+from pairbench.model.record import Record
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Series:
+    """What stays the same from run to run.
+
+    The definition's hash is no part of it, so that a change of definition can be told from a new case; records of
+    different definitions are never compared.
+    """
+
+    device_name: str
+    suite: str
+    case: str
+    """Key of the case; begins with the operator's name."""
+    implementation: str
+    mode: str
+
+    @classmethod
+    def of(cls, record: Record) -> "Series | None":
+        """Return the series that a record belongs to; None for that of a suite which could not be loaded."""
+        if record.case is None or record.implementation is None or record.mode is None:
+            return None
+        return cls(
+            device_name=record.device_name,
+            suite=record.suite,
+            case=record.case,
+            implementation=record.implementation,
+            mode=record.mode,
+        )
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return self.case.partition("[")[0]
+
+    @property
+    def name(self) -> str:
+        """How people and `trend` name it; the device is added where several have it."""
+        return f"{self.suite}::{self.case}-{self.implementation}-{self.mode}"
