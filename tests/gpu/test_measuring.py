@@ -39,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def do_bench_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with the same implementations timed by Triton's own function."""
     folder = tmp_path_factory.mktemp("do_bench")
-    pairbench("run", ITSELF, "--tier", "real", "--timer", "do_bench", "--rounds", "1", "--store", str(folder))
+    pairbench("run", ITSELF, "--tier", "real", "--timer", "do_bench", "--rounds", "5", "--store", str(folder))
     return folder
 
 
@@ -55,11 +55,13 @@ def test_an_implementation_is_as_fast_as_itself(store: Path) -> None:
 
 
 def test_calls_agree_with_do_bench(store: Path, do_bench_store: Path) -> None:
-    keys = ["case", "implementation"]
-    ours = records_of(store).query("mode == 'eager' and suite == @ITSELF").set_index(keys).call_p50_ns
-    theirs = records_of(do_bench_store).set_index(keys).call_p50_ns
+    """Both implementations of a case are one function, and `do_bench` puts them up to 1.4 % apart: their mean counts."""
+    ours, theirs = (
+        records_of(folder).query("mode == 'eager' and suite == @ITSELF").groupby("case").call_p50_ns.mean()
+        for folder in (store, do_bench_store)
+    )
     long = theirs[theirs >= 50e3]
-    assert len(long) >= 8
+    assert len(long) >= 6
     ratios = (ours[long.index] / long).to_dict()
     assert all(abs(ratio - 1) <= 0.03 for ratio in ratios.values()), ratios
 

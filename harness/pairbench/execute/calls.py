@@ -14,7 +14,7 @@ from pairbench.model.operator import Operator, Variant
 
 _CAPTURE_WARM_UP = 3
 _CAPTURES = 7
-"""Odd, because two calls are made for each sample, and all captures are to be timed."""
+"""Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
 """One capture against another was still 1 % off at 52 us, and 0.2 % at 98 us."""
 
