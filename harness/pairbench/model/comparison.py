@@ -187,5 +187,6 @@ class Comparison:
         if found[GateOutcome.REGRESSION] or found[GateOutcome.FAILED]:
             return 1
         open_ = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
-        nothing = not any(found[outcome] for outcome in (GateOutcome.UNCHANGED, GateOutcome.IMPROVEMENT))
+        # What is skipped on both sides is unchanged, and nothing was looked at.
+        nothing = not found[GateOutcome.IMPROVEMENT] and all(change.verdict is None for change in self.changes)
         return 3 if strict and (nothing or self.problems or any(found[outcome] for outcome in open_)) else 0

@@ -1,0 +1,160 @@
+"""The runs of one series in order: which of them compare, what control each has, and where a new part begins."""
+
+import datetime as dt
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pairbench.model.outcome import Status
+from pairbench.model.record import Record
+from pairbench.stats import Interval
+
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What one run says of the series."""
+
+    record: Record
+    control: Record | None
+    """Of the same run on the same device."""
+    part: int
+    """Counted from 0; a new one begins with each change of the definition."""
+
+    @property
+    def p50(self) -> Interval | None:
+        """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
+        return median(self.record)
+
+    @property
+    def control_ns(self) -> float | None:
+        """Median latency of the control in ns."""
+        found = median(self.control) if self.control is not None else None
+        return found.estimate if found else None
+
+    @property
+    def speedup(self) -> float | None:
+        """The baseline over the variant, within the run; None where either has no value."""
+        p50, control = self.p50, self.control_ns
+        if p50 is None or control is None:
+            return None
+        return p50.estimate / control if self.record.implementation == BASELINE else control / p50.estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The points of a series, oldest first, and what a reader should know of how they were put together."""
+
+    points: tuple[Point, ...]
+    timer: str | None
+    control: str | None
+    """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
+    notes: tuple[str, ...] = ()
+
+
+def median(record: Record) -> Interval | None:
+    """Return a record's median latency with its interval, in ns; None unless it was measured and is a positive number."""
+    value = record.call_p50_ns
+    if record.status != Status.MEASURED or value is None or not 0 < value < math.inf:
+        return None
+    low, high = (math.nan if end is None else end for end in (record.call_p50_ns_low, record.call_p50_ns_high))
+    return Interval(value, low, high)
+
+
+def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> History:
+    """Return the history of one implementation of a case.
+
+    Args:
+        records: of one case in one mode on one device model, all implementations, in any order.
+        implementation: whose history.
+        timer: of whose values; that of the newest run where not given. Runs without a value are in every history.
+    """
+    notes: list[str] = []
+    ordered, again = _in_order(records)
+    if again:
+        notes.append(f"{_runs(again)} found twice in the store and counted once")
+    own = [record for record in ordered if record.implementation == implementation]
+    timers = Counter(record.timer for record in own if record.timer)
+    timer = timer or next((record.timer for record in reversed(own) if record.timer), None)
+    notes += [
+        f"{_runs(number)} timed by {name} left out: another timer is another series"
+        for name, number in sorted(timers.items())
+        if name != timer
+    ]
+    own = [record for record in own if record.timer in (None, timer)]
+    late = [record.run_id for record in own if _before_its_commit(record)]
+    if late:
+        notes.append(
+            f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, "
+            "and runs are in the order of their clocks"
+        )
+    control = _control(ordered, implementation)
+    controls = {_place(record): record for record in ordered if record.implementation == control}
+    controls = {place: record for place, record in controls.items() if record.timer in (None, timer)}
+    points: list[Point] = []
+    part, definition = 0, None
+    for record in own:
+        if record.definition_hash is not None:
+            part += definition is not None and record.definition_hash != definition
+            definition = record.definition_hash
+        points.append(Point(record=record, control=controls.get(_place(record)), part=part))
+    devices = {record.device_uuid for record in own}
+    if len(devices) > 1:
+        notes.append(f"the runs are of {len(devices)} devices of this model")
+    return History(points=tuple(points), timer=timer, control=control if controls else None, notes=tuple(notes))
+
+
+def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
+    """Return records by when their run started, each once, and how many runs were there more than once."""
+    found: dict[tuple[str, str | None, str | None], Record] = {}
+    again = set()
+    for record in records:
+        key = (*_place(record), record.implementation)
+        if key in found:
+            again.add(record.run_id)
+        # Of a run that was stored twice, what has a value.
+        if key not in found or median(found[key]) is None:
+            found[key] = record
+    return sorted(found.values(), key=_when), len(again)
+
+
+def _when(record: Record) -> tuple[float, str, str]:
+    started = _moment(record.started_at)
+    if started is None:
+        # Run ids begin with the same moment.
+        started = _moment(record.run_id.partition("-")[0] + "+00:00")
+    return started if started is not None else math.inf, record.run_id, record.device_uuid or ""
+
+
+def _moment(text: str | None) -> float | None:
+    try:
+        moment = dt.datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+
+def _before_its_commit(record: Record) -> bool:
+    started, committed = _moment(record.started_at), _moment(record.commit_at)
+    return started is not None and committed is not None and started < committed
+
+
+def _control(records: Sequence[Record], implementation: str) -> str | None:
+    if implementation != BASELINE:
+        return BASELINE
+    variants = Counter(
+        record.implementation
+        for record in records
+        if record.implementation not in (None, BASELINE) and median(record) is not None
+    )
+    return min(variants, key=lambda name: (-variants[name], name or ""), default=None)
+
+
+def _place(record: Record) -> tuple[str, str | None]:
+    return record.run_id, record.device_uuid
+
+
+def _runs(number: int) -> str:
+    return f"{number:,} run{'' if number == 1 else 's'}"
