@@ -155,7 +155,7 @@ def test_a_file_that_vanishes_while_reading_is_looked_for_again(
     write(tmp_path, record("run-1"))
     listings = iter([[*Place.of(tmp_path).files("records")]])
     gone = tmp_path / FOLDER / "run-1.part-000001.parquet"
-    real = reader._files
+    real = reader.dataset_files
 
     def stale(place: Place, dataset: str) -> list[Any]:
         files = next(listings, None)
@@ -163,6 +163,6 @@ def test_a_file_that_vanishes_while_reading_is_looked_for_again(
             return real(place, dataset)
         return [type(files[0])(path=str(gone), run_id="run-1", is_part=True)]
 
-    monkeypatch.setattr(reader, "_files", stale)
+    monkeypatch.setattr(reader, "dataset_files", stale)
     found = read_frame(tmp_path)
     assert (len(found.value), found.problems) == (1, ())

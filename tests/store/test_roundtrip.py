@@ -80,7 +80,7 @@ def test_a_file_says_its_version_and_is_compressed(tmp_path: Path, record: MakeR
     write(tmp_path, [record()], [])
     (path,) = (tmp_path / "records").rglob("*.parquet")
     metadata = pq.read_metadata(path)
-    assert metadata.metadata[schema.VERSION_KEY] == b"1"
+    assert metadata.metadata[schema.VERSION_KEY] == str(schema.SCHEMA_VERSION).encode()
     assert metadata.row_group(0).column(0).compression == "ZSTD"
 
 

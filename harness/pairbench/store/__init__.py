@@ -2,6 +2,8 @@
 
     <store>/records/device=<slug>/month=YYYY-MM/<run_id>.parquet     one row a record
     <store>/samples/device=<slug>/month=YYYY-MM/<run_id>.parquet     raw samples; may be deleted by age
+    <store>/accepted/<time>-<hash>.json                              a level that was accepted on purpose
+    <store>/calibrations/device=<slug>/<calibration_id>.json         what comparing a device with itself has shown
 
 While a run is under way each finished batch is published as a part, `<run_id>.part-000003.parquet`, which any reader
 sees at once. Records of cases that are still being measured are held in part 0, which is swapped for a fuller one after

@@ -22,7 +22,8 @@ from pairbench.store.parts import doubled, tidy
 from pairbench.store.place import Place, RunFile
 from pairbench.store.schema import PARTITIONS, ROW_TYPES, VERSION_KEY, from_table, schema_of
 
-_NOT_SOUND = (OSError, pa.ArrowException)
+NOT_SOUND = (OSError, pa.ArrowException)
+"""What pyarrow raises for a file that is damaged, or none of parquet's."""
 _ATTEMPTS = 5
 
 Value = TypeVar("Value")
@@ -91,6 +92,18 @@ def read_run(store: str | Path | Place, run_id: str = "latest") -> Reading[tuple
     raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
+def read_records(
+    store: str | Path | Place, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
+) -> Reading[tuple[Record, ...]]:
+    """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+    """
+    table, problems = _read(Place.of(store), "records", run_ids=run_ids, where=where)
+    return Reading(from_table(table, Record), problems)
+
+
 def read_samples(store: str | Path | Place, run_id: str) -> Reading[tuple[Samples, ...]]:
     """Return the raw samples of a run, by its whole id; none where they have been pruned."""
     place = Place.of(store)
@@ -125,7 +138,7 @@ def _summary(rows: list[dict[str, Any]]) -> RunSummary:
 
 def _find(place: Place, wanted: str) -> list[str]:
     """Return the run ids to try."""
-    newest_first = sorted({file.run_id for file in _files(place, "records")}, reverse=True)
+    newest_first = sorted({file.run_id for file in dataset_files(place, "records")}, reverse=True)
     if wanted == "latest":
         return newest_first
     if wanted in newest_first:
@@ -139,7 +152,12 @@ def _find(place: Place, wanted: str) -> list[str]:
     return found
 
 
-def _files(place: Place, dataset: str) -> list[RunFile]:
+def dataset_files(place: Place, dataset: str) -> list[RunFile]:
+    """Return a dataset's files, oldest run first.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+    """
     files = place.files(dataset)
     if not files:
         raise StoreError(
@@ -161,7 +179,7 @@ def _read(
     if unknown := sorted({*(columns or ()), *(where or ())} - set(schema.names)):
         raise ValueError(f"{dataset} has no column {unknown[0]!r}, expected one of {', '.join(schema.names)}")
     for attempt in range(_ATTEMPTS):
-        files = [file for file in _files(place, dataset) if run_ids is None or file.run_id in run_ids]
+        files = [file for file in dataset_files(place, dataset) if run_ids is None or file.run_id in run_ids]
         if doubled(files):
             tidy(place, files)
         try:
@@ -197,13 +215,13 @@ def _scan(
         return table_of(fragments), tuple(problems)
     except FileNotFoundError:
         raise
-    except _NOT_SOUND:
+    except NOT_SOUND:
         tables = [table_of([])]
         for fragment in fragments:
             try:
                 tables.append(table_of([fragment]))
-            except _NOT_SOUND as error:
-                problems.append(_problem(fragment.path, error))
+            except NOT_SOUND as error:
+                problems.append(problem_of(fragment.path, error))
         return pa.concat_tables(tables), tuple(problems)
 
 
@@ -215,14 +233,20 @@ def _open(place: Place, file: RunFile) -> Any:
         fragment.ensure_complete_metadata()
     except FileNotFoundError:
         raise
-    except _NOT_SOUND as error:
-        return _problem(file.path, error)
+    except NOT_SOUND as error:
+        return problem_of(file.path, error)
     if VERSION_KEY not in (fragment.metadata.metadata or {}):
-        return f"{file.path}: not written by pairbench, left out; move it out of the store"
+        return foreign(file.path)
     return fragment
 
 
-def _problem(path: str, error: Exception) -> str:
+def foreign(path: str) -> str:
+    """Return the sentence for a parquet file that is not ours."""
+    return f"{path}: not written by pairbench, left out; move it out of the store"
+
+
+def problem_of(path: str, error: Exception) -> str:
+    """Return the sentence for a file that cannot be read."""
     (first, *_) = str(error).splitlines() or [type(error).__name__]
     return f"{path}: cannot be read, left out: {first}"
 

@@ -1,0 +1,36 @@
+"""New levels that were accepted on purpose: `<store>/accepted/<time>-<hash>.json`, reviewable in a diff."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.series import Series
+from pairbench.store.documents import read_documents, write_document
+from pairbench.store.place import Place
+from pairbench.store.reader import Reading
+
+_FOLDER = "accepted"
+_KIND = "acceptance 1"
+
+
+def write_acceptance(store: str | Path | Place, acceptance: Acceptance) -> str:
+    """Store an acceptance and return where it lies.
+
+    Raises:
+        StoreError: there is no space or permission.
+    """
+    what = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
+    when = re.sub(r"[-:]|\..*|\+.*", "", acceptance.at)
+    return write_document(Place.of(store), f"{_FOLDER}/{when}-{what[:10]}.json", _KIND, acceptance)
+
+
+def read_acceptances(store: str | Path | Place) -> Reading[dict[Series, Acceptance]]:
+    """Return the newest acceptance of each series; none where there is no such store.
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    found, problems = read_documents(Place.of(store), _FOLDER, _KIND, Acceptance)
+    newest = sorted(found, key=lambda acceptance: acceptance.at)
+    return Reading({acceptance.series: acceptance for acceptance in newest}, problems)

@@ -1,0 +1,123 @@
+"""Small JSON files beside the runs: what people decide and what is known of a device. One each, never changed.
+
+Made to be read in a diff: sorted, indented, with a line break at the end. Merging two stores is copying files, as for runs.
+"""
+
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pairbench.errors import StoreError
+from pairbench.store.place import Place
+from pairbench.store.reader import NOT_SOUND, Reading, problem_of
+
+Value = TypeVar("Value")
+
+
+def write_document(place: Place, path: str, kind: str, value: Any) -> str:
+    """Store a value as a JSON file and return where it lies.
+
+    Args:
+        place: The store.
+        path: Below its root.
+        kind: What it is, with the version of its format, such as `acceptance 1`.
+        value: A dataclass of texts, numbers, tuples, mappings and dataclasses.
+
+    Raises:
+        StoreError: there is no space or permission.
+    """
+    text = json.dumps({"pairbench": kind, **_plain(value)}, indent=2, ensure_ascii=False, allow_nan=False)
+    whole = f"{place.root}/{path}"
+    place.make_folder(whole.rpartition("/")[0])
+    place.publish(whole, pa.py_buffer(f"{text}\n".encode()))
+    return whole
+
+
+def read_documents(place: Place, folder: str, kind: str, make: type[Value]) -> Reading[tuple[Value, ...]]:
+    """Return all values of a kind in a folder and those below, in the order of their paths; none where there is no folder.
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    selector = fs.FileSelector(f"{place.root}/{folder}", recursive=True, allow_not_found=True)
+    try:
+        infos = place.filesystem.get_file_info(selector)
+    except NOT_SOUND as error:
+        raise StoreError(f"store {place.name!r} cannot be listed: {error}") from error
+    names = [info.path for info in infos if info.is_file and info.base_name.endswith(".json")]
+    values, problems = [], []
+    for path in sorted(name for name in names if not name.rpartition("/")[2].startswith((".", "_"))):
+        try:
+            with place.filesystem.open_input_stream(path) as stream:
+                content = json.loads(stream.read())
+            if not isinstance(content, dict) or content.get("pairbench") != kind:
+                raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')  # noqa: TRY301
+            values.append(_value(make, content, ""))
+        except (*NOT_SOUND, ValueError) as error:
+            problems.append(problem_of(path, error))
+    return Reading(tuple(values), tuple(problems))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(value[key]) for key in sorted(value)}
+        return [{"key": _plain(key), "value": _plain(value[key])} for key in sorted(value)]
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _value(hint: Any, content: Any, name: str) -> Any:
+    """Return what `_plain` was made of.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        (hint,) = (item for item in inner if item is not types.NoneType)
+        return None if content is None else _value(hint, content, name)
+    if is_dataclass(hint):
+        return _dataclass(hint, _checked(content, dict, name), name)
+    if origin is tuple:
+        return tuple(_value(inner[0], item, name) for item in _checked(content, list, name))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if inner[0] is str:
+            return {key: _value(inner[1], item, f"{name}.{key}") for key, item in _checked(content, dict, name).items()}
+        # An empty mapping does not say what its keys would have been.
+        pairs = [_checked(item, dict, name) for item in _checked(content or [], list, name)]
+        return {_value(inner[0], pair.get("key"), name): _value(inner[1], pair.get("value"), name) for pair in pairs}
+    if hint is float:
+        number = float(_checked(content, (int, float), name))
+        if not math.isfinite(number):
+            raise ValueError(f"{name!r} is {number}, expected a finite number")
+        return number
+    return _checked(content, hint, name)
+
+
+def _dataclass(hint: Any, content: dict[str, Any], name: str) -> Any:
+    hints = typing.get_type_hints(hint)
+    known = {item.name: hints[item.name] for item in fields(hint)}
+    if missing := sorted(known.keys() - content.keys()):
+        raise ValueError(f"{_inside(name, missing[0])!r} is missing")
+    return hint(**{key: _value(known[key], content[key], _inside(name, key)) for key in known})
+
+
+def _inside(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
+
+
+def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
+    if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
+        words = {str: "a text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
+        expected = words.get(wanted, "a number") if isinstance(wanted, type) else "a number"
+        raise ValueError(f"{name or 'it'!r} is {content!r}, expected {expected}")
+    return content

@@ -1,0 +1,159 @@
+"""Made-up runs, for tests of what comes after measuring: rows with rounds, commits and kernels, and stores of them."""
+
+import datetime as dt
+import hashlib
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pairbench.model.record import KernelCount, Record
+from pairbench.store.writer import RunWriter
+
+FIRST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+"""So long ago that no clock takes a run for one from the future."""
+SUITE = "suites/norm.py"
+CASES = ("rms_norm[dtype=bfloat16,tokens=1024]", "rms_norm[dtype=bfloat16,tokens=4096]")
+DEVICE = "NVIDIA H200"
+LEVELS_NS = {"baseline": 200_000.0, "fused": 100_000.0}
+"""Median latency of each implementation where nothing was made slower."""
+
+
+def sha(number: int) -> str:
+    """Return the commit of a run."""
+    return hashlib.sha1(str(number).encode(), usedforsecurity=False).hexdigest()
+
+
+def run_id_of(number: int) -> str:
+    """Return the id of the run that is made `number` hours after the first."""
+    return f"{FIRST + dt.timedelta(hours=number):%Y%m%dT%H%M%S}-{sha(number)[:6]}"
+
+
+def make_run(
+    number: int = 0,
+    *,
+    cases: Sequence[str] = CASES,
+    implementations: Sequence[str] = ("baseline", "fused"),
+    slower: Mapping[str, float] | None = None,
+    rounds: int = 5,
+    cv: float = 0.002,
+    **changes: Any,
+) -> tuple[Record, ...]:
+    """Return the records of one run.
+
+    Args:
+        number: Hours after the first run, and what the commit is made of.
+        cases: Keys, the operator's name first.
+        implementations: Of each case, the baseline first.
+        slower: Factor on the latency by case, implementation, or `case-implementation`; all that fit are multiplied.
+        rounds: Of each record.
+        cv: How far rounds spread: a part of one, log-normal. The same numbers come with every call.
+        changes: Columns of all records.
+    """
+    started = (FIRST + dt.timedelta(hours=number)).isoformat(timespec="milliseconds")
+    run: dict[str, Any] = {
+        "run_id": run_id_of(number),
+        "started_at": started,
+        "commit": sha(number),
+        "commit_at": started,
+        "branch": "main",
+        "dirty": False,
+    }
+    rng = random.Random(number)
+    found = []
+    for case in cases:
+        controls: list[float] = []
+        for implementation in implementations:
+            factors = [(slower or {}).get(key, 1.0) for key in (case, implementation, f"{case}-{implementation}")]
+            level = LEVELS_NS.get(implementation, 100_000.0) * factors[0] * factors[1] * factors[2]
+            medians = [level * rng.lognormvariate(0, cv) for _ in range(rounds)]
+            controls = controls or medians
+            found.append(Record(**{**run, **_row(case, implementation, medians, controls), **changes}))
+    return tuple(found)
+
+
+def only(records: Iterable[Record], **wanted: Any) -> tuple[Record, ...]:
+    """Return the records with these values in these columns."""
+    return tuple(record for record in records if all(getattr(record, name) == wanted[name] for name in wanted))
+
+
+def ended(record: Record, status: str, reason: str = "made up") -> Record:
+    """Return what the record would be had it come to nothing."""
+    columns = [name for name in vars(record) if name.endswith(("_ns", "_ns_low", "_ns_high")) or "speedup" in name]
+    columns += ["n_samples", "n_rounds", "timer", "device_timer", "stop_reason"]
+    return replace(record, **{**dict.fromkeys(columns), "status": status, "reason": reason})  # type: ignore[arg-type]
+
+
+def write_runs(store: str | Path, *runs: Sequence[Record]) -> None:
+    """Write runs into a store, each as one file a device model."""
+    for records in runs:
+        for device in dict.fromkeys(record.device_name for record in records):
+            slug = device.lower().replace(" ", "-")
+            month = f"{FIRST:%Y-%m}"
+            with RunWriter(store, run_id=records[0].run_id, device_slug=slug, month=month) as writer:
+                writer.append_records(only(records, device_name=device))
+
+
+def _row(case: str, implementation: str, medians: list[float], controls: list[float]) -> dict[str, Any]:
+    p50, tail = median(medians), [value * 1.05 for value in medians]
+    p95 = median(tail)
+    variant = implementation != "baseline"
+    return {
+        "suite": SUITE,
+        "operator": case.partition("[")[0],
+        "definition_hash": "d" * 16,
+        "implementation_hash": hashlib.sha256(implementation.encode()).hexdigest()[:16],
+        "case": case,
+        "axes": '{"dtype": "bfloat16"}',
+        "tier": "real",
+        "dtype": "bfloat16",
+        "implementation": implementation,
+        "role": "variant" if variant else "baseline",
+        "mode": "eager",
+        "device_kind": "cuda",
+        "device_name": DEVICE,
+        "device_uuid": "GPU-0",
+        "driver": "580.1",
+        "cuda": "12.8",
+        "cudnn": "9.10.2",
+        "torch": "2.11.0",
+        "triton": "3.6.0",
+        "python": "3.12.3",
+        "hostname": "box",
+        "cpu": "a CPU",
+        "environment_hash": "f" * 16,
+        "environment": '{"flags": {"matmul.allow_tf32": false}}',
+        "status": "measured",
+        "max_abs_error": 0.0078125,
+        "rtol": 0.016,
+        "atol": 1e-5,
+        "margin": 0.75 if variant else 1.0,
+        "timer": "cuda_event",
+        "call_p50_ns": p50,
+        "call_p50_ns_low": min(medians),
+        "call_p50_ns_high": max(medians),
+        "call_p95_ns": p95,
+        "call_p95_ns_low": min(tail),
+        "call_p95_ns_high": max(tail),
+        "n_samples": 100 * len(medians),
+        "n_rounds": len(medians),
+        "round_p50_ns": tuple(medians),
+        "round_p95_ns": tuple(tail),
+        "stop_reason": "precise",
+        "speedup": median(controls) / p50 if variant else None,
+        "launches_per_call": 1 if variant else 6,
+        "kernels_per_call": 1 if variant else 6,
+        "graph_launches_per_call": 0,
+        "memcpys_per_call": 0,
+        "memcpy_bytes_per_call": 0,
+        "memsets_per_call": 0,
+        "syncs_per_call": 0,
+        "ops_per_call": 1 if variant else 6,
+        "launch_status": "exact",
+        "kernels": (KernelCount(name=f"{implementation}_kernel", count=1 if variant else 6, total_ns=p50 * 0.9),),
+        "peak_bytes": 2**20,
+        "allocations_per_call": 1,
+        "remeasured_blocks": 0,
+    }

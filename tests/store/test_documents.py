@@ -1,0 +1,142 @@
+"""Acceptances and calibrations: small files that come back, and are read one by one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.errors import StoreError
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.series import Series
+from pairbench.store.accepted import read_acceptances, write_acceptance
+from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.store.place import Place
+
+SERIES = Series(
+    device_name="NVIDIA H200", suite="suites/norm.py", case="norm[n=1]", implementation="fused", mode="eager"
+)
+ACCEPTANCE = Acceptance(
+    series=SERIES,
+    definition_hash="d" * 16,
+    p50_ns=12345.678,
+    p95_ns=None,
+    exact={"kernels_per_call": 2, "margin": 0.5},
+    run_id="20240101T000000-aaaa",
+    at="2024-01-02T03:04:05+00:00",
+    reason="a softmax that is exact: “slower”, and right",
+)
+CALIBRATION = Calibration(
+    calibration_id="20240101T000000-bbbb",
+    made_at="2024-01-01T00:00:00.000+00:00",
+    device_name="NVIDIA H200",
+    environment_hash="e" * 16,
+    runs=("a", "b"),
+    comparisons=1,
+    judged=2,
+    alarms=0,
+    floors={SERIES: Floor(p50=0.01, p95=0.02, runs=2, source="calibration")},
+)
+
+
+def test_an_acceptance_comes_back_and_can_be_reviewed(tmp_path: Path) -> None:
+    path = write_acceptance(tmp_path, ACCEPTANCE)
+    assert Path(path).parent == tmp_path / "accepted" and Path(path).name.startswith("20240102T030405-")
+    assert read_acceptances(tmp_path) == ({SERIES: ACCEPTANCE}, ())
+    lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+    assert '  "reason": "a softmax that is exact: “slower”, and right"\n' in lines
+    assert lines[-1].endswith("\n") and len(lines) > 12
+
+
+def test_the_newest_acceptance_of_a_series_holds(tmp_path: Path) -> None:
+    later = replace(ACCEPTANCE, at="2024-01-03T00:00:00+00:00", p50_ns=2.0)
+    other = replace(ACCEPTANCE, series=replace(SERIES, mode="graph"))
+    for one in (later, ACCEPTANCE, other):
+        write_acceptance(tmp_path, one)
+    assert read_acceptances(tmp_path).value == {SERIES: later, other.series: other}
+    assert len(list((tmp_path / "accepted").iterdir())) == 3
+
+
+def test_a_calibration_comes_back(tmp_path: Path) -> None:
+    path = write_calibration(tmp_path, CALIBRATION)
+    assert path == str(tmp_path / "calibrations/device=nvidia-h200/20240101T000000-bbbb.json")
+    later = replace(CALIBRATION, calibration_id="x", made_at="2024-02-01T00:00:00+00:00", floors={})
+    write_calibration(tmp_path, later)
+    assert read_calibrations(tmp_path) == ((CALIBRATION, later), ())
+
+
+def test_a_url_is_as_good(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    write_acceptance(url, ACCEPTANCE)
+    assert read_acceptances(url).value == {SERIES: ACCEPTANCE}
+
+
+def test_there_may_be_none(tmp_path: Path) -> None:
+    assert read_acceptances(tmp_path / "nowhere") == ({}, ())
+    assert read_calibrations(tmp_path / "nowhere") == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "Expecting property name"),
+        (b"\xff", "decode"),
+        (b"[]", 'expected a JSON object with "pairbench": "acceptance 1"'),
+        (b'{"pairbench": "acceptance 99"}', 'expected a JSON object with "pairbench": "acceptance 1"'),
+        (b'{"pairbench": "acceptance 1"}', "'at' is missing"),
+        ({"p50_ns": "fast"}, "'p50_ns' is 'fast', expected a number"),
+        ({"p50_ns": True}, "'p50_ns' is True, expected a number"),
+        ({"p50_ns": float("nan")}, "'p50_ns' is nan, expected a finite number"),
+        ({"series": None}, "'series' is None, expected an object"),
+        ({"series": {"mode": "eager"}}, "'series.case' is missing"),
+        ({"exact": {"margin": []}}, "'exact.margin' is [], expected a number"),
+        ({"reason": 3}, "'reason' is 3, expected a text"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_and_costs_only_itself(tmp_path: Path, content: object, words: str) -> None:
+    path = Path(write_acceptance(tmp_path, ACCEPTANCE))
+    wrong = path.with_name("0.json")
+    if isinstance(content, bytes):
+        wrong.write_bytes(content)
+    else:
+        assert isinstance(content, dict)
+        wrong.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **content}))
+    found = read_acceptances(tmp_path)
+    assert found.value == {SERIES: ACCEPTANCE}
+    (problem,) = found.problems
+    assert str(wrong) in problem and words in problem
+
+
+def test_hidden_and_other_files_are_not_read(tmp_path: Path) -> None:
+    path = Path(write_acceptance(tmp_path, ACCEPTANCE))
+    for name in (".1.json", "_1.json", "notes.txt"):
+        path.with_name(name).write_text("nothing")
+    assert read_acceptances(tmp_path).problems == ()
+
+
+def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="cannot be made"):
+        write_acceptance(tmp_path / "file", ACCEPTANCE)
+
+
+def test_a_number_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_acceptance(tmp_path, replace(ACCEPTANCE, p50_ns=float("inf")))
+
+
+@given(st.builds(Series, **{name: st.text(max_size=9) for name in vars(SERIES)}), st.floats(0, 1e12), st.text())
+def test_any_acceptance_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, series: Series, level: float, reason: str
+) -> None:
+    store = Place.of(tmp_path_factory.mktemp("store"))
+    acceptance = replace(ACCEPTANCE, series=series, p50_ns=level, reason=reason)
+    try:
+        reason.encode()
+    except UnicodeEncodeError:  # half a surrogate pair is no text
+        return
+    write_acceptance(store, acceptance)
+    assert read_acceptances(store).value == {series: acceptance}
