@@ -1,11 +1,14 @@
-"""Records to show."""
+"""Records and comparisons to show."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pairbench.model.comparison import Change, Comparison, GateOutcome, Judgement, Side, Verdict
 from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.stats import Interval
 
 MEASURED: dict[str, Any] = {
     "run_id": "20260102T030405-aaaa",
@@ -66,5 +69,59 @@ def ended() -> Callable[..., Record]:
     def make(name: str, status: str, reason: str, **changes: Any) -> Record:
         fate = {"role": "variant", "implementation": name, "status": status, "reason": reason}
         return Record(**{**MEASURED, **NOTHING, **fate, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def change() -> Callable[..., Change]:
+    """Make what became of a series: its median moved by a ratio, with an interval of 0.3 % to both sides."""
+
+    def make(
+        name: str = "fused", ratio: float | None = 1.03, outcome: GateOutcome = GateOutcome.REGRESSION, **changes: Any
+    ) -> Change:
+        series = Series(
+            device_name=changes.pop("device_name", "NVIDIA H200"),
+            suite=changes.pop("suite", "suites/norm.py"),
+            case=changes.pop("case", "rms_norm[dtype=bfloat16,tokens=4096]"),
+            implementation=name,
+            mode=changes.pop("mode", "eager"),
+        )
+        judgements = () if ratio is None else (median(ratio, outcome),)
+        plain: dict[str, Any] = {"role": "variant", "tier": "real", "reason": "P50 moved", "judgements": judgements}
+        plain["verdict"] = judgements[0].verdict if judgements else None
+        return Change(**{"series": series, "outcome": outcome, **plain, **changes})
+
+    return make
+
+
+def median(ratio: float, outcome: GateOutcome = GateOutcome.REGRESSION, metric: str = "call_p50_ns") -> Judgement:
+    """Return a judgement of a latency that was 41 us."""
+    verdicts = {GateOutcome.UNDECIDED: Verdict.UNDECIDED, GateOutcome.UNCHANGED: Verdict.SAME}
+    return Judgement(
+        metric=metric,
+        outcome=outcome,
+        verdict=verdicts.get(outcome, Verdict.SLOWER if ratio > 1 else Verdict.FASTER),
+        reference=41_000.0,
+        current=41_000.0 * ratio,
+        change=Interval(ratio, ratio - 0.003, ratio + 0.003),
+        minimum_effect=0.02,
+        floor=0.0041,
+        p_value=0.0003,
+        reason="P50 moved",
+    )
+
+
+@pytest.fixture(scope="session")
+def comparison() -> Callable[..., Comparison]:
+    """Make a comparison of one run with five of main."""
+
+    def make(*changes: Change, **others: Any) -> Comparison:
+        runs = tuple(f"2026010{day}T000000-aaaa" for day in range(1, 6))
+        plain: dict[str, Any] = {
+            "reference": Side(asked="main", runs=runs, commits=("abc1234aaaa", "cccccccccc", "def5678bbbb")),
+            "current": Side(asked="latest", runs=("20260107T000000-bbbb",), commits=("1234567890",)),
+        }
+        return Comparison(changes=changes, **{**plain, **others})
 
     return make

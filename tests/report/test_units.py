@@ -68,3 +68,31 @@ def test_counts_and_errors() -> None:
     assert [units.error(value) for value in (None, 0.0, 3.14159e-5, math.inf)] == ["", "0", "3.1e-05", "inf"]
     assert [units.percent(value) for value in (None, 0.0021, 0.5, math.inf)] == ["", "0.21%", "50%", ""]
     assert [units.significant(value) for value in (12345.6, 0.00012345, -2.5)] == ["12350", "0.0001234", "-2.500"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1.0203, "+2.03%"),
+        (0.99999999, "+0.00%"),
+        (0.5, "-50.0%"),
+        (1.5, "+50.0%"),
+        (3.0, "+200%"),
+        (12.34, "12.3x"),
+        (None, ""),
+        (math.nan, ""),
+        (math.inf, ""),
+    ],
+)
+def test_changes(ratio: float | None, text: str) -> None:
+    assert units.change(ratio) == text
+
+
+def test_ranges_of_changes_need_both_ends() -> None:
+    assert units.change_range(1.018, 1.0225) == "+1.80% to +2.25%"
+    assert units.change_range(None, 1.0) == units.change_range(1.0, math.inf) == ""
+
+
+def test_the_unit_of_an_axis() -> None:
+    assert units.scale_of(12_345) == (1e3, "us")
+    assert units.scale_of(999.97) == (1e3, "us")

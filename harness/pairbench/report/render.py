@@ -100,7 +100,7 @@ def clean(text: str) -> str:
 
 
 def to_json(value: object) -> str:
-    """Return one JSON document: dataclasses as objects, NaN and infinities as null."""
+    """Return one JSON document: dataclasses and named tuples as objects, NaN and infinities as null."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -109,6 +109,8 @@ def _plain(value: Any) -> Any:
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return _plain(value._asdict())
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     if isinstance(value, float):

@@ -1,7 +1,7 @@
 """What `show` says of records, before it is laid out: which columns, in which order, under which headings."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pairbench.model.case import TIERS
@@ -9,6 +9,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES
 from pairbench.report import units
+from pairbench.report.layout import Column, cells_of
 from pairbench.report.render import clean
 
 
@@ -24,20 +25,7 @@ def _unless_baseline(record: Record, text: str) -> str:
     return "" if record.role == "baseline" else text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One thing said of each record."""
-
-    header: str
-    text: Callable[[Record], str]
-    right: bool = True
-    drop: int = 0
-    """Those with the highest number go first where the terminal is too narrow; 0 stays."""
-    usual: str = ""
-    """A column in which every cell says this, or nothing, is left out."""
-
-
-COLUMNS = (
+COLUMNS: tuple[Column[Record], ...] = (
     Column(header="implementation", text=lambda row: row.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.mode or "", right=False, usual="eager"),
     Column(header="P50", text=lambda row: units.duration(row.call_p50_ns)),
@@ -69,15 +57,7 @@ class Row:
 
 def rows_of(records: Iterable[Record]) -> list[Row]:
     """Return records as rows, in the order of `ordered`."""
-    return [
-        Row(record=record, cells={column.header: clean(column.text(record)) for column in COLUMNS})
-        for record in ordered(records)
-    ]
-
-
-def told(rows: Sequence[Row]) -> list[Column]:
-    """Return the columns that say something which does not go without saying."""
-    return [column for column in COLUMNS if any(row.cells[column.header] not in ("", column.usual) for row in rows)]
+    return [Row(record=record, cells=cells_of(COLUMNS, record)) for record in ordered(records)]
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:

@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -12,30 +12,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pairbench.model.record import Record
+from pairbench.report.layout import INDENT, Column, Layout, telling
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_table, markdown_text, to_json
-from pairbench.report.rows import Column, Row, case_line, case_of, heading, note, operator_of, rows_of, title, told
+from pairbench.report.rows import COLUMNS, Row, case_line, case_of, heading, note, operator_of, rows_of, title
 
-_GAP = "  "
-_INDENT = 4
 _BAD = ("mismatched", "failed", "timeout", "oom")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Layout:
-    """Which columns there is room for, and how wide each is."""
-
-    widths: dict[Column, int]
-    left_out: tuple[str, ...] = ()
-    several_devices: bool = False
-
-    def line(self, text: Callable[[Column], str], style: Callable[[Column], str]) -> Text:
-        line = Text(" " * _INDENT)
-        for number, (column, width) in enumerate(self.widths.items()):
-            cell = text(column)
-            line.append(_GAP if number else "")
-            line.append(cell.rjust(width) if column.right else cell.ljust(width), style=style(column))
-        line.rstrip()
-        return line
 
 
 def render(
@@ -64,58 +45,47 @@ def expanded(record: Record) -> dict[str, Any]:
     return {**asdict(record), "axes": _object(record.axes), "environment": _object(record.environment)}
 
 
-def _layout(rows: Sequence[Row], width: int | None) -> _Layout:
-    widths = {
-        column: max([len(column.header), *(len(row.cells[column.header]) for row in rows)]) for column in told(rows)
-    }
-    left_out: list[str] = []
-    while width and _INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
-        last = max(widths, key=lambda column: column.drop)
-        if not last.drop:
-            break
-        left_out.append(last.header)
-        del widths[last]
-    several = len({row.record.device_uuid for row in rows}) > 1
-    return _Layout(widths=widths, left_out=tuple(left_out), several_devices=several)
-
-
 def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None) -> Iterator[Text | Padding]:
     rows = rows_of(records)
-    layout = _layout(rows, width)
+    layout = Layout.fit(COLUMNS, [row.cells for row in rows], width)
+    several = _several_devices(rows)
     for _, of_run in groupby(rows, key=lambda row: row.record.run_id):
         in_run = list(of_run)
         yield Text(heading(in_run[0].record), style="dim")
         yield Text()
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row.record)):
-            yield from _operator_lines(list(of_operator), layout)
+            yield from _operator_lines(list(of_operator), layout, several_devices=several)
     if rows:
         counts = Counter(record.status for record in records)
         yield Text(", ".join(f"{number} {status}" for status, number in counts.most_common()))
-    if layout.left_out:
-        names = ", ".join(layout.left_out)
-        yield Text(f"Left out for want of width: {names}. --format json has everything.", style="dim")
+    if layout.note:
+        yield Text(layout.note, style="dim")
     yield from (Text(clean(problem), style="yellow") for problem in problems)
 
 
-def _operator_lines(rows: list[Row], layout: _Layout) -> Iterator[Text | Padding]:
+def _operator_lines(rows: list[Row], layout: Layout[Record], *, several_devices: bool) -> Iterator[Text | Padding]:
     yield Text(title(rows[0].record), style="bold")
     yield layout.line(lambda column: column.header, lambda _: "dim")
     for _, of_case in groupby(rows, key=lambda row: case_of(row.record)):
         in_case = list(of_case)
-        yield Text(f"  {case_line(in_case[0].record, several_devices=layout.several_devices)}", style="cyan")
+        yield Text(f"  {case_line(in_case[0].record, several_devices=several_devices)}", style="cyan")
         for row in in_case:
             yield layout.line(partial(_cell, row), partial(_style, row.record))
             if remark := note(row.record):
                 style = "red" if row.record.status in _BAD else "yellow"
-                yield Padding(Text(remark, style=style), (0, 0, 0, _INDENT + 2), expand=False)
+                yield Padding(Text(remark, style=style), (0, 0, 0, INDENT + 2), expand=False)
     yield Text()
 
 
-def _cell(row: Row, column: Column) -> str:
+def _several_devices(rows: Sequence[Row]) -> bool:
+    return len({row.record.device_uuid for row in rows}) > 1
+
+
+def _cell(row: Row, column: Column[Record]) -> str:
     return row.cells[column.header]
 
 
-def _style(record: Record, column: Column) -> str:
+def _style(record: Record, column: Column[Record]) -> str:
     if column.header not in ("speedup", "interval") or record.role == "baseline":
         return ""
     # Coloured only where the whole interval lies on one side.
@@ -135,8 +105,8 @@ def _object(text: str | None) -> object:
 
 def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
     rows = rows_of(records)
-    columns = told(rows)
-    several = len({row.record.device_uuid for row in rows}) > 1
+    columns = telling(COLUMNS, [row.cells for row in rows])
+    several = _several_devices(rows)
     names = ["case", *(column.header for column in columns), "remarks"]
     right = [False, *(column.right for column in columns), False]
     parts: list[str] = []

@@ -36,6 +36,24 @@ def percent(part: float | None) -> str:
     return "" if part is None or not math.isfinite(part) else f"{significant(100 * part, 2)}%"
 
 
+def change(ratio: float | None) -> str:
+    """Return current over reference like `+2.03%`, or like `12.3x` where percent would be hard to read."""
+    if ratio is None or not math.isfinite(ratio):
+        return ""
+    part = ratio - 1
+    if part >= _WIDEST:
+        return f"{significant(ratio, 3)}x"
+    digits = 2 if abs(part) < 0.1 else 1 if abs(part) < 1 else 0
+    # Adding zero takes the sign from -0.00.
+    return f"{round(100 * part, digits) + 0.0:+.{digits}f}%"
+
+
+def change_range(low: float | None, high: float | None) -> str:
+    """Return the interval of a change like `+1.80% to +2.25%`."""
+    ends = (change(low), change(high))
+    return " to ".join(ends) if all(ends) else ""
+
+
 def count(value: float | None) -> str:
     """Return a count, which may come as a float from a column that holds nulls."""
     return "" if value is None or not math.isfinite(value) else f"{value:.0f}"
@@ -67,13 +85,22 @@ def significant(value: float | None, digits: int = 4) -> str:
     return f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
 
 
+def scale_of(ns: float) -> tuple[float, str]:
+    """Return the unit that fits a latency, as nanoseconds in one of it and its name."""
+    return _unit(ns, _TIMES)
+
+
 def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
     if value is None or math.isnan(value):
         return ""
+    scale, unit = _unit(value, units)
+    return f"{significant(value / scale)} {unit}"
+
+
+def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
     # Chosen after rounding, so that 999.97 ns is 1.000 us and not 1000 ns.
     rounded = abs(float(f"{value:.3e}"))
-    scale, unit = next((entry for entry in reversed(units) if rounded >= entry[0]), units[0])
-    return f"{significant(value / scale)} {unit}"
+    return next((entry for entry in reversed(units) if rounded >= entry[0]), units[0])
 
 
 def _ratio(value: float | None) -> str:

@@ -1,0 +1,218 @@
+"""What a comparison says in words: its headline, its sides, and what is to be known of one change."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pairbench.model.comparison import (
+    Change,
+    Comparison,
+    EraChange,
+    GateOutcome,
+    Judgement,
+    KernelChange,
+    Side,
+    Verdict,
+)
+from pairbench.model.series import Series
+from pairbench.report import units
+from pairbench.report.render import clean
+
+METRICS = {
+    "call_p50_ns": "P50",
+    "call_p95_ns": "P95",
+    "margin": "margin",
+    "memcpy_bytes_per_call": "memcpy bytes",
+    "peak_bytes": "peak memory",
+    "status": "status",
+}
+"""Column of the record -> what readers call it, where it is not simply the column's name."""
+
+_ORDER = (
+    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
+    *(GateOutcome.UNDECIDED, GateOutcome.NEW, GateOutcome.MISSING, GateOutcome.INCOMPARABLE),
+)
+_COUNTED = {GateOutcome.REGRESSION: "regressions", GateOutcome.IMPROVEMENT: "improvements"}
+_COMPARED = (
+    *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT),
+    *(GateOutcome.UNCHANGED, GateOutcome.UNDECIDED),
+)
+_FIELDS = 8
+"""Changed fields of an environment that one heading names."""
+_ERAS = 3
+"""Ways in which the environment changed that the head names."""
+_KERNELS = 6
+"""Changed kernels that one line names."""
+
+
+def headline(comparison: Comparison) -> str:
+    """Return the verdict of the whole in one line."""
+    return f"{verdict(comparison.outcomes)} against {side(comparison.reference)}"
+
+
+def verdict(outcomes: Counter[GateOutcome]) -> str:
+    """Return how many series came out how, the bad first."""
+    told = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
+    if not any(outcomes[outcome] for outcome in _COMPARED):
+        return ": ".join(filter(None, ["nothing was compared", ", ".join(told)]))
+    bad = outcomes[GateOutcome.FAILED] or outcomes[GateOutcome.REGRESSION]
+    return ", ".join(told if bad else ["no regression", *told])
+
+
+def counted(outcome: GateOutcome, number: int) -> str:
+    """Return like `2 regressions`."""
+    return f"{number:,} {_COUNTED.get(outcome, outcome) if number != 1 else outcome}"
+
+
+def side(one: Side) -> str:
+    """Return like `5 runs of main (abc1234..def5678)`."""
+    if not one.runs and not one.commits:
+        return clean(f"no run ({one.asked})")
+    commits = list(dict.fromkeys(commit[:7] for commit in one.commits))
+    among = "..".join([*commits[:1], *commits[1:][-1:]])
+    if not one.runs:  # two commits side by side, of which nothing is stored
+        return shorten(f"{one.asked} ({among})", 200)
+    asked = "" if one.asked in one.runs else one.asked
+    if len(one.runs) == 1:
+        known = ", ".join(filter(None, [asked, among]))
+        return shorten(f"run {one.runs[0]}{f' ({known})' if known else ''}", 200)
+    whole = f"{len(one.runs)} runs{f' of {asked}' if asked else ''}"
+    return shorten(f"{whole}{f' ({among})' if among else ''}", 200)
+
+
+def name(series: Series) -> str:
+    """Return a series' name with its device; of a suite that could not be loaded there is no more than the suite."""
+    return f"{series.name if series.case else series.suite} ({series.device_name})"
+
+
+def metric(judgement: Judgement) -> str:
+    """Return what readers call a metric."""
+    column = judgement.metric
+    return METRICS.get(column) or column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
+
+
+def value(judgement: Judgement, quantity: float | str | None) -> str:
+    """Return a value of a judgement's metric with its unit."""
+    if quantity is None or isinstance(quantity, str):
+        return quantity or ""
+    if judgement.metric.endswith("_ns"):
+        return units.duration(quantity)
+    if "bytes" in judgement.metric:
+        return units.size(quantity)
+    return units.count(quantity) if float(quantity).is_integer() else units.significant(quantity, 3)
+
+
+def change(judgement: Judgement) -> str:
+    """Return by how much a metric moved: latencies and bytes in percent, counts as numbers."""
+    if judgement.change is not None:
+        return units.change(judgement.change.estimate)
+    before, after = judgement.reference, judgement.current
+    if isinstance(before, str) or isinstance(after, str) or before is None or after is None or before == after:
+        return ""
+    if "bytes" in judgement.metric or judgement.metric.endswith("_ns"):
+        return units.change(after / before) if before > 0 else ""
+    difference = after - before
+    return f"{difference:+.0f}" if float(difference).is_integer() else f"{difference:+.2g}"
+
+
+def era(fields: Sequence[EraChange]) -> str:
+    """Return the heading of changes across an environment that changed, or empty."""
+    told = [shorten(str(one), 80) for one in fields[:_FIELDS]]
+    if len(fields) > _FIELDS:
+        told.append(f"and {len(fields) - _FIELDS} more fields")
+    return f"environment changed: {', '.join(told)}" if told else ""
+
+
+def eras(comparison: Comparison) -> list[str]:
+    """Return each way in which the environment changed, and for how many of the series."""
+    found = Counter(era(change.era) for change in comparison.changes if change.era)
+    whole = len(comparison.changes)
+    told = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in found.most_common(_ERAS)]
+    return [*told, *([f"and in {len(found) - _ERAS:,} more ways"] if len(found) > _ERAS else [])]
+
+
+def remarks(one: Change) -> list[str]:
+    """Return what is to be known of a change beside its numbers, a line each; none where these say it all."""
+    if _numbers_say_it(one):
+        return []
+    lines = [shorten(one.reason, 400)]
+    if one.kernels:
+        told = [kernel(difference) for difference in one.kernels[:_KERNELS]]
+        if len(one.kernels) > _KERNELS:
+            told.append(f"and {len(one.kernels) - _KERNELS} more")
+        lines.append(f"kernels: {'; '.join(told)}")
+    facts = [_source(one), _confirmation(one)]
+    if any(facts):
+        lines.append("; ".join(filter(None, facts)))
+    if one.accepted is not None:
+        lines.append(f"accepted: {shorten(one.accepted, 400)}")
+    return [line for line in lines if line]
+
+
+def _numbers_say_it(one: Change) -> bool:
+    """Tell whether the reason is only that the interval lies within the band, or reaches across its end."""
+    if one.accepted is not None or one.attribution is not None or one.confirmed is not None or not one.judgements:
+        return False
+    first = one.judgements[0]
+    return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and first.change is not None)
+
+
+def kernel(difference: KernelChange) -> str:
+    """Return like `new 2 x gemm (3.100 us)`; times are profiled, so indications."""
+    kernel_ = kernel_name(difference.name)
+    before = units.duration(difference.reference_ns)
+    after = units.duration(difference.current_ns)
+    if not difference.reference_count:
+        return f"{difference.what} {difference.current_count} x {kernel_} ({after})"
+    if not difference.current_count:
+        return f"{difference.what} {difference.reference_count} x {kernel_} ({before})"
+    if difference.reference_count != difference.current_count:
+        return f"{difference.what} {kernel_} ({difference.reference_count} -> {difference.current_count} a call)"
+    return f"{difference.what} {kernel_} ({before} -> {after})"
+
+
+def kernel_name(whole: str, width: int = 80) -> str:
+    """Return a C++ kernel's name without return type, namespaces and parameters; what is left may be shortened."""
+    text = clean(whole).replace("(anonymous namespace)::", "").removeprefix("void ")
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter in "<[{") - (letter in ">]}")
+        if letter == "(" and depth <= 0 and place:
+            text = text[:place]
+            break
+    words: list[str] = []
+    word = ""
+    for letter in text.replace("::", "\0"):
+        if letter == "\0":
+            # A part of a class template is nothing without it.
+            words += ["::"] if not word and words and words[-1] == ">" else []
+            word = ""
+        elif letter.isalnum() or letter == "_":
+            word += letter
+        else:
+            words += [word, letter]
+            word = ""
+    return shorten("".join([*words, word]) or clean(whole), width)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return text on one line, its middle left out where it is longer: both ends tell things apart."""
+    text = clean(text)
+    if len(text) <= width:
+        return text
+    tail = width // 3
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+def _source(one: Change) -> str:
+    if one.implementation_changed is None:
+        return ""
+    told = "its source changed" if one.implementation_changed else "its source did not change"
+    return "" if told in one.reason else told
+
+
+def _confirmation(one: Change) -> str:
+    if one.confirmed is not None:
+        return "confirmed by a second measurement" if one.confirmed else "a second measurement did not confirm it"
+    moved = one.outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT)
+    latency = bool(one.judgements) and one.judgements[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
+    return "not measured a second time" if moved and latency else ""

@@ -1,0 +1,201 @@
+"""A trend as `pairbench trend` prints it: what the newest run says, then what happened, then the newest runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.padding import Padding
+from rich.text import Text
+
+from pairbench.analyze.history import Point
+from pairbench.analyze.moves import Move
+from pairbench.analyze.trend import Trend
+from pairbench.model.comparison import GateOutcome
+from pairbench.report import units
+from pairbench.report.comparison_words import era, shorten
+from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
+
+_SHOWN = 15
+"""Newest runs, and runs without a value, that a table shows; JSON has all."""
+_STYLES = {
+    GateOutcome.FAILED: "red",
+    GateOutcome.REGRESSION: "red",
+    GateOutcome.IMPROVEMENT: "green",
+    GateOutcome.UNDECIDED: "yellow",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    title: str
+    rows: Sequence[Mapping[str, object]]
+
+
+def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), terminal: Terminal | None = None) -> str:
+    """Return a trend in one of the formats; only JSON has every run.
+
+    Args:
+        trend: what was found.
+        output: table, markdown or json.
+        problems: what could not be read, said at the end.
+        terminal: stdout where not given.
+    """
+    if output not in FORMATS:
+        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    if output == "json":
+        return to_json(document(trend, problems))
+    name = f"{shorten(trend.series.name, 400)} ({trend.series.device_name})"
+    lines = [newest_line(trend), _summary(trend)]
+    notes = [shorten(note, 400) for note in (*trend.notes, *problems)]
+    if output == "markdown":
+        parts = [f"### {markdown_text(name)}\n", *(f"{markdown_text(line)}\n" for line in lines)]
+        parts += [render_rows(block.title, block.rows, output) for block in _blocks(trend)]
+        parts += ["".join(f"- {markdown_text(note)}\n" for note in notes)] if notes else []
+        return "\n".join(parts)
+    terminal = terminal or Terminal.of_stdout()
+    style = _STYLES.get(trend.newest.outcome, "") if trend.newest else ""
+    head: list[Text | Padding] = [Text(clean(name), style="bold"), Text(lines[0], style=style), Text(lines[1]), Text()]
+    body = "\n".join(render_rows(block.title, block.rows, output, terminal=terminal) for block in _blocks(trend))
+    return terminal.paint(*head) + body + terminal.paint(*(Text(note, style="yellow") for note in notes))
+
+
+def newest_line(trend: Trend) -> str:
+    """Return what the newest run says, in one line."""
+    if trend.newest is None:
+        return "no run"
+    point = trend.points[trend.newest.index]
+    moved = units.change(trend.newest.change)
+    words = [str(trend.newest.outcome), moved, f"({trend.newest.attribution})" if trend.newest.attribution else ""]
+    said = " ".join(word for word in words if word)
+    return shorten(f"newest run {point.record.run_id}{_at(point)}: {said}: {trend.newest.reason}", 600)
+
+
+def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what the JSON document holds; places count the points from 0."""
+    return {
+        "name": trend.series.name,
+        "series": trend.series,
+        "timer": trend.timer,
+        "control": trend.control,
+        "newest": trend.newest,
+        "moves": [{**vars(move), **_range(trend, move)} for move in trend.moves],
+        "levels": trend.levels,
+        "eras": trend.eras,
+        "definitions": trend.definitions,
+        "points": [_plain(point) for point in trend.points],
+        "notes": trend.notes,
+        "problems": problems,
+    }
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    record = point.record
+    names: tuple[str, ...] = (
+        "run_id",
+        "started_at",
+        "commit",
+        "commit_at",
+        "branch",
+        "dirty",
+        "hostname",
+        "device_uuid",
+        "confirms",
+    )
+    names += ("status", "reason", "timer", "definition_hash", "implementation_hash", "environment_hash")
+    return {
+        **{name: getattr(record, name) for name in names},
+        "part": point.part,
+        "p50_ns": point.p50,
+        "p95_ns": record.call_p95_ns if point.p50 else None,
+        "control_p50_ns": point.control_ns,
+        "speedup": point.speedup,
+    }
+
+
+def _range(trend: Trend, move: Move) -> dict[str, Any]:
+    """Return the runs and commits between which a series moved: the last before, and the first after."""
+    before, after = trend.points[move.before].record, trend.points[move.index].record
+    return {"runs": [before.run_id, after.run_id], "commits": [before.commit, after.commit]}
+
+
+def _summary(trend: Trend) -> str:
+    points = trend.points
+    if not points:
+        return "0 runs"
+    gaps = sum(point.p50 is None for point in points)
+    first, last = (point.record.started_at[:10] for point in (points[0], points[-1]))
+    told = [
+        f"{len(points):,} run{'' if len(points) == 1 else 's'}, {first} to {last}",
+        f"{gaps:,} without a value" if gaps else "",
+        f"timer {trend.timer}" if trend.timer else "",
+        f"control {trend.control}" if trend.control else "no control",
+    ]
+    return shorten(", ".join(part for part in told if part), 400)
+
+
+def _blocks(trend: Trend) -> Iterator[_Block]:
+    if trend.moves:
+        yield _Block(title=f"Moved ({len(trend.moves)})", rows=[_move(trend, move) for move in reversed(trend.moves)])
+    if events := [*_events(trend)]:
+        yield _Block(title=f"Changed ({len(events)})", rows=events[:_SHOWN])
+    gaps = [point for point in reversed(trend.points) if point.p50 is None]
+    if gaps:
+        shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
+        rows = [
+            {
+                **_run(point),
+                "status": shorten(point.record.status, 20),
+                "reason": shorten(point.record.reason or "", 200),
+            }
+            for point in gaps[:_SHOWN]
+        ]
+        yield _Block(title=f"Without a value ({len(gaps):,}{shown})", rows=rows)
+    newest = [point for point in reversed(trend.points) if point.p50][:_SHOWN]
+    if newest:
+        yield _Block(title="Newest runs", rows=[_value(point) for point in newest])
+
+
+def _move(trend: Trend, move: Move) -> dict[str, object]:
+    before, after = trend.points[move.before].record, trend.points[move.index].record
+    commits = [(record.commit or "no commit")[:10] + ("+" if record.dirty else "") for record in (before, after)]
+    return {
+        "since run": shorten(after.run_id, 40),
+        "commits": "..".join(commits),
+        "P50": f"{units.duration(move.before_ns)} -> {units.duration(move.after_ns)}",
+        "change": units.change(move.own),
+        "control": units.change(move.control),
+        "attribution": move.attribution or "only the control",
+        "why": shorten(move.reason, 300),
+    }
+
+
+def _events(trend: Trend) -> Iterator[dict[str, object]]:
+    """Return changes of environment and of definition, the newest first."""
+    eras = {change.index: era(change.changes) for change in trend.eras}
+    for place in sorted({*eras, *trend.definitions}, reverse=True):
+        told = ["definition changed: a new series begins"] if place in trend.definitions else []
+        yield {**_run(trend.points[place]), "what": "; ".join([*told, *([eras[place]] if place in eras else [])])}
+
+
+def _value(point: Point) -> dict[str, object]:
+    p50 = point.p50
+    assert p50 is not None
+    return {
+        **_run(point),
+        "P50": units.duration(p50.estimate),
+        "±": units.spread(p50.estimate, p50.low, p50.high),
+        "P95": units.duration(point.record.call_p95_ns),
+        "control": units.duration(point.control_ns),
+        "speedup": units.ratio(point.speedup),
+    }
+
+
+def _run(point: Point) -> dict[str, object]:
+    record = point.record
+    commit = f"{record.commit[:10]}{'+' if record.dirty else ''}" if record.commit else ""
+    return {"run": shorten(record.run_id, 40), "started": record.started_at[:16].replace("T", " "), "commit": commit}
+
+
+def _at(point: Point) -> str:
+    commit = point.record.commit
+    return f" ({', '.join(filter(None, [point.record.started_at[:10], commit[:10] if commit else '']))})"
