@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pairbench.execute import measure
-from pairbench.execute.measure import EntryTimeoutError, Timed, time_entries
+from pairbench.execute.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.telemetry import Recorder
 from pairbench.execute.timers import HostTimer, Sample
@@ -32,6 +32,9 @@ class FakeTimer:
 
     def sample(self, run: Callable[[], Any]) -> Sample:
         return Sample(call_ns=float(run()), host_ns=1.0, outputs=None)
+
+    def lead_in(self, call_ns: float) -> int:
+        return 1
 
 
 class FakeRecorder(Recorder):
@@ -93,7 +96,7 @@ def test_every_block_has_each_entry_once_in_random_order(take: Callable[..., Tim
     assert all(sorted(block) == [0, 1, 2] for block in blocks)
     seen = {block: blocks.count(block) for block in set(blocks)}
     assert set(seen) == set(itertools.permutations(range(3)))
-    # The position is the place in which the call really was made, each behind an untimed one of its own.
+    # The position is the place in which the call really was made, each behind the lead-in of its own.
     calls = order[-6 * len(blocks) :]
     assert calls[::2] == calls[1::2]
     for index, block in enumerate(blocks):
@@ -199,12 +202,13 @@ def test_garbage_is_not_collected_while_timing(take: Callable[..., TimedRound]) 
     assert not any(states[-20:]) and gc.isenabled()
 
 
-def test_garbage_is_collected_again_after_an_error(take: Callable[..., TimedRound]) -> None:
+def test_an_error_is_of_its_entry_and_garbage_is_collected_again(take: Callable[..., TimedRound]) -> None:
     def fails() -> float:
         raise ValueError("boom")
 
-    with pytest.raises(ValueError, match="boom"):
-        take(timed(baseline=fails))
+    with pytest.raises(EntryFailedError) as raised:
+        take(timed(baseline=lambda: 1.0, a=fails))
+    assert raised.value.index == 1 and isinstance(raised.value.__cause__, ValueError)
     assert gc.isenabled()
 
 

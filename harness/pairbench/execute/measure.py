@@ -1,26 +1,25 @@
 """Time the entries of one case, interleaved: blocks of one sample of each in random order."""
 
+import contextlib
 import gc
-import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairbench.execute.stopping import Stopping
+from pairbench.execute.stopping import Checks, Stopping, remeasured
 from pairbench.execute.telemetry import Recorder
 from pairbench.execute.timers import DeviceClock, Timer
 from pairbench.execute.watch import Watch
-from pairbench.model.outcome import TIME_CAP, EntrySamples, TimedRound
+from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
 
 _WARM_UP_S = 0.1
 _WARM_UP_BLOCKS = 3
-_SHORT_NS = 20e6
 _READING_S = 0.02
 """Between two readings of the GPU, about as often as NVML renews them."""
 
@@ -34,13 +33,8 @@ class Timed:
     entry: Entry
     run: Callable[[], Any]
     device_clock: DeviceClock | None = None
-    short: bool = False
-    """Whether an untimed call goes before each sample, for the host's sake.
-
-    What ran before it in the block has filled the host's caches with other code. Behind a loop of 2048 launches, a
-    Triton launch took the host 92 us instead of some 20, and the flush hides 60; a call that takes the device 1.3 ms
-    showed 0.2 ms of it. Callers in a loop, and `do_bench`, find the host warm. From 20 ms up it is below 1 %.
-    """
+    lead_in: int = 0
+    """Untimed calls before each sample."""
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
     call_ns: list[float] = field(default_factory=list)
@@ -64,6 +58,17 @@ class Timed:
         )
 
 
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the garbage collector away from samples."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def time_entries(
     entries: list[Timed],
     *,
@@ -78,68 +83,98 @@ def time_entries(
 
     A block during which the GPU throttles is labelled and measured again, as long as time is left for it.
     """
-    throttled: list[bool] = []
-    gc.collect()
-    gc.disable()
-    try:
-        _warm_up(entries, timer, watch)
-        began = time.perf_counter_ns()
-        recorder.throttling()
-        last_reading, unread, busy_ns = began, 0, 0
-        reason: str | None = None
-        check_at = 8
+    checks = Checks(stopping)
+    reason: str | None = None
+    with no_collection():
+        blocks = Blocks(entries, timer=timer, recorder=recorder, watch=watch, rng=rng)
         while reason is None:
-            block_began = time.perf_counter_ns()
-            _take_block(entries, timer, watch, rng, began)
-            now = time.perf_counter_ns()
-            busy_ns += now - block_began
-            unread += 1
-            throttled.append(False)
-            if now - last_reading >= _READING_S * 1e9:
-                if recorder.throttling():
-                    throttled[-unread:] = [True] * unread
-                last_reading, unread = now, 0
-            elapsed = (now - began) / 1e9
-            if len(throttled) >= check_at or elapsed >= stopping.seconds:
-                check_at = math.ceil(len(throttled) * 1.2)
-                good = ~np.array(throttled)
-                reason = stopping.reason(int(good.sum()), elapsed, _log_ratios(entries, good))
-                if reason is None and elapsed >= stopping.seconds and int(good.sum()) < len(throttled) / 2:
-                    reason = TIME_CAP  # throttled throughout: measuring again will not help
-    finally:
-        gc.enable()
-    return TimedRound(
-        round=round_index,
-        timer=timer.name,
-        entries=tuple(entry.samples() for entry in entries),
-        throttled=tuple(throttled),
-        remeasured=_remeasured(throttled),
-        stop_reason=reason,
-        telemetry=recorder.summary(),
-        measuring_s=busy_ns / 1e9,
-    )
+            blocks.take()
+            reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _log_ratios(entries, good))
+    return blocks.result(round_index, reason)
+
+
+class Blocks:
+    """The blocks of one case, taken one at a time by entries that are warm."""
+
+    def __init__(
+        self, entries: list[Timed], *, timer: Timer, recorder: Recorder, watch: Watch, rng: np.random.Generator
+    ) -> None:
+        """Warm the entries up."""
+        self._entries = entries
+        self._timer = timer
+        self._recorder = recorder
+        self._watch = watch
+        self._rng = rng
+        self.throttled: list[bool] = []
+        """Of each block so far; those since the last reading of the GPU are labelled at the next one."""
+        _warm_up(entries, timer, watch)
+        self._began = time.perf_counter_ns()
+        recorder.throttling()
+        self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return the time since the entries were warm."""
+        return (time.perf_counter_ns() - self._began) / 1e9
+
+    def take(self) -> int:
+        """Take one sample of each entry.
+
+        Returns:
+            How many blocks, the last ones, the GPU was now found to have throttled in.
+
+        Raises:
+            EntryTimeoutError: an entry has used up its time.
+        """
+        began = time.perf_counter_ns()
+        _take_block(self._entries, self._timer, self._watch, self._rng, self._began)
+        now = time.perf_counter_ns()
+        self._busy_ns += now - began
+        self._unread += 1
+        self.throttled.append(False)
+        found = 0
+        if now - self._last_reading >= _READING_S * 1e9:
+            if self._recorder.throttling():
+                found = self._unread
+                self.throttled[-found:] = [True] * found
+            self._last_reading, self._unread = now, 0
+        return found
+
+    def result(self, round_index: int, stop_reason: str) -> TimedRound:
+        """Return everything that was taken."""
+        return TimedRound(
+            round=round_index,
+            timer=self._timer.name,
+            entries=tuple(entry.samples() for entry in self._entries),
+            throttled=tuple(self.throttled),
+            remeasured=remeasured(self.throttled),
+            stop_reason=stop_reason,
+            telemetry=self._recorder.summary(),
+            measuring_s=self._busy_ns / 1e9,
+        )
 
 
 def _warm_up(entries: list[Timed], timer: Timer, watch: Watch) -> None:
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     share = _WARM_UP_S / len(entries)
     for timed in entries:
-        with watch.entry(timed.index):
+        with _of(timed, watch):
             until, found = time.perf_counter() + share, list[float]()
             while len(found) < _WARM_UP_BLOCKS or time.perf_counter() < until:
                 timer.flush()
                 found.append(timer.sample(timed.run).call_ns)
                 if timed.device_clock is not None:
                     timed.device_clock.sample()
-            timed.short = statistics.median(found) < _SHORT_NS
+            timed.lead_in = timer.lead_in(statistics.median(found))
 
 
 def _take_block(entries: list[Timed], timer: Timer, watch: Watch, rng: np.random.Generator, began: int) -> None:
     for position, place in enumerate(rng.permutation(len(entries))):
         timed = entries[place]
-        with watch.entry(timed.index):
+        with _of(timed, watch):
             at = time.perf_counter_ns() - began
-            if timed.short:
+            for _ in range(timed.lead_in):
+                timer.flush()
                 timed.run()
             timer.flush()
             sample = timer.sample(timed.run)
@@ -151,6 +186,24 @@ def _take_block(entries: list[Timed], timer: Timer, watch: Watch, rng: np.random
             timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
         if watch.exhausted(timed.index):
             raise EntryTimeoutError(timed.index)
+
+
+@contextlib.contextmanager
+def _of(timed: Timed, watch: Watch) -> Iterator[None]:
+    """Blame what happens inside on an entry, exceptions included."""
+    with watch.entry(timed.index):
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise EntryFailedError(timed.index) from error
+
+
+class EntryFailedError(Exception):
+    """An entry raised while it was timed, although it had not before; the cause is what it raised."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
 
 
 class EntryTimeoutError(Exception):
@@ -169,9 +222,3 @@ def _log_ratios(entries: list[Timed], good: NDArray[np.bool_]) -> list[NDArray[n
         for timed in entries
         if timed.entry.role == "variant" and timed.entry.mode in baselines
     ]
-
-
-def _remeasured(throttled: list[bool]) -> int:
-    """Return how many throttled blocks are left out: all of them, unless the GPU throttled half of the time or more."""
-    count = sum(throttled)
-    return count if count * 2 < len(throttled) else 0

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from pairbench.execute.protocol import Broken, Done, Hello, Job
+from pairbench.execute.protocol import Broken, Done, Hello, Job, StandIn
 from pairbench.execute.watch import SIZE, Watch, read_watch
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
@@ -52,6 +52,8 @@ class Site:
     """Where torch.compile and Triton keep what they compiled during this run, so that first calls are first calls."""
     interrupted: threading.Event
     memory_bytes: int
+    stand_in: StandIn | None = None
+    """Of another commit's files for those of the checkout."""
 
 
 def available_memory(fraction: float) -> int:
@@ -90,7 +92,14 @@ class WorkerProcess:
         self._connection = Connection(ours.detach())
         self._alive = True
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
-            self._connection.send(Hello(device=device, settings=site.settings, memory_bytes=site.memory_bytes))
+            self._connection.send(
+                Hello(
+                    device=device,
+                    settings=site.settings,
+                    memory_bytes=site.memory_bytes,
+                    stand_in=site.stand_in,
+                )
+            )
 
     def __enter__(self) -> Self:
         return self

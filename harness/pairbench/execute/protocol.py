@@ -15,6 +15,14 @@ from pairbench.model.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """A checkout whose code a worker must leave alone, and the copy of another commit that it uses instead."""
+
+    checkout: Path
+    copy: Path
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hello:
     """First message to a worker."""
 
@@ -22,6 +30,7 @@ class Hello:
     settings: Settings
     memory_bytes: int
     """That the worker may take of the host's memory."""
+    stand_in: StandIn | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +91,78 @@ class ProfileCase(CaseJob):
     """Asks for a `Profile` of each entry."""
 
 
-AnyCaseJob = VerifyCase | TimeCase | ProfileCase
+@dataclass(frozen=True, kw_only=True)
+class OpenCase(TimeCase):
+    """Asks to get a case ready and warm for timing in turns with another worker: `Opened`, if every entry gets there.
+
+    The case stays open until it is closed, or another job comes that is not about turns.
+    """
 
 
-Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob
+@dataclass(frozen=True, kw_only=True)
+class TakeTurn:
+    """Asks for one block of the open case: a `Turn`, after which the worker's device has nothing left to do."""
+
+    lead_in: tuple[int, ...]
+    """Untimed calls before each sample, of the open case's entries in their order: alike on both sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseCase:
+    """Asks for the `TimedRound` of the open case, its calls judged once more."""
+
+    stop_reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellOutputs(CaseJob):
+    """Asks for a `Fingerprint` of the inputs, and of each entry's outputs for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveOutputs(CaseJob):
+    """Asks for the outputs of its one entry in a file."""
+
+    file: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOutputs(CaseJob):
+    """Asks for the `OutputsCompared` of its one entry's outputs with those in a file."""
+
+    file: Path
+
+
+AnyCaseJob = VerifyCase | TimeCase | ProfileCase | TellOutputs | SaveOutputs | CompareOutputs
+
+
+Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob | TakeTurn | CloseCase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """Every entry of the case is ready and warm."""
+
+    lead_in: tuple[int, ...]
+    """Untimed calls that this worker would put before each sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One block, of the open case's entries in their order."""
+
+    call_ns: tuple[float, ...]
+    throttled: int
+    """Blocks, this one and the last ones before it, in which the GPU is now known to have throttled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """Equal for two trees of tensors if they are equal to the bit, and hardly ever else."""
+
+    entry: Entry | None
+    """None: of the inputs."""
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,24 +41,24 @@ class Session:
         self._site = site
         self._device = device
         self._observer = observer
-        self._states = [CaseState(planned=case) for case in plan.cases]
+        self.states = [CaseState(planned=case) for case in plan.cases]
 
     def verify(self, *, impostors: bool) -> list[tuple[PlannedCase, list[ImpostorResult]]]:
         """Verify every case; report what ended there, and return what became of the impostors."""
         with Workers(self._site, self._device, interpret=self._device.kind == "cpu") as workers:
-            for state in self._states:
+            for state in self.states:
                 self._observer.step(self._device, "verify", state.planned.case.key)
                 self._verify_case(state, workers, impostors)
                 self._report(state, state.ended)
                 self._observer.stepped(self._device)
-        return [(state.planned, state.impostors) for state in self._states]
+        return [(state.planned, state.impostors) for state in self.states]
 
     def _verify_case(self, state: CaseState, workers: Workers, impostors: bool) -> None:
         first = True
         # Without a verified entry there is nothing to judge an impostor by.
         while state.unverified() or (impostors and state.verified and state.untried_impostors()):
             remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
-            job = VerifyCase(**_about(state, remaining), automatic_impostors=first, declared_impostors=untried)
+            job = VerifyCase(**about(state, remaining), automatic_impostors=first, declared_impostors=untried)
             first = False
             for crashed in self._serve(state, workers, job):
                 if crashed.role == "baseline":
@@ -68,11 +68,11 @@ class Session:
     def profile(self) -> None:
         """Count launches, operators and memory of everything that is to be timed, in a worker that never times."""
         with Workers(self._site, self._device) as workers:
-            for state in self._timed():
+            for state in self.timed():
                 self._observer.step(self._device, "profile", state.planned.case.key)
                 while remaining := tuple(entry for entry in state.timed() if entry not in state.profiles):
                     before = dict(state.ended)
-                    self._serve(state, workers, ProfileCase(**_about(state, remaining)))
+                    self._serve(state, workers, ProfileCase(**about(state, remaining)))
                     for entry in set(state.ended) - set(before):
                         # The call itself was verified: what fails here is the profiling of it.
                         _, reason = state.ended.pop(entry)
@@ -82,7 +82,7 @@ class Session:
     def time(self, rounds: int) -> None:
         """Time everything that was verified, each round in a fresh worker and in another order of cases."""
         for index in range(rounds):
-            states = self._timed()
+            states = self.timed()
             random.Random(self._site.settings.seed * 1000 + index).shuffle(states)
             with Workers(self._site, self._device) as workers:
                 for state in states:
@@ -99,11 +99,11 @@ class Session:
         done = len(state.rounds)
         while len(state.rounds) == done and (remaining := state.timed()):
             capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
-            self._serve(state, workers, TimeCase(**_about(state, remaining), round=index, capturable=capturable))
+            self._serve(state, workers, TimeCase(**about(state, remaining), round=index, capturable=capturable))
 
     def interrupt(self, rounds: int) -> None:
         """Account for whatever is not final yet: measured in the rounds that were finished, or skipped."""
-        for state in self._states:
+        for state in self.states:
             state.interrupt(rounds)
             self._report(state, state.planned.entries)
 
@@ -124,17 +124,18 @@ class Session:
 
     def measuring_s(self) -> float:
         """Return the time that was spent inside timed calls and their flushes."""
-        return sum(timed.measuring_s for state in self._states for timed in state.rounds)
+        return sum(timed.measuring_s for state in self.states for timed in state.rounds)
 
     def finish(self) -> None:
         """Report everything that is left: what was verified and is not to be timed."""
-        for state in self._states:
+        for state in self.states:
             self._report(state, state.planned.entries)
 
-    def _timed(self) -> list[CaseState]:
-        for state in self._states:
+    def timed(self) -> list[CaseState]:
+        """Return the cases that have something left to time."""
+        for state in self.states:
             state.leave_out_untimed()
-        return [state for state in self._states if state.timed()]
+        return [state for state in self.states if state.timed()]
 
     def _report(self, state: CaseState, entries: Container[Entry]) -> None:
         wanted = [entry for entry in state.planned.entries if entry in entries and entry not in state.reported]
@@ -166,7 +167,8 @@ class Session:
         return ()
 
 
-def _about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
+def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
+    """Return what every job about some entries of a case says."""
     operator = state.planned.operator
     return {
         "path": Path(operator.path),

@@ -1,6 +1,7 @@
 """When a case has been timed enough: a pure decision from samples, targets and clocks."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,3 +52,40 @@ class Stopping:
         if blocks >= self.least and all(paired_halfwidth(ratios) <= self.target for ratios in log_ratios):
             return PRECISE
         return None
+
+
+class Checks:
+    """Applies a criterion to a growing number of blocks, ever more rarely; throttled blocks do not count."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self._at = 8
+
+    def reason(
+        self,
+        throttled: Sequence[bool],
+        elapsed_s: float,
+        log_ratios: Callable[[NDArray[np.bool_]], list[NDArray[np.float64]]],
+    ) -> str | None:
+        """Return why to stop now, or None to go on.
+
+        Args:
+            throttled: Of each block so far.
+            elapsed_s: Since the first one.
+            log_ratios: Gives those of the blocks that count, see `Stopping.reason`.
+        """
+        over = elapsed_s >= self._stopping.seconds
+        if len(throttled) < self._at and not over:
+            return None
+        self._at = math.ceil(len(throttled) * 1.2)
+        good = ~np.array(throttled)
+        reason = self._stopping.reason(int(good.sum()), elapsed_s, log_ratios(good))
+        if reason is None and over and int(good.sum()) < len(throttled) / 2:
+            return TIME_CAP  # throttled throughout: measuring again will not help
+        return reason
+
+
+def remeasured(throttled: Sequence[bool]) -> int:
+    """Return how many throttled blocks are left out: all of them, unless the GPU throttled half of the time or more."""
+    count = sum(throttled)
+    return count if count * 2 < len(throttled) else 0

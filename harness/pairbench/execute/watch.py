@@ -28,6 +28,10 @@ class Watch:
         self._spent_s = {}
         self._mark(NOBODY)
 
+    def go_on(self) -> None:
+        """Continue the stage after a rest; what an entry has spent of its allowance stays spent."""
+        self._mark(NOBODY)
+
     @contextmanager
     def entry(self, index: int) -> Iterator[None]:
         """Blame what happens inside on an entry."""

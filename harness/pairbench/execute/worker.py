@@ -6,6 +6,7 @@ GPU ends the worker, and whatever ends the process is the parent's to explain.
 
 import contextlib
 import ctypes
+import functools
 import mmap
 import os
 import resource
@@ -14,11 +15,13 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pairbench.errors import SuiteError
 from pairbench.execute.protocol import (
     Broken,
+    CaseJob,
+    CloseCase,
     Describe,
     Diagnose,
     Done,
@@ -26,16 +29,19 @@ from pairbench.execute.protocol import (
     FindDevices,
     Hello,
     Job,
+    OpenCase,
     Probe,
-    ProfileCase,
-    TimeCase,
-    VerifyCase,
+    TakeTurn,
 )
+from pairbench.execute.stand_in import redirect, refuse_strays
 from pairbench.execute.watch import SIZE, Watch
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.plan import BrokenSuite
 from pairbench.suite import load_suite
+
+if TYPE_CHECKING:
+    from pairbench.execute.turns import Turns
 
 
 def main(connection_fd: int, watch_fd: int, parent_pid: int) -> None:
@@ -47,13 +53,18 @@ def main(connection_fd: int, watch_fd: int, parent_pid: int) -> None:
     watch.rest()
     hello: Hello = connection.recv()
     _limit_memory(hello)
+    if hello.stand_in:
+        redirect(hello.stand_in, sys.path)
     server = _Server(hello, watch)
     while True:
         try:
             job: Job = connection.recv()
         except EOFError:
             return
-        watch.begin_job(hello.settings.timeout_s)
+        if isinstance(job, TakeTurn | CloseCase):
+            watch.go_on()
+        else:
+            watch.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             connection.send(result)
             if isinstance(result, Ended | ImpostorResult) and server.gpu_is_broken():
@@ -79,6 +90,12 @@ class _Server:
         from pairbench.execute import diagnose, probe, stages
 
         match job:
+            case TakeTurn():
+                yield from self._turns.take(job)
+            case CloseCase():
+                yield from self._turns.close(job)
+            case OpenCase():
+                yield from self._turns.open(job, self._load(job.path)[job.operator])
             case FindDevices():
                 yield probe.find_devices()
             case Probe():
@@ -87,9 +104,15 @@ class _Server:
                 yield from diagnose.diagnose(self._hello.device)
             case Describe():
                 yield from self._describe(job)
-            case VerifyCase() | TimeCase() | ProfileCase():
+            case CaseJob():
                 operator = self._load(job.path)[job.operator]
                 yield from stages.run_stage(job, operator, self._hello, self._watch)
+
+    @functools.cached_property
+    def _turns(self) -> "Turns":
+        from pairbench.execute.turns import Turns
+
+        return Turns(self._hello, self._watch)
 
     def gpu_is_broken(self) -> bool:
         """Return whether the GPU has to be left to a fresh process."""
@@ -99,7 +122,10 @@ class _Server:
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:
-            self._suites[path] = load_suite(path)
+            loaded = load_suite(path)
+            if self._hello.stand_in:
+                refuse_strays(self._hello.stand_in, path)
+            self._suites[path] = loaded
         return self._suites[path]
 
     def _describe(self, job: Describe) -> Iterator[Any]:

@@ -1,0 +1,156 @@
+"""Timing one case in a worker: make its calls ready, time them, and judge the very calls that were timed once more."""
+
+import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call, rotate
+from pairbench.execute.do_bench import time_with_do_bench
+from pairbench.execute.faults import explain
+from pairbench.execute.guard import guarded
+from pairbench.execute.inputs import build_inputs
+from pairbench.execute.judge import judge
+from pairbench.execute.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
+from pairbench.execute.protocol import Ended, Hello, TimeCase
+from pairbench.execute.stopping import Stopping
+from pairbench.execute.telemetry import Recorder, open_nvml
+from pairbench.execute.timers import CudaTimer, DeviceClock, HostTimer, Timer
+from pairbench.execute.trees import copy_tree, refill
+from pairbench.execute.verify import SEEDS, synchronize
+from pairbench.execute.watch import Watch
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
+
+_RECHECK_SEED = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A case whose calls are ready to be timed."""
+
+    job: TimeCase
+    operator: Operator
+    device: torch.device
+    inputs: dict[str, Any]
+    calls: dict[Entry, Call]
+    timed: list[Timed]
+    """Of the entries that have a call, in the job's order."""
+    timer: Timer
+    recorder: Recorder
+    rng: np.random.Generator
+    """For the order within blocks."""
+
+
+def time_case(job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:
+    """Yield the ends of entries, and the `TimedRound` of those that can be timed."""
+    ready = yield from make_ready(job, operator, hello, watch, device)
+    if not ready.timed:
+        return
+    try:
+        if hello.settings.timer == "do_bench":
+            result = time_with_do_bench(ready.timed, round_index=job.round, recorder=ready.recorder, watch=watch)
+        else:
+            result = time_entries(
+                ready.timed,
+                round_index=job.round,
+                timer=ready.timer,
+                stopping=Stopping.of(hello.settings),
+                recorder=ready.recorder,
+                watch=watch,
+                rng=ready.rng,
+            )
+    except (EntryTimeoutError, EntryFailedError) as error:
+        yield end_of(job, hello, error)
+        return
+    yield from recheck(ready, watch)
+    yield result
+
+
+def end_of(job: TimeCase, hello: Hello, error: EntryTimeoutError | EntryFailedError) -> Ended:
+    """Return the end of the entry that could not be timed."""
+    status, reason = (
+        explain(error.__cause__)
+        if error.__cause__ is not None
+        else (Status.TIMEOUT, f"over the {hello.settings.timeout_s:g} s that one implementation has in a stage")
+    )
+    return Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
+
+
+def make_ready(
+    job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device
+) -> Generator[Ended, None, Ready]:
+    """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
+    calls: dict[Entry, Call] = {}
+    timed: list[Timed] = []
+    for index, entry in enumerate(job.entries):
+
+        def step(entry: Entry = entry) -> Call:
+            call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+            call.run()
+            synchronize(device)
+            return replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call
+
+        call = guarded(job, index, watch, step)
+        if isinstance(call, Ended):
+            yield call
+            continue
+        calls[entry] = call
+        clock = None
+        if isinstance(timer, CudaTimer) and entry.mode != "graph":
+            replay = guarded(job, index, watch, lambda call=call: _replay(call)) if entry in job.capturable else None  # type: ignore[misc]
+            clock = DeviceClock(timer, call.run, None if isinstance(replay, Ended) else replay)
+        timed.append(Timed(index=index, entry=entry, run=call.run, device_clock=clock))
+    nvml, _ = open_nvml(hello.device.uuid)
+    seed = zlib.crc32(f"{job.case.key}:{hello.settings.seed}:{job.round}".encode())
+    return Ready(
+        job=job,
+        operator=operator,
+        device=device,
+        inputs=inputs,
+        calls=calls,
+        timed=timed,
+        timer=timer,
+        recorder=Recorder(nvml),
+        rng=np.random.default_rng(seed),
+    )
+
+
+def _replay(call: Call) -> Any:
+    try:
+        return rotate(capture(call.run))
+    except CaptureError:
+        return None
+
+
+def recheck(ready: Ready, watch: Watch) -> Iterator[Ended]:
+    """Put fresh inputs at the addresses that were timed, call the very calls that were timed, and judge what comes."""
+    fresh = build_inputs(ready.operator, ready.job.case, ready.device, _RECHECK_SEED + ready.job.round)
+    baseline = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(fresh))
+    expected = copy_tree(baseline.observe())
+    for index, entry in enumerate(ready.job.entries):
+        if (call := ready.calls.get(entry)) is None:
+            continue
+
+        def step(call: Call = call) -> str | None:
+            for _ in range(call.captures):
+                refill(ready.inputs, fresh)
+                call.refill(fresh)
+                outputs = call.observe()
+                synchronize(ready.device)
+                if wrong := judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
+                    return wrong
+            return None
+
+        found = guarded(ready.job, index, watch, step)
+        if isinstance(found, Ended):
+            yield found
+        elif found is not None:
+            reason = f"its timed call is wrong on fresh inputs at the same addresses, so it does not compute from them: {found}"
+            yield Ended(entry=entry, status=Status.MISMATCHED, reason=reason)
