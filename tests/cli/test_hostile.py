@@ -135,5 +135,5 @@ def test_beside_broken_files_the_good_are_measured(broken: dict[str, Any], broke
 
 def test_every_suite_is_tried(suites: Path, tried: set[str]) -> None:
     """Each file of tests/suites is in a run of these tests, or of those that need a GPU."""
-    for_gpu = {"gpu_assert", "gpu_illegal", "gpu_oom", "itself"}
+    for_gpu = {"gpu_assert", "gpu_illegal", "gpu_oom", "itself", "planted"}
     assert {path.stem for path in suites.glob("*.py")} == (tried | for_gpu | {"slow"}) - {"my_ops"}

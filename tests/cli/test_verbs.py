@@ -10,7 +10,10 @@ import pytest
 
 Done = subprocess.CompletedProcess[str]
 Pairbench = Callable[..., Done]
-VERBS = ("doctor", "list", "verify", "run", "show")
+VERBS = (
+    *("doctor", "list", "verify", "run", "show"),
+    *("compare", "ab", "trend", "accept", "calibrate"),
+)
 
 
 @pytest.mark.parametrize("verb", VERBS)

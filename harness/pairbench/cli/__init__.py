@@ -11,10 +11,15 @@ from typing import Annotated
 import typer
 
 from pairbench import __version__
+from pairbench.cli.ab import ab
+from pairbench.cli.accept import accept
+from pairbench.cli.calibrate import calibrate
+from pairbench.cli.compare import compare
 from pairbench.cli.doctor import doctor
 from pairbench.cli.listing import list_
 from pairbench.cli.run import run
 from pairbench.cli.show import show
+from pairbench.cli.trend import trend
 from pairbench.cli.verify import verify
 from pairbench.errors import PairbenchError
 from pairbench.execute.pool import InterruptedRunError
@@ -45,7 +50,7 @@ def _root(
     """Hold the options that come before a verb."""
 
 
-for verb in (doctor, list_, verify, run, show):
+for verb in (doctor, list_, verify, run, show, compare, ab, trend, accept, calibrate):
     app.command(verb.__name__.rstrip("_"))(verb)
 
 

@@ -84,12 +84,13 @@ def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
         files += found
         selections += [replace(selection, suite=_shown(file, config)) for file in found]
     if not selections or any(selection.suite is None for selection in selections):
-        files += find_suites(_default_places(config))
+        files += find_suites(default_places(config))
     suites = tuple((_shown(file, config), file.resolve()) for file in dict.fromkeys(files))
     return Chosen(survey=survey(site, suites), selections=tuple(selections))
 
 
-def _default_places(config: Config) -> tuple[Path, ...]:
+def default_places(config: Config) -> tuple[Path, ...]:
+    """Return where suites are looked for when no SELECT argument names a file."""
     if config.suites is not None:
         return tuple(config.root / place for place in config.suites)
     return (_catalogue(),)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.cli.asked import asked_of
 from pairbench.cli.checkout import read_commit
 from pairbench.cli.context import Chosen
 from pairbench.cli.progress import PlainProgress
@@ -87,9 +88,23 @@ _STOPS = {
 
 
 def record_run(
-    config: Config, site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress
+    config: Config,
+    site: Site,
+    chosen: Chosen,
+    devices: tuple[Device, ...],
+    progress: PlainProgress,
+    *,
+    confirms: str | None = None,
 ) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
+
+    Args:
+        config: Where the results belong.
+        site: Where workers run.
+        chosen: The suites and the selection.
+        devices: All at the same time.
+        progress: To tell.
+        confirms: The run whose suspects are measured again.
 
     Raises:
         UsageError: the settings ask for what a device cannot do.
@@ -99,6 +114,7 @@ def record_run(
         run_id=f"{began:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
         started_at=began.isoformat(timespec="milliseconds"),
         commit=read_commit(_checkout(chosen, config)),
+        confirms=confirms,
     )
     done = DoneRun(run_id=run.run_id)
     plans = {device: plan_for(site, chosen, device, edge=False) for device in devices}
@@ -117,8 +133,8 @@ def record_run(
     def work(device: Device) -> None:
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
-        environment = probe_environment(site, device)
-        _warn_of_foreign(environment, progress)
+        environment = asked_of(chosen, device, site.settings).put_in(probe_environment(site, device))
+        warn_of_foreign(environment, progress)
         keeper = _Keeper(
             run=run,
             environment=environment,
@@ -232,7 +248,8 @@ def _checkout(chosen: Chosen, config: Config) -> Path:
     return Path(operators[0].path).parent if operators else config.root
 
 
-def _warn_of_foreign(environment: Environment, progress: PlainProgress) -> None:
+def warn_of_foreign(environment: Environment, progress: PlainProgress) -> None:
+    """Say which other processes compute on the device, if any."""
     foreign = environment.rest.get("observed", {}).get("foreign_processes")
     if foreign:
         progress.say(

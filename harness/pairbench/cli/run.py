@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from pairbench.cli.compare import tell
 from pairbench.cli.context import choose, configure, open_site, pick_devices
 from pairbench.cli.options import (
     DeviceOption,
@@ -35,6 +36,14 @@ def run(
         typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, baseline and variants alike.", show_default=False),
     ] = None,
     timeout: TimeoutOption = None,
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm",
+            help="Then compare with the newest comparable runs of the default branch, measure again what looks worse, and fail "
+            "for what is worse both times.",
+        ),
+    ] = False,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -54,18 +63,28 @@ def run(
         chosen = choose(config, site, select)
         devices = pick_devices(device, chosen.survey.devices)
         done = record_run(config, site, chosen, devices, progress)
+        confirmed = None
+        if confirm and not done.interrupted:
+            from pairbench.cli.confirming import confirm_run
+
+            confirmed = confirm_run(config, site, chosen, devices, progress, done)
     if output == "json":
         document = {
             "run_id": done.run_id,
             "store": config.store,
             "summary": done.summary(),
             "records": done.plain_records(),
+            **(confirmed.plain() if confirmed else {}),
         }
         typer.echo(to_json(document), nl=False)
     else:
         typer.echo(render(done.records, output), nl=False)
         typer.echo("\n" + "\n".join(done.closing_lines(config.store)))
+        if confirmed:
+            typer.echo(f"\n{confirmed.render(output)}", nl=False)
     for suite in chosen.survey.broken:
         typer.echo(f"pairbench: {suite.reason}", err=True)
-    if done.exit_code:
-        raise typer.Exit(done.exit_code)
+    if confirmed:
+        tell(confirmed.judged)
+    if code := max(done.exit_code, confirmed.exit_code if confirmed else 0):
+        raise typer.Exit(code)

@@ -1,0 +1,73 @@
+"""`pairbench calibrate`: runs of the same code against one another, kept for later comparisons."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pairbench.cli.calibrate import calibrations
+from pairbench.model.comparison import Calibration
+from pairbench.report.calibration import render_calibrations
+from pairbench.store.calibrations import read_calibrations, write_calibration
+from tests.builders import CASES, DEVICE, make_run
+from tests.cli.conftest import SUITES, settle
+
+
+@pytest.fixture(scope="module")
+def made() -> Calibration:
+    """Return what six runs of the same code say of a device; another device has two."""
+    runs = [
+        [*make_run(number), *make_run(number, device_name="Another")][: 8 if number < 2 else 4] for number in range(6)
+    ]
+    found = {calibration.device_name: calibration for calibration in calibrations(runs)}
+    assert len(found["Another"].runs) == 2
+    return found[DEVICE]
+
+
+def test_every_pair_of_runs_is_compared(made: Calibration) -> None:
+    assert len(made.runs) == 6 and made.comparisons == 15
+    assert made.judged == 15 * 2 * len(CASES) and made.alarms == 0
+
+
+def test_floors_are_about_as_wide_as_the_runs_spread(made: Calibration) -> None:
+    assert len(made.floors) == 2 * len(CASES)
+    for floor in made.floors.values():
+        # Rounds spread by 0.2 %, so medians of five by about 0.1 %, and changes between two such by up to 0.3 %.
+        assert 0.0003 < floor.p50 < 0.01 and floor.source == "calibration"
+
+
+def test_it_is_kept_whole(made: Calibration, tmp_path: Path) -> None:
+    write_calibration(tmp_path, made)
+    assert read_calibrations(tmp_path) == ((made,), ())
+
+
+@pytest.mark.parametrize("output", ["table", "markdown"])
+def test_it_is_told(made: Calibration, output: str) -> None:
+    text = render_calibrations([made], output)
+    assert "rms" in text and f"measured false alarms on {DEVICE}: 0 of 60" in text
+
+
+def test_json_has_each_floor(made: Calibration) -> None:
+    (document,) = json.loads(render_calibrations([made], "json"))["calibrations"]
+    assert len(document["floors"]) == 4 and document["floors"][0]["p50"] > 0
+    assert document["alarms"] == 0
+
+
+def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
+    environment = settle(tmp_path)
+    command = [sys.executable, "-m", "pairbench", "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "measured false alarms" in done.stdout
+    (kept,) = read_calibrations(tmp_path / "results").value
+    assert len(kept.runs) == 2 and kept.comparisons == 1
+    assert len(list((tmp_path / "results" / "records").rglob("*.parquet"))) == 2
+
+
+def test_one_run_is_refused(tmp_path: Path) -> None:
+    environment = settle(tmp_path)
+    command = [sys.executable, "-m", "pairbench", "calibrate", "--runs", "1"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "--runs is 1, expected at least 2" in done.stderr
