@@ -24,9 +24,9 @@ NO_GPU = (
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure every operator pair on this machine and show the result: the main job. Arguments go to `pairbench run`."""
+    """Measure every operator pair on this machine, show the result, and judge it: the main job. Arguments go to `pairbench run`."""
     _install(session, ".")
-    _pairbench(session, "run", *session.posargs)
+    _pairbench(session, "run", "--confirm", *session.posargs)
 
 
 @nox.session
@@ -34,6 +34,21 @@ def tests(session: nox.Session) -> None:
     """Run the tests that need no GPU. Arguments go to pytest."""
     _install(session, "-e", ".[test]")
     session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def detectors(session: nox.Session) -> None:
+    """Measure the changepoint detector beside other tools' on the same series. `-- --write` puts the tables into their page."""
+    _install(session, "-e", ".[test,detectors]")
+    session.install("--no-deps", "apache-otava==0.8.0")
+    session.run("python", "-m", "tests.detectors.bench", *session.posargs)
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """Measure how often the gate is wrong, beside other tools' rules, on comparisons made up. `-- --write` updates its page."""
+    _install(session, "-e", ".[test]")
+    session.run("python", "-m", "tests.gate.bench", *session.posargs)
 
 
 @nox.session
@@ -60,6 +75,13 @@ def gpu(session: nox.Session) -> None:
     session.run("python", "-c", f"import sys, torch; torch.cuda.is_available() or sys.exit({NO_GPU!r})")
     session.run("python", "-m", "pytest", "-m", "gpu", *session.posargs)
     _pairbench(session, "verify", "--device", "cuda:0", "--impostors")
+
+
+@nox.session
+def scale(session: nox.Session) -> None:
+    """Make a store of 1,000 runs of 2,000 series and time `compare` and `trend` on it. Arguments go to the script."""
+    _install(session, "-e", ".")
+    session.run("python", "tests/scale/bench.py", *session.posargs)
 
 
 def _install(session: nox.Session, *what: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 SUITES = ("gpu_assert", "gpu_illegal", "gpu_oom", "syncs", "unwritten", "cached")

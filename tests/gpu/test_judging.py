@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 SUITE = Path(__file__).parents[1] / "suites" / "planted.py"
 SLOWER_BY = 0.02

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 ITSELF = "tests/suites/itself.py"
