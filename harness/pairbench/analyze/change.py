@@ -91,7 +91,11 @@ def change_of(evidence: Evidence) -> Change:
     told = [item for item in findings if item.decides and item.judgement.outcome in (*_MOVED, outcome)]
     if outcome is GateOutcome.UNCHANGED:
         told = [item for item in findings if item.accepted or item.judgement.metric == P50] or told[:1]
-    parts = [part for item in told for part in (item.judgement.reason, item.why) if part]
+    # Metrics that moved together have one cause, which the first of them names.
+    causes = {item.attribution: item for item in reversed(told)}
+    parts = [
+        part for item in told for part in (item.judgement.reason, item.why * (causes[item.attribution] is item)) if part
+    ]
     # What was seen again counts; beside it, a metric that was not is no news.
     seen = {item.confirmed for item in findings if item.confirmed is not None}
     return _described(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pairbench.analyze.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.rounds import P50, P95, Floats, Ints, collect
+from pairbench.analyze.rounds import P50, P95, Floats, Ints, collect, mean_level
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -142,12 +142,14 @@ def _judge(pairing: Pairing, column: _Column, index: int) -> Judgement:
     known = not math.isnan(column.low[index])
     interval = Interval(ratio, column.low[index], column.high[index]) if known else None
     floor = column.floor[index]
+    # The levels that the change lies between, rather than the records' medians of pooled samples, whose ratio is another.
+    current = math.exp(mean_level(column.metric, pairing.current))
     return Judgement(
         metric=column.metric,
         outcome=_OUTCOMES[verdict],
         verdict=verdict,
-        reference=getattr(pairing.reference[-1], column.metric),
-        current=getattr(pairing.current[-1], column.metric),
+        reference=current / ratio,
+        current=current,
         change=interval,
         minimum_effect=minimum,
         floor=None if math.isnan(floor) else floor,

@@ -66,7 +66,9 @@ class Judgement:
     verdict: Verdict | None = None
     """Of a latency; None for exact metrics."""
     reference: float | str | None = None
+    """What the reference runs have; of a latency the geometric mean of their rounds, in ns."""
     current: float | str | None = None
+    """The same of the current runs."""
     change: Interval | None = None
     """Current over reference with its 95 % interval; 1.02 is 2 % slower."""
     minimum_effect: float | None = None
