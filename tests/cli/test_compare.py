@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.cli import main
+from pairbench.cli import main, reference
 from pairbench.model.record import Record
 from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of, sha, write_runs
 
@@ -140,8 +140,20 @@ def test_files_and_other_stores_are_sides(cli: Cli) -> None:
 # The default reference
 
 
-def test_up_to_five_runs_make_the_reference(cli: Cli) -> None:
+def test_outside_a_checkout_every_earlier_run_is_reference(cli: Cli) -> None:
     write(*(make_run(number) for number in range(8)))
+    assert reference_of(cli("compare", "-f", "json")) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_large_store_has_less_of_each_series(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "RECORDS", 6 * 4)
+    write(*(make_run(number) for number in range(9)))
+    assert reference_of(cli("compare", "-f", "json")) == [2, 3, 4, 5, 6, 7]
+
+
+def test_in_a_checkout_up_to_five_runs_are_reference(cli: Cli) -> None:
+    head = checkout()
+    write(*(make_run(number, commit=head) for number in range(8)))
     assert reference_of(cli("compare", "-f", "json")) == [2, 3, 4, 5, 6]
 
 

@@ -26,7 +26,7 @@ def compare(
         str,
         typer.Argument(
             metavar="[REFERENCE]",
-            help=f"What to compare with. auto: the newest comparable runs of the default branch, up to 5 for each series. Or {_SIDE}",
+            help=f"What to compare with. auto: the newest comparable runs of the default branch, up to 5 for each series; outside a checkout, every earlier one. Or {_SIDE}",
         ),
     ] = "auto",
     current: Annotated[

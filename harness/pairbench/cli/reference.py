@@ -16,6 +16,9 @@ from pairbench.store.heads import Head, RunIndex
 LOOK_BACK = 50
 """Runs that are looked at until each series has its own; runs may hold different cases."""
 
+RECORDS = 10_000
+"""Of a reference outside a checkout: every earlier run of a small store, and no longer wait for a large one."""
+
 ANY = "any branch"
 """What is asked for outside a checkout."""
 
@@ -49,10 +52,9 @@ class _Wanted:
     other: list[str] = field(default_factory=list)
     """Anything else: enough to say why it cannot be compared."""
 
-    @property
-    def runs(self) -> list[str]:
-        """The runs to take."""
-        return (self.exact or self.near)[:WINDOW] or self.other[:1]
+    def runs(self, most: int) -> list[str]:
+        """Return the runs to take."""
+        return (self.exact or self.near)[:most] or self.other[:1]
 
     def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
         now = self.record
@@ -74,8 +76,9 @@ class _Wanted:
 def default_reference(sides: Sides, current: Sequence[Record], repository: Repository) -> Reference:
     """Return the newest comparable runs of the default branch that are earlier than the current ones.
 
-    Outside a checkout, or where the current runs know no commit, every earlier run will do. Runs with uncommitted
-    changes are never taken. Each series has its own newest runs, those of the same environment if there are any.
+    Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
+    far as there is room. Runs with uncommitted changes are never taken. Each series has its own newest runs, those of the
+    same environment if there are any.
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or ANY
@@ -87,6 +90,7 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
         return head.run_id < before and of_branch and not head.dirty and bool(head.devices & devices)
 
     wanted = _wanted(current)
+    most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
     scope = Scope.of_records(current)
     gone = _Gone(scope, wanted)
     looked: list[Head] = []
@@ -100,11 +104,11 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
                 if (series := _series(row)) in wanted:
                     wanted[series].offer(head.run_id, row)
         looked += chunk
-        if all(len(found.exact) >= WINDOW for found in wanted.values()):
+        if all(len(found.exact) >= most for found in wanted.values()):
             break
     serves: dict[str, set[Series]] = defaultdict(set)
     for series, found in wanted.items():
-        for run_id in found.runs:
+        for run_id in found.runs(most):
             serves[run_id].add(series)
     for run_id, several in gone.of_run.items():
         serves[run_id] |= several
