@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from pairbench.cli.context import configure, open_site
-from pairbench.cli.options import DeviceOption, FormatOption, ModeOption, TierOption, TimeoutOption
+from pairbench.cli.options import DeviceOption, FormatOption, MinEffectOption, ModeOption, TierOption, TimeoutOption
+from pairbench.cli.verdicts import policy_of, tell_github
 
 
 def ab(
@@ -26,15 +27,7 @@ def ab(
         int | None,
         typer.Option(help="Pairs of fresh worker processes that time every case. Default: 5.", show_default=False),
     ] = None,
-    min_effect: Annotated[
-        float | None,
-        typer.Option(
-            "--min-effect",
-            metavar="PERCENT",
-            help="Smallest change of a latency that counts, in percent. Default: 2.",
-            show_default=False,
-        ),
-    ] = None,
+    min_effect: MinEffectOption = None,
     tf32: Annotated[
         bool | None,
         typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, on both sides alike.", show_default=False),
@@ -52,7 +45,6 @@ def ab(
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """
-    from pairbench.cli.compare import policy_of, tell_github
     from pairbench.cli.progress import open_progress
     from pairbench.cli.side_by_side import measure_side_by_side
     from pairbench.cli.two_commits import load_part, read_arguments

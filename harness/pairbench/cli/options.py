@@ -39,3 +39,16 @@ StoreOption = Annotated[
     typer.Option("--store", help="Folder or URL (s3://, gs://) of the results. Default: results.", show_default=False),
 ]
 FormatOption = Annotated[str, typer.Option("--format", "-f", help="table, markdown or json.")]
+NamesOption = Annotated[
+    list[str] | None,
+    typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False),
+]
+MinEffectOption = Annotated[
+    float | None,
+    typer.Option(
+        "--min-effect",
+        metavar="PERCENT",
+        help="Smallest change of a latency that counts, in percent. Default: 2.",
+        show_default=False,
+    ),
+]

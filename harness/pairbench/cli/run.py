@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.compare import tell
 from pairbench.cli.context import choose, configure, open_site, pick_devices
 from pairbench.cli.options import (
     DeviceOption,
@@ -15,6 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.cli.verdicts import tell
 
 
 def run(

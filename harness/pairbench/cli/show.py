@@ -5,17 +5,14 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.context import configure
-from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.cli.options import FormatOption, NamesOption, StoreOption
 
 
 def show(
     run_id: Annotated[
         str, typer.Argument(metavar="[RUN]", help="A run, the beginning of its id, or latest. `--runs` lists them.")
     ] = "latest",
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False),
-    ] = None,
+    select: NamesOption = None,
     list_runs: Annotated[bool, typer.Option("--runs", help="List the runs in the store instead.")] = False,
     store: StoreOption = None,
     output: FormatOption = "table",
