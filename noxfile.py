@@ -41,6 +41,7 @@ def detectors(session: nox.Session) -> None:
     """Measure the changepoint detector beside other tools' on the same series. `-- --write` puts the tables into their page."""
     _install(session, "-e", ".[test,detectors]")
     session.install("--no-deps", "apache-otava==0.8.0")
+    session.run("python", "-m", "pytest", "tests/detectors")
     session.run("python", "-m", "tests.detectors.bench", *session.posargs)
 
 
