@@ -121,6 +121,8 @@ def sections(comparison: Comparison) -> list[Section]:
 
 def false_alarms(comparison: Comparison) -> list[str]:
     """Return for each device what is known of how often a verdict on it is a false alarm."""
+    if not comparison.current.runs:
+        return []  # measured in turns, where false alarms are others
     known = {calibration.device_name: calibration for calibration in comparison.calibrations}
     devices = sorted({change.series.device_name for change in comparison.changes} | known.keys())
     return [measured(known[name]) if name in known else _unknown(name) for name in devices]
