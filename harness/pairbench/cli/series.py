@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pairbench.analyze.era import FIELDS
+from pairbench.cli.noise import newest_calibrations
 from pairbench.errors import SelectionError
 from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Calibration
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.store.accepted import read_acceptances
@@ -107,17 +107,14 @@ def read_history(store: str, series: Series) -> HistoryReading:
             replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
         )
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
+    # By the same rule as `compare`: the newest of this environment, else of any.
+    _, floors = newest_calibrations(calibrations.value, records[-1:])
     return HistoryReading(
         value=records,
-        floor=_floor(calibrations.value, series),
+        floor=floors[series].p50 if series in floors else None,
         acceptance=acceptances.value.get(series),
         problems=reading.problems + calibrations.problems + acceptances.problems,
     )
-
-
-def _floor(calibrations: Iterable[Calibration], series: Series) -> float | None:
-    floors = [calibration.floors[series] for calibration in calibrations if series in calibration.floors]
-    return floors[-1].p50 if floors else None
 
 
 def _series_in(place: Place, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
