@@ -111,7 +111,7 @@ def test_what_was_not_touched_raises_no_alarm(planted: dict[str, Any]) -> None:
     assert len(others) == 6 and set(others.values()) <= {"unchanged", "undecided"}
 
 
-def test_a_machine_that_is_slower_for_both_sides_is_no_change(repository: Path, planted: dict[str, Any]) -> None:
+def test_a_machine_that_is_slower_for_both_sides_is_no_change(repository: Path) -> None:
     git(repository, "checkout", "-q", "--", "planted.py")
     found = ab(repository, "main", "main", "planted.py::machine", cycles=100_000)
     assert {change["outcome"] for change in found["changes"].values()} <= {"unchanged", "undecided"}

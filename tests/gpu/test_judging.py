@@ -31,11 +31,14 @@ class Bench:
         run_id: str = document["run_id"]
         return run_id
 
+    def run_and_confirm(self) -> dict[str, Any]:
+        """Measure the suite as it is, and what looks worse a second time; return the JSON document with its changes."""
+        return self._pairbench("run", "planted.py", "--tier", "real", "--confirm")
+
     def compare(self, reference: str, current: str) -> tuple[dict[str, dict[str, Any]], int]:
         """Return the changes by operator and implementation, and the exit code."""
         document = self._pairbench("compare", reference, current)
-        found = {change["name"].split("::")[1]: change for change in document["changes"]}
-        return {f"{name.split('[')[0]} {name.split('-')[1]}": change for name, change in found.items()}, document["rc"]
+        return named(document["changes"]), document["rc"]
 
     def edit(self, **lines: str) -> None:
         """Put other code where a mark stands."""
@@ -63,6 +66,12 @@ class Bench:
         return {**json.loads(done.stdout), "rc": done.returncode}
 
 
+def named(changes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return changes by operator and implementation."""
+    found = {change["name"].split("::")[1]: change for change in changes}
+    return {f"{name.split('[')[0]} {name.split('-')[1]}": change for name, change in found.items()}
+
+
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("planted"))
@@ -87,6 +96,19 @@ def test_the_same_code_raises_no_alarm(bench: Bench, clean: list[str]) -> None:
     changes, rc = bench.compare(*clean)
     assert len(changes) == 8 and rc == 0
     assert {change["outcome"] for change in changes.values()} <= {"unchanged", "undecided"}
+
+
+def test_a_suspect_is_measured_again_and_then_fails(tmp_path: Path, bench: Bench, clean: list[str]) -> None:
+    again = Bench(tmp_path)
+    shutil.copytree(bench.folder / "results", tmp_path / "results")
+    again.edit(slowed=f"spin({again.cycles('slower')})")
+    document = again.run_and_confirm()
+    assert set(document["comparison"]["reference"]["runs"]) == set(clean)
+    assert document["rc"] == 1
+    changes = named(document["comparison"]["changes"])
+    assert changes["slower slowed"]["outcome"] == "regression" and changes["slower slowed"]["confirmed"] is True
+    others = {name: change["outcome"] for name, change in changes.items() if name != "slower slowed"}
+    assert set(others.values()) <= {"unchanged", "undecided"}, others
 
 
 def test_a_slowed_variant_is_caught_and_the_code_did_it(planted: dict[str, dict[str, Any]]) -> None:

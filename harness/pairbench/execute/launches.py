@@ -5,21 +5,20 @@ if kernels of known number before and after the calls are in the trace, and if 1
 4 times as much of everything.
 """
 
-import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, record_function
 
+from pairbench.execute.trace import raw_trace
 from pairbench.model.outcome import Launches
 from pairbench.model.record import KernelCount
 
 CALLS = (1, 2, 4)
+_ACTIVITIES = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
 _WINDOW = "pairbench::call"
 _SENTINELS = 2
 _SENTINEL_KERNEL = "spin_kernel"
@@ -61,9 +60,7 @@ def unusable() -> str | None:
     The first session of a process may record no device activity, so one with real kernels is thrown away.
     """
     try:
-        with _session():
-            torch.zeros(16, device="cuda").add_(1)
-            torch.cuda.synchronize()
+        raw_trace(lambda: (torch.zeros(16, device="cuda").add_(1), torch.cuda.synchronize()), _ACTIVITIES)
         (counts,) = _trace(lambda: torch.zeros(16, device="cuda"), (1,))
     except (RuntimeError, _TraceError) as error:
         return (
@@ -115,14 +112,10 @@ class _TraceError(Exception):
     """A trace is not complete."""
 
 
-def _session() -> profile:
-    return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
-
-
 def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
     """Run groups of calls with sentinels around each, in one session, and count each group."""
-    torch.cuda.synchronize()
-    with _session() as session:
+
+    def marked() -> None:
         _sentinel()
         for calls in groups:
             for _ in range(calls):
@@ -130,10 +123,9 @@ def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
                     run()
                 torch.cuda.synchronize()
             _sentinel()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        session.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
+
+    torch.cuda.synchronize()
+    events = raw_trace(marked, _ACTIVITIES)
     return [count_events(part, calls) for part, calls in zip(split_events(events, groups), groups, strict=True)]
 
 

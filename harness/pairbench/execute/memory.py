@@ -1,14 +1,13 @@
 """Memory and operators of one call: peak bytes above the inputs, allocations, dispatched ATen operators."""
 
-import json
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from pairbench.execute.trace import raw_trace
 
 Run = Callable[[], Any]
 
@@ -52,13 +51,7 @@ def cuda_memory(run: Run) -> tuple[int, int]:
 
 def host_memory(run: Run) -> tuple[int, int]:
     """Return the same for a call on a CPU, from the allocations that the profiler records."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as session:
-        outputs = run()
-    del outputs
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        session.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
+    events = raw_trace(run, (ProfilerActivity.CPU,), memory=True)
     changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
     held = peak = 0
     for _, change in changes:
