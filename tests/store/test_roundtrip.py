@@ -81,7 +81,7 @@ def test_a_file_says_its_version_and_is_compressed(tmp_path: Path, record: MakeR
     (path,) = (tmp_path / "records").rglob("*.parquet")
     metadata = pq.read_metadata(path)
     assert metadata.metadata[schema.VERSION_KEY] == str(schema.SCHEMA_VERSION).encode()
-    assert metadata.row_group(0).column(0).compression == "ZSTD"
+    assert metadata.row_group(0).column(0).compression == "LZ4"
 
 
 def test_frames_are_cut_by_column_row_and_run(tmp_path: Path, record: MakeRecord) -> None:

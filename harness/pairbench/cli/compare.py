@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import configure
+from pairbench.cli.context import configure, no_collection
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
 from pairbench.cli.verdicts import policy_of, tell
 
@@ -47,18 +47,13 @@ def compare(
 
     Example: pairbench compare main latest --strict
     """
-    import gc
-
     from pairbench.cli.judging import judge
     from pairbench.report.comparison import render_comparison
 
     config = configure(output, store=store)
     policy = policy_of(min_effect)
-    gc.disable()  # millions of values and no garbage among them; looking for it takes a third of the time
-    try:
+    with no_collection():
         found = judge(config, reference, current, select=select or (), policy=policy)
-    finally:
-        gc.enable()
     typer.echo(render_comparison(found.comparison, output), nl=False)
     tell(found)
     if code := found.exit_code(strict=strict):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import configure
+from pairbench.cli.context import configure, no_collection
 from pairbench.cli.options import FormatOption, StoreOption
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ def trend(
     config = configure(output, store=store)
     target = _target(picture)
     one = find_series(config.store, series, device_name=device_name)
-    reading = read_history(config.store, one.value)
-    found = make_trend(
-        reading.value, one.value, timer=timer, last=last, floor=reading.floor, acceptance=reading.acceptance
-    )
+    with no_collection():
+        reading = read_history(config.store, one.value)
+        found = make_trend(
+            reading.value, one.value, timer=timer, last=last, floor=reading.floor, acceptance=reading.acceptance
+        )
     if timer is not None and not any(point.record.timer == timer for point in found.points):
         known = sorted({record.timer for record in reading.value if record.timer})
         raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")

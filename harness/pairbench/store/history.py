@@ -26,7 +26,7 @@ TREND_COLUMNS = (
 Rows = list[dict[str, Any]]
 
 _KNOWN = frozenset(schema_of(Record).names)
-_THREADS, _THREADS_REMOTE = 3, 32
+_THREADS, _THREADS_REMOTE = 2, 32
 """An object store lets one wait for many files at the same time."""
 _ATTEMPTS = 5
 

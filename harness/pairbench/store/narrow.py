@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pairbench.model.record import Record, columns
 from pairbench.store.place import Place, RunFile
-from pairbench.store.schema import VERSION_KEY
+from pairbench.store.schema import VERSION_KEY, schema_of, texts_of
 
 
 class ForeignFileError(Exception):
@@ -30,7 +30,7 @@ class NarrowFile:
             OSError, pa.ArrowException: the file is damaged, or none of parquet's.
             ForeignFileError: not ours.
         """
-        self._parquet = pq.ParquetFile(file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)
+        self._parquet = _open(place, file)
         self._metadata = self._parquet.metadata
         if VERSION_KEY not in (self._metadata.metadata or {}):
             raise ForeignFileError(file.path)
@@ -50,18 +50,14 @@ class NarrowFile:
             return []
         constants, varying = self._split([name for name in names if name not in wanted])
         constants |= keys
-        if not sought:
-            rows = self._read(varying).to_pylist() if varying else [{}] * self._metadata.num_rows
+        if not sought and not varying:
+            rows: list[dict[str, Any]] = [{}] * self._metadata.num_rows
         else:
-            table = self._read(sought)
-            match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
-            places = pc.indices_nonzero(functools.reduce(pc.and_, match))
-            if not len(places):
-                return []
-            rows = table.take(places).to_pylist()
-            if varying:
-                rest = self._read(varying).take(places).to_pylist()
-                rows = [{**first, **second} for first, second in zip(rows, rest, strict=True)]
+            table = self._read([*sought, *varying])
+            if sought:
+                match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
+                table = table.filter(functools.reduce(pc.and_, match))
+            rows = table.to_pylist()
         return [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
 
     def distinct(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -106,5 +102,15 @@ class NarrowFile:
         return self._parquet.read(columns=names, use_threads=False)
 
 
+def _open(place: Place, file: RunFile) -> pq.ParquetFile:
+    opened = functools.partial(pq.ParquetFile, file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)
+    try:
+        # Texts repeat; left as they lie in the file, they take half the time to read.
+        return opened(read_dictionary=_TEXTS)
+    except KeyError:  # a file without one of them: older, or none of ours
+        return opened()
+
+
 _NAMES = frozenset(columns(Record))
+_TEXTS = texts_of(schema_of(Record))
 _FLOATS = ("FLOAT", "DOUBLE")

@@ -57,6 +57,11 @@ def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] 
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def texts_of(schema: pa.Schema) -> list[str]:
+    """Return the columns of text: few values, many times."""
+    return [field.name for field in schema if pa.types.is_string(field.type)]
+
+
 def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
     """Return a table, of this version or another, as rows."""
     return _from_columns({name: table.column(name).to_pylist() for name in table.column_names}, row_type)
@@ -76,8 +81,9 @@ def _from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> 
     for row in zip(*values, strict=True):
         # A frozen dataclass sets field by field, which for the 10,000 records of a comparison takes half a second.
         one = object.__new__(row_type)
-        vars(one).update(lacking)
-        vars(one).update(zip(names, row, strict=True))
+        content = lacking.copy()
+        content.update(zip(names, row, strict=True))
+        object.__setattr__(one, "__dict__", content)
         found.append(one)
     return tuple(found)
 
