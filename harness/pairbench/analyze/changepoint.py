@@ -1,6 +1,6 @@
 """Changepoints: the runs at which a series moved to a new level and stayed there.
 
-Three steps, after which a change stands only if nothing simpler explains it:
+Three steps, after which a change stands only if nothing simpler explains it, and a fourth that puts it where it is:
 
 1. A run that agrees with neither its past nor its future is an outlier; it is pulled to the nearer of the two for the
    search, so that a single spike never makes a level.
@@ -10,6 +10,8 @@ Three steps, after which a change stands only if nothing simpler explains it:
    of the noise fitted anew for each set. A change must raise the log-likelihood by 7 + ln(runs) nats over the
    explanation without it, in which the same wandering is the noise's own memory. Memory is capped at 0.6: what
    remembers longer than that is called a level.
+4. Where noise with two modes explains the runs around a change clearly better than noise with memory, the change is put
+   where that noise has it: `changepoint_place.py`. None appears or disappears by this.
 
 The third is what tells a step from noise that sticks: a series that keeps swapping between two levels is explained more
 cheaply by noise with memory than by that many changes, while one lasting step is not. The idea of judging steps against
@@ -26,6 +28,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
+from pairbench.analyze.changepoint_place import place
 from pairbench.stats import Floats
 
 MIN_RUNS = 4
@@ -55,7 +58,7 @@ class Changepoint:
     after: float
     """Level that was reached."""
     strength: float
-    """Log-likelihood, in nats, by which the series with this change beats the series without it."""
+    """Log-likelihood, in nats, by which the series with this change beats the series without it: noise as in step 3."""
 
     @property
     def effect(self) -> float:
@@ -87,7 +90,7 @@ def detect(
         return ()
     cleaned = clean(values)
     weigh = _Weigh(cleaned, floor, math.log1p(minimum_effect))
-    cuts = weigh.best(_proposals(cleaned))
+    cuts = weigh.placed(weigh.best(_proposals(cleaned)))
     cuts = weigh.snapped(cuts, np.searchsorted(places, sorted(breaks)).tolist())
     means = weigh.levels(cuts)
     return tuple(
@@ -177,6 +180,7 @@ class _Weigh:
     def __init__(self, values: Floats, floor: float | None, smallest: float) -> None:
         self._values = values
         self._total = np.concatenate([[0.0], np.cumsum(values)])
+        self._floor = floor
         self._least = max((floor or 0.0) * FLOOR_TO_SIGMA, _FINEST) ** 2
         self._smallest = smallest
         self._penalty = _PENALTY + math.log(len(values))
@@ -204,6 +208,19 @@ class _Weigh:
     def best(self, proposals: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Return the set of cuts whose likelihood, less the penalty of its cuts, is highest; () is always in the race."""
         return max([(), *map(self._pruned, proposals)], key=self._score)
+
+    def placed(self, cuts: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the cuts, each where noise of two modes puts it if there is such noise around it."""
+        for number, cut in enumerate(cuts):
+            start, end = (0, *cuts)[number], (*cuts, len(self._values))[number + 1]
+            around = self._values[start:end]
+            plain = _Weigh(around, self._floor, self._smallest).likelihood([cut - start])
+            moved = start + place(around, cut - start, plain=plain, least=self._least, shortest=MIN_RUNS)
+            way = (*cuts[:number], moved, *cuts[number + 1 :])
+            # Levels are means, and modes need not be as frequent in both: a step stays one that counts.
+            if np.abs(np.diff(self.levels(way))).min() >= self._smallest:
+                cuts = way
+        return cuts
 
     def snapped(self, cuts: tuple[int, ...], known: Sequence[int]) -> tuple[int, ...]:
         """Return the cuts, each moved to a known place within three runs if that costs less than 2 nats."""
