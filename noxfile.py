@@ -24,9 +24,13 @@ NO_GPU = (
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure every operator pair on this machine, show the result, and judge it: the main job. Arguments go to `pairbench run`."""
+    """Measure every operator pair on this machine, judge it, and write the site: the main job. Arguments go to `pairbench run`."""
     _install(session, ".")
-    _pairbench(session, "run", "--confirm", *session.posargs)
+    try:
+        _pairbench(session, "run", "--confirm", *session.posargs)
+    finally:
+        # A regression fails the session, and is what one wants to look at.
+        _pairbench(session, "dashboard", *_option(session.posargs, "--store"))
 
 
 @nox.session
@@ -79,10 +83,18 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """Run the tests of the site in an installed Chromium. Fails where there is none. Arguments go to pytest."""
+    _install(session, "-e", ".[site]")
+    session.run("python", "-m", "pytest", "-m", "browser", *(session.posargs or ["-n", "2", "tests/site"]))
+
+
+@nox.session
 def scale(session: nox.Session) -> None:
-    """Make a store of 1,000 runs of 2,000 series and time `compare` and `trend` on it. Arguments go to the script."""
-    _install(session, "-e", ".")
-    session.run("python", "tests/scale/bench.py", *session.posargs)
+    """Make stores of up to 1,000 runs of 2,000 series and time `compare`, `trend` and `dashboard` on them."""
+    _install(session, "-e", ".[site]")
+    session.run("python", "tests/scale/bench.py")
+    session.run("python", "tests/scale/site.py")
 
 
 def _install(session: nox.Session, *what: str) -> None:
@@ -92,6 +104,16 @@ def _install(session: nox.Session, *what: str) -> None:
 def _extra(name: str) -> list[str]:
     """Return what an extra lists, without the package and so without torch."""
     return list(nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"][name])
+
+
+def _option(arguments: list[str], name: str) -> list[str]:
+    """Return an option and its value as they stand among some arguments; nothing where it is not there."""
+    for place, argument in enumerate(arguments):
+        if argument == name:
+            return arguments[place : place + 2]
+        if argument.startswith(f"{name}="):
+            return [argument]
+    return []
 
 
 def _pairbench(session: nox.Session, *arguments: str) -> None:

@@ -32,6 +32,7 @@ ALL = frozenset(
         "stats",
         "store",
         "suite",
+        "suite_text",
     }
 )
 
@@ -44,6 +45,7 @@ OURS: dict[str, frozenset[str]] = {
     "model": frozenset({"errors", "model", "stats"}),
     "config": frozenset({"errors", "model"}),
     "suite": frozenset({"errors", "model"}),
+    "suite_text": frozenset({"model"}),
     "plan": frozenset({"errors", "model"}),
     # These three meet only in model's values, joined by cli.
     "execute": frozenset({"errors", "execute", "model", "stats", "suite"}),
@@ -57,9 +59,11 @@ OURS: dict[str, frozenset[str]] = {
 # Distribution outside the standard library, by the name it is imported under -> the rooms that may import it.
 OTHERS: dict[str, frozenset[str]] = {
     "jinja2": frozenset({"report"}),
+    "markupsafe": frozenset({"report"}),
     "matplotlib": frozenset({"report"}),
     "numpy": frozenset({"analyze", "execute", "report", "stats", "store"}),
     "pandas": frozenset({"integrations", "report", "store"}),
+    "plotly": frozenset({"report"}),
     "pyarrow": frozenset({"store"}),
     "pynvml": frozenset({"execute"}),
     "pytest": frozenset({"integrations"}),

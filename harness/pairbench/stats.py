@@ -47,7 +47,12 @@ class Interval(NamedTuple):
 
 def percentile(values: ArrayLike, q: float) -> float:
     """Return the q-th percentile, q from 0 to 100."""
-    return float(np.percentile(_checked(values), q))
+    return percentiles(values, (q,))[0]
+
+
+def percentiles(values: ArrayLike, several: Sequence[float]) -> tuple[float, ...]:
+    """Return several percentiles, each from 0 to 100."""
+    return tuple(np.percentile(_checked(values), several).tolist())
 
 
 def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:

@@ -1,6 +1,7 @@
 """The runs of one series in order: which of them compare, what control each has, and where a new part begins."""
 
 import datetime as dt
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,18 +24,18 @@ class Point:
     part: int
     """Counted from 0; a new one begins with each change of the definition."""
 
-    @property
+    @functools.cached_property
     def p50(self) -> Interval | None:
         """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
         return median(self.record)
 
-    @property
+    @functools.cached_property
     def control_ns(self) -> float | None:
         """Median latency of the control in ns."""
         found = median(self.control) if self.control is not None else None
         return found.estimate if found else None
 
-    @property
+    @functools.cached_property
     def speedup(self) -> float | None:
         """The baseline over the variant, within the run; None where either has no value."""
         p50, control = self.p50, self.control_ns
@@ -128,6 +129,7 @@ def _when(record: Record) -> tuple[float, str, str]:
     return started if started is not None else math.inf, record.run_id, record.device_uuid or ""
 
 
+@functools.lru_cache(maxsize=4096)  # of the same runs in every series
 def _moment(text: str | None) -> float | None:
     try:
         moment = dt.datetime.fromisoformat(text or "")

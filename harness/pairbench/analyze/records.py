@@ -221,7 +221,9 @@ def _roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Envir
     flops, moved = cost
     ceilings = environment.rest.get("observed", {}).get("ceilings", {})
     bandwidth = ceilings.get("copy_gbps")
-    rate = ceilings.get(f"{outcome.case.dtype or 'float32'}_tflops")
+    rates = {name: rate for name, rate in ceilings.items() if name.endswith("_tflops")}
+    # Where no axis says the dtype, the highest ceiling: a fraction may then be too low, and never over the roof.
+    rate = rates.get(f"{outcome.case.dtype}_tflops") if outcome.case.dtype else max(rates.values(), default=None)
     floors = [moved / bandwidth if bandwidth else None, flops / rate / 1e3 if rate else None]
     known = [floor for floor in floors if floor is not None]
     return {

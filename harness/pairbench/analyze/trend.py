@@ -117,5 +117,6 @@ def _eras(points: tuple[Point, ...]) -> tuple[Era, ...]:
     found = [
         Era(index=place, changes=era_changes(before.record, after.record))
         for place, (before, after) in enumerate(itertools.pairwise(points), start=1)
+        if before.record.environment_hash != after.record.environment_hash
     ]
     return tuple(era for era in found if era.changes)

@@ -15,6 +15,7 @@ from pairbench.cli.ab import ab
 from pairbench.cli.accept import accept
 from pairbench.cli.calibrate import calibrate
 from pairbench.cli.compare import compare
+from pairbench.cli.dashboard import dashboard
 from pairbench.cli.doctor import doctor
 from pairbench.cli.listing import list_
 from pairbench.cli.run import run
@@ -50,7 +51,7 @@ def _root(
     """Hold the options that come before a verb."""
 
 
-for verb in (doctor, list_, verify, run, show, compare, ab, trend, accept, calibrate):
+for verb in (doctor, list_, verify, run, show, compare, ab, trend, accept, dashboard, calibrate):
     app.command(verb.__name__.rstrip("_"))(verb)
 
 

@@ -106,20 +106,20 @@ def default_places(config: Config) -> tuple[Path, ...]:
     """Return where suites are looked for when no SELECT argument names a file."""
     if config.suites is not None:
         return tuple(config.root / place for place in config.suites)
-    return (_catalogue(),)
+    return (catalogue_folder("suites"),)
 
 
-def _catalogue() -> Path:
-    """Return the folder of the suites that come with pairbench: in the wheel, or in the checkout that it runs from."""
+def catalogue_folder(name: str) -> Path:
+    """Return the folder `suites` or `dashboards` that comes with pairbench: in the wheel, or in the checkout that it runs from."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / "_catalogue" / "suites"
-    return installed if installed.is_dir() else package.parents[1] / "suites"
+    installed = package / "_catalogue" / name
+    return installed if installed.is_dir() else package.parents[1] / name
 
 
 def _shown(file: Path, config: Config) -> str:
     """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
     path = file.resolve()
-    if path.parent == _catalogue():
+    if path.parent == catalogue_folder("suites"):
         return f"suites/{path.name}"
     root = config.root.resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

@@ -21,7 +21,7 @@ _COLUMNS = ("device_name", "suite", "case", "implementation", "mode")
 _NEWEST = (2, 50)
 """Newest run files of each device model in which a name is looked for, and in which a glob or a part of one is."""
 _LISTED = 10
-_NEEDED = (
+NEEDED = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
     *("suite", "case", "implementation", "mode", "device_name", "timer", "status", "reason"),
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
@@ -93,7 +93,7 @@ def read_history(store: str, series: Series) -> HistoryReading:
         StoreError: there is no such store, or it is empty.
     """
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
-    reading = read_series(store, where=where, columns=_NEEDED)
+    reading = read_series(store, where=where, columns=NEEDED)
     records = reading.value
     first: dict[str, str] = {}
     for record in reading.value:

@@ -25,7 +25,7 @@ SUFFIXES = (".svg", ".png")
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 NAVY, DARK_GREEN, GREY = "#00304D", "#00402F", "#6E6E6E"
 _MOVE = {"code": RED, "machine": ORANGE, "environment": PURPLE, "control": GREY}
-_STYLE = {
+STYLE = {
     "axes.edgecolor": "#444444",
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -49,7 +49,7 @@ def trend_figure(trend: Trend) -> Figure:
 def draw(values: SeriesChart) -> Figure:
     """Return the picture of prepared values."""
     panels = 1 + bool(values.control_name) + any(not math.isnan(value) for value in values.speedup)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4.6 + 1.2 * (panels - 1)), layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
         axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
@@ -83,7 +83,7 @@ def to_bytes(figure: Figure, suffix: str) -> bytes:
     if suffix not in SUFFIXES:
         raise ValueError(f"suffix {suffix!r} is unknown, expected one of {', '.join(SUFFIXES)}")
     buffer = io.BytesIO()
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         # A glyph that matplotlib's font lacks is a box in a PNG, and itself in an SVG.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         metadata = {"Date": None, "Creator": None} if suffix == ".svg" else {"Software": None}

@@ -64,15 +64,16 @@ def texts_of(schema: pa.Schema) -> list[str]:
 
 def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
     """Return a table, of this version or another, as rows."""
-    return _from_columns({name: table.column(name).to_pylist() for name in table.column_names}, row_type)
+    return from_columns({name: table.column(name).to_pylist() for name in table.column_names}, row_type)
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], row_type: type[Row]) -> tuple[Row, ...]:
     """Return rows as pyarrow gives them, all with the same columns."""
-    return _from_columns({name: [row[name] for row in rows] for name in rows[0]} if rows else {}, row_type)
+    return from_columns({name: [row[name] for row in rows] for name in rows[0]} if rows else {}, row_type)
 
 
-def _from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> tuple[Row, ...]:
+def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> tuple[Row, ...]:
+    """Return columns of plain values as rows; a column that is not there has its default."""
     hints = typing.get_type_hints(row_type)
     names = [name for name in columns if name in hints]
     values = [_values(hints[name], columns[name]) for name in names]

@@ -1,0 +1,193 @@
+// Tables that sort and filter what the page already holds, with their state in the page's address.
+//
+//   <form data-filters="cases">       controls: a search field `q`, selects and checkboxes that bear names
+//   <output data-count="cases">       how many rows there are to see
+//   <table data-table="cases" data-noun="rows" data-prefix="">
+//     <th data-sort="speedup" data-numeric data-first="down">
+//     <tr data-item data-device="..." data-text="what q looks through">, or <tbody data-item> for rows that stay together
+//       <td data-value="2.481">       what to sort by; the cell's text where it is not given, and last where it is empty
+(() => {
+  'use strict';
+
+  const { element } = window.pairbench;
+
+  function textOf(item) {
+    item.searched = item.searched || (item.dataset.text || item.textContent).toLowerCase();
+    return item.searched;
+  }
+
+  function valueOf(item, column, numeric) {
+    const row = item.matches('tr') ? item : item.querySelector('tr');
+    const cell = row.cells[column];
+    const text = cell.dataset.value !== undefined ? cell.dataset.value : cell.textContent.trim();
+    if (text === '') {
+      return null;
+    }
+    return numeric ? Number(text) : text;
+  }
+
+  function compared(one, other, sign) {
+    if (one === null || other === null) {
+      return (one === null) - (other === null);
+    }
+    return sign * (typeof one === 'number' ? one - other : one.localeCompare(other, 'en', { numeric: true }));
+  }
+
+  class Table {
+    constructor(table, options) {
+      const name = table.dataset.table;
+      this.table = table;
+      this.prefix = table.dataset.prefix || '';
+      this.noun = table.dataset.noun || 'rows';
+      this.form = document.querySelector(`form[data-filters~="${CSS.escape(name)}"]`);
+      this.output = document.querySelector(`[data-count="${CSS.escape(name)}"]`);
+      this.address = window.pairbench.address((options && options.place) || 'search');
+      this.sort = '';
+      this.heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells].filter((head) => head.dataset.sort);
+      this.heads.forEach((head) => this.makeSortable(head));
+      if (this.form) {
+        this.form.hidden = false;
+        this.form.addEventListener('input', () => this.changed());
+        this.form.addEventListener('submit', (event) => event.preventDefault());
+        // The controls are empty only after this event.
+        this.form.addEventListener('reset', () => setTimeout(() => this.changed()));
+      }
+      this.empty = this.makeEmpty();
+      this.address.watch(() => this.restore());
+      this.refresh();
+    }
+
+    makeSortable(head) {
+      const button = element('button', { type: 'button', class: 'sort' }, ...head.childNodes);
+      button.addEventListener('click', () => this.turn(head));
+      head.append(button);
+    }
+
+    makeEmpty() {
+      const width = this.table.tHead.rows[this.table.tHead.rows.length - 1].cells.length;
+      const cell = element('td', { colspan: width, class: 'note' }, `No ${this.noun} like that. `);
+      if (this.form) {
+        const button = element('button', { type: 'button' }, 'Show all');
+        button.addEventListener('click', () => this.form.reset());
+        cell.append(button);
+      }
+      const body = element('tbody', { hidden: true }, element('tr', {}, cell));
+      this.table.append(body);
+      return body;
+    }
+
+    // Take up rows that were added, removed or changed since.
+    refresh() {
+      this.items = [...this.table.querySelectorAll('[data-item]')];
+      this.restore();
+    }
+
+    controls() {
+      return this.form ? [...this.form.elements].filter((control) => control.name) : [];
+    }
+
+    restore() {
+      const state = this.address.read();
+      for (const control of this.controls()) {
+        const value = state.get(this.prefix + control.name) || '';
+        if (control.type === 'checkbox') {
+          control.checked = value === control.value;
+        } else {
+          control.value = value;
+          // An address may name what is not there; then there is nothing to choose by.
+          if (control.value !== value) {
+            control.value = '';
+          }
+        }
+      }
+      this.sort = state.get(`${this.prefix}sort`) || '';
+      this.arrange();
+      this.filter();
+    }
+
+    wanted() {
+      const found = {};
+      for (const control of this.controls()) {
+        found[control.name] = control.type === 'checkbox' ? (control.checked ? control.value : '') : control.value.trim();
+      }
+      return found;
+    }
+
+    changed() {
+      this.filter();
+      this.write();
+    }
+
+    write() {
+      // Another table may share the address, and so the name.
+      const changes = { ...(this.heads.length ? { sort: this.sort } : {}), ...this.wanted() };
+      this.address.write(Object.fromEntries(Object.entries(changes).map(([name, value]) => [this.prefix + name, value])));
+    }
+
+    filter() {
+      const { q = '', ...exact } = this.wanted();
+      const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+      const pairs = Object.entries(exact).filter(([, value]) => value !== '');
+      let shown = 0;
+      for (const item of this.items) {
+        const fits =
+          pairs.every(([name, value]) => item.dataset[name] === value) &&
+          (!words.length || words.every((word) => textOf(item).includes(word)));
+        item.hidden = !fits;
+        shown += fits;
+      }
+      this.empty.hidden = shown > 0 || !this.items.length;
+      if (this.output) {
+        const whole = this.items.length;
+        const noun = whole === 1 && this.noun !== 'series' ? this.noun.replace(/s$/, '') : this.noun;
+        const all = `${whole.toLocaleString('en-US')} ${noun}`;
+        this.output.textContent = shown === whole ? all : `${shown.toLocaleString('en-US')} of ${all}`;
+      }
+    }
+
+    turn(head) {
+      const name = head.dataset.sort;
+      const first = head.dataset.first === 'down' ? `-${name}` : name;
+      const second = first === name ? `-${name}` : name;
+      this.sort = this.sort === first ? second : this.sort === second ? '' : first;
+      this.arrange();
+      this.write();
+    }
+
+    arrange() {
+      const name = this.sort.replace(/^-/, '');
+      const sign = this.sort.startsWith('-') ? -1 : 1;
+      let head = null;
+      for (const one of this.heads) {
+        if (one.dataset.sort === name) {
+          head = one;
+          one.setAttribute('aria-sort', sign < 0 ? 'descending' : 'ascending');
+        } else {
+          one.removeAttribute('aria-sort');
+        }
+      }
+      let ordered = this.items;
+      if (head) {
+        const values = new Map(
+          ordered.map((item) => [item, valueOf(item, head.cellIndex, 'numeric' in head.dataset)]),
+        );
+        ordered = [...ordered].sort((one, other) => compared(values.get(one), values.get(other), sign));
+      } else if (!this.sorted) {
+        return;
+      }
+      this.sorted = head !== null;
+      for (const parent of new Set(this.items.map((item) => item.parentNode))) {
+        parent.append(...ordered.filter((item) => item.parentNode === parent));
+      }
+      this.table.append(this.empty);
+    }
+  }
+
+  // Make a table sortable and filterable. Options: place, 'search' or 'hash'. Call refresh() when its rows change.
+  window.pairbench.table = (table, options) => new Table(table, options);
+
+  // Those marked so wait for a script that fills them.
+  for (const table of document.querySelectorAll('table[data-table]:not([data-later])')) {
+    window.pairbench.table(table);
+  }
+})();

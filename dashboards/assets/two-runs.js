@@ -1,0 +1,82 @@
+// What two runs say of each series: values in, values out; compare.js shows them.
+(() => {
+  'use strict';
+
+  const COUNTS = ['launches', 'kernels', 'ops', 'peak'];
+
+  // Return why two series must not be compared, by name, or nothing.
+  function apart(before, place, after, other) {
+    const told = [];
+    for (const [name, what] of [['timer', 'timer'], ['definition', 'definition']]) {
+      const ends = [before.text(name, place), after.text(name, other)];
+      if (ends[0] && ends[1] && ends[0] !== ends[1]) {
+        told.push(`${what} ${ends[0]} and ${ends[1]}`);
+      }
+    }
+    return told.length ? `other ${told.join(', other ')}` : '';
+  }
+
+  function touch(one, other) {
+    const ends = [one.low, one.high, other.low, other.high];
+    return ends.some((end) => end === null) ? one.p50 === other.p50 : one.low <= other.high && other.low <= one.high;
+  }
+
+  function side(run, place) {
+    const made = { place, status: run.text('status', place), reason: run.reason(place) };
+    for (const name of ['p50', 'low', 'high', 'speedup', ...COUNTS]) {
+      made[name] = run.number(name, place);
+    }
+    return made;
+  }
+
+  function differs(one, other) {
+    if (one.status !== other.status || COUNTS.some((name) => one[name] !== other[name])) {
+      return true;
+    }
+    return one.p50 !== null && other.p50 !== null && !touch(one, other);
+  }
+
+  // Return one entry for each series of either run: {what, why, before, after, ratio, differs, run, place}.
+  function paired(before, after) {
+    const known = new Map();
+    for (let place = 0; place < before.length; place += 1) {
+      known.set(before.key(place), place);
+    }
+    const found = [];
+    for (let other = 0; other < after.length; other += 1) {
+      const key = after.key(other);
+      const place = known.get(key);
+      known.delete(key);
+      const now = side(after, other);
+      const entry = { run: after, place: other, what: 'new', why: '', before: null, after: now, ratio: null, differs: true };
+      if (place !== undefined) {
+        const then = side(before, place);
+        const why = apart(before, place, after, other);
+        const ratio = !why && then.p50 && now.p50 ? now.p50 / then.p50 : null;
+        const sources = [before.text('source', place), after.text('source', other)];
+        Object.assign(entry, {
+          what: why ? 'incomparable' : 'compared',
+          why,
+          before: then,
+          ratio,
+          edited: Boolean(sources[0] && sources[1] && sources[0] !== sources[1]),
+          differs: Boolean(why) || differs(then, now),
+        });
+      }
+      found.push(entry);
+    }
+    for (const place of known.values()) {
+      found.push({ run: before, place, what: 'missing', why: '', before: side(before, place), after: null, ratio: null, differs: true });
+    }
+    return found;
+  }
+
+  // Return the fields in which two environments differ: [name, before, after].
+  function changed(before, after) {
+    return Object.keys({ ...before, ...after })
+      .filter((name) => before[name] !== after[name])
+      .map((name) => [name, before[name], after[name]]);
+  }
+
+  window.pairbench.twoRuns = { paired, changed };
+})();

@@ -1,0 +1,105 @@
+"""What a page shows of a series' newest record, and of a run: records taken apart into values."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from numpy.typing import ArrayLike
+
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.model.site import RunHead, SeriesFacts, Standing
+from pairbench.stats import percentiles
+
+_VERSIONS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
+_TEXTS = (
+    *("timer", "device_timer", "stop_reason", "launch_status", "throttle_reasons"),
+    *("definition_hash", "implementation_hash", "device_uuid"),
+)
+_HINTS = get_type_hints(Record)
+NUMBERS = tuple(
+    item.name for item in fields(Record) if _HINTS[item.name] in (int | None, float | None) and item.name != "dirty"
+)
+
+
+def series_facts(
+    record: Record,
+    series: Series,
+    standing: Standing,
+    *,
+    samples: ArrayLike | None = None,
+    columns: Collection[str] = NUMBERS,
+) -> SeriesFacts:
+    """Return what a page shows of a record.
+
+    Args:
+        record: the newest of its series.
+        series: that series.
+        standing: what the record means beside its reference.
+        samples: call latencies in ns.
+        columns: which numbers.
+    """
+    values = ((name, getattr(record, name)) for name in columns)
+    texts = ((name, getattr(record, name)) for name in _TEXTS)
+    return SeriesFacts(
+        series=series,
+        role=record.role or "",
+        tier=record.tier or "",
+        dtype=record.dtype or "",
+        axes=_object(record.axes),
+        run_id=record.run_id,
+        status=record.status,
+        reason=record.reason,
+        standing=standing,
+        numbers={name: value for name, value in values if value is not None and math.isfinite(value)},
+        texts={name: value for name, value in texts if value},
+        kernels=record.kernels,
+        quantiles=percentiles(samples, range(101)) if samples is not None else (),
+    )
+
+
+def run_head(records: Sequence[Record]) -> RunHead:
+    """Return what a run on one device model is, from all its records."""
+    first = records[0]
+    versions = {name: getattr(first, name) for name in _VERSIONS}
+    return RunHead(
+        run_id=first.run_id,
+        started_at=first.started_at,
+        device_name=first.device_name,
+        device_uuids=tuple(sorted({record.device_uuid for record in records if record.device_uuid})),
+        hostname=first.hostname,
+        commit=first.commit,
+        commit_at=first.commit_at,
+        branch=first.branch,
+        dirty=any(record.dirty for record in records),
+        confirms=first.confirms,
+        environment_hash=first.environment_hash,
+        versions={name: value for name, value in versions.items() if value},
+        statuses=Counter(record.status for record in records),
+        timers=tuple(sorted({record.timer for record in records if record.timer})),
+    )
+
+
+def environment_of(record: Record) -> Mapping[str, Any]:
+    """Return the environment that was recorded with a record."""
+    return _object(record.environment)
+
+
+def ceilings_of(record: Record) -> Mapping[str, float]:
+    """Return what the device was measured to be capable of; nothing where that was not recorded."""
+    observed = environment_of(record).get("observed")
+    found = observed.get("ceilings") if isinstance(observed, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

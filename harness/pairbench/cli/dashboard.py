@@ -1,0 +1,155 @@
+"""`pairbench dashboard`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pairbench.cli.context import catalogue_folder, configure, no_collection
+from pairbench.cli.options import StoreOption
+
+if TYPE_CHECKING:
+    from pairbench.cli.site_reading import SiteReading
+    from pairbench.config import Config
+    from pairbench.model.site import SiteFacts
+    from pairbench.report.site.values import File
+
+_FOLDER = Path("dashboards", "site")
+
+
+def dashboard(
+    store: StoreOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where the site goes: a new folder, or that of an earlier build. Default: dashboards/site.",
+            show_default=False,
+        ),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", min=1, help="Take the newest N runs. Default: all.", show_default=False),
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            "--repository",
+            metavar="URL",
+            help="The repository on the web, for links to commits and sources. Default: the checkout's origin.",
+            show_default=False,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="URL",
+            help="Where the site will be on the web, for the links in its feed.",
+            show_default=False,
+        ),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Draw each operator's speedup and roofline as SVG and PNG, too.")
+    ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --serve; 0 takes a free one.")] = 8000,
+) -> None:
+    """Write a site of the store: overview, operators, regressions, runs. It opens from disk and needs no network.
+
+    Prints the path of its first page. Another build into the same folder writes only what changed.
+
+    Example: pairbench dashboard --output site --serve
+    """
+    from pairbench.cli.publish import publish
+    from pairbench.cli.serve import serve as serve_folder
+
+    config = configure(store=store)
+    _check_address("--repository", repository)
+    _check_address("--address", address)
+    folder = output if output is not None else config.root / _FOLDER
+    with no_collection():
+        reading = _read(config, repository, last)
+        facts = reading.facts if reading is not None else _nothing(config.store)
+        done = publish(folder, _files(reading, facts, figures=figures, address=address))
+    for problem in facts.problems:
+        typer.echo(f"pairbench: {problem}", err=True)
+    typer.echo(
+        f"pairbench: {done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed",
+        err=True,
+    )
+    typer.echo(folder / "index.html")
+    if serve:
+        serve_folder(folder, port, lambda text: typer.echo(f"pairbench: {text}", err=True))
+
+
+def _read(config: "Config", repository: str | None, last: int | None) -> "SiteReading | None":
+    """Return the store, read; None where there is nothing in it, which is said and makes a site that says it, too."""
+    from pairbench.cli.address import repository_address
+    from pairbench.cli.site_reading import SiteReading
+    from pairbench.errors import StoreError
+
+    try:
+        return SiteReading(config, repository=repository or repository_address(config.root), last=last)
+    except StoreError as error:
+        typer.echo(f"pairbench: {error}", err=True)
+        return None
+
+
+def _nothing(store: str) -> "SiteFacts":
+    from pairbench.model.site import SiteFacts
+
+    return SiteFacts(store=store, repository=None, runs=(), rows=(), events=(), problems=())
+
+
+def _files(
+    reading: "SiteReading | None", facts: "SiteFacts", *, figures: bool, address: str | None
+) -> "Iterator[File]":
+    """Yield every file of the site; what all operators add up to is known, and so written, after them."""
+    from pairbench.report.site.assets import assets
+    from pairbench.report.site.feed import feed
+    from pairbench.report.site.operator_page import drawn_of, operator, operator_figures
+    from pairbench.report.site.overview import overview
+    from pairbench.report.site.pages import environment
+    from pairbench.report.site.regressions import regressions
+    from pairbench.report.site.runs import compare, run, runs
+    from pairbench.report.site.twins import badges, index_json
+
+    folder = catalogue_folder("dashboards")
+    templates = environment(folder / "templates")
+    yield from assets(folder / "assets")
+    if reading is not None:
+        for one in reading.operators():
+            yield from operator(templates, facts, one, drawn=drawn_of(one) if figures else ())
+            if figures:
+                yield from operator_figures(one)
+        facts = reading.facts
+    yield overview(templates, facts)
+    yield regressions(templates, facts)
+    yield compare(templates, facts)
+    yield runs(templates, facts)
+    if reading is not None:
+        for each in reading.runs():
+            yield from run(templates, facts, each)
+    yield index_json(facts)
+    yield feed(facts, address=address)
+    yield from badges(facts)
+
+
+def _check_address(option: str, url: str | None) -> None:
+    """Refuse what is no address on the web.
+
+    Raises:
+        UsageError: it is not.
+    """
+    from urllib.parse import urlsplit
+
+    from pairbench.errors import UsageError
+
+    if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
+        raise UsageError(f"{option} {url!r} is no address, expected one like https://example.org/team/operators")

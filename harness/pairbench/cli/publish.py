@@ -1,0 +1,109 @@
+"""Puts the files of a site into a folder: only what changed is written, and what is gone from the site is removed."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pairbench.errors import UsageError
+from pairbench.report.site.values import File
+
+MANIFEST = ".pairbench-site.json"
+"""Names the files that an earlier build wrote: no other file is ever changed or removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a build did to the folder."""
+
+    files: int
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def publish(folder: Path, files: Iterable[File]) -> Published:
+    """Write a site.
+
+    Raises:
+        UsageError: the folder holds something else, or cannot be written.
+    """
+    try:
+        return _publish(folder, files)
+    except OSError as error:
+        raise UsageError(f"--output {str(folder)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _publish(folder: Path, files: Iterable[File]) -> Published:
+    before = _earlier(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if before is None:
+        # From the first file on the folder is a site, also if this build is interrupted.
+        _write(folder / MANIFEST, _manifest(()))
+    names: list[str] = []
+    written: list[str] = []
+    for file in files:
+        target = _inside(folder, file.path)
+        names.append(file.path)
+        if _differs(target, file.content):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write(target, file.content)
+            written.append(file.path)
+    removed = sorted(set(before or ()) - set(names))
+    for name in removed:
+        _inside(folder, name).unlink(missing_ok=True)
+    if _differs(folder / MANIFEST, content := _manifest(names)):
+        _write(folder / MANIFEST, content)
+    return Published(files=len(names), written=tuple(written), removed=tuple(removed))
+
+
+def _earlier(folder: Path) -> tuple[str, ...] | None:
+    """Return the files of an earlier build; None where there is nothing yet."""
+    if not folder.exists():
+        return None
+    if not folder.is_dir():
+        raise UsageError(f"--output {str(folder)!r} is a file, expected a folder")
+    try:
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return tuple(str(name) for name in found["files"])
+    except FileNotFoundError:
+        there = sorted(path.name for path in folder.iterdir())
+        if there:
+            raise UsageError(
+                f"--output {str(folder)!r} holds {there[0]!r} and no site of pairbench, expected an empty or a new folder"
+            ) from None
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder / MANIFEST} is damaged ({error}); remove the folder and build again") from error
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts:
+        raise UsageError(f"{name!r} is no file inside of --output {str(folder)!r}")
+    return folder / path
+
+
+def _differs(path: Path, content: bytes) -> bool:
+    try:
+        return path.stat().st_size != len(content) or path.read_bytes() != content
+    except OSError:
+        return True
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: somebody may be looking at the site."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _manifest(names: Iterable[str]) -> bytes:
+    return (json.dumps({"files": sorted(names)}, indent=0) + "\n").encode()

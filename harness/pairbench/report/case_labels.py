@@ -1,0 +1,100 @@
+"""Short names for the cases of one operator, and an order in which they read well.
+
+A case's key repeats what all cases share; a chart has room for what tells them apart.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.model.site import SeriesFacts
+from pairbench.report.comparison_words import shorten
+
+WIDTH = 60
+"""Letters that a label may have."""
+_FITS = 44
+"""Letters up to which no axis is left out; beyond, those that others make needless are."""
+_ABSENT = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseLabel:
+    """A case as a chart names it."""
+
+    case: str
+    """Its key."""
+    label: str
+
+
+def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
+    """Return the cases of some series, each once: by dtype, other words, then by numbers, the smallest first."""
+    cases = {one.series.case: one.axes for one in series}
+    axes = _differing(list(cases.values()))
+    shown = _fitting(list(cases.values()), axes)
+    # In the order of what is read, and only then of what is left out.
+    ranked = [*shown, *(axis for axis in axes if axis not in shown)]
+    ordered = sorted(cases, key=lambda case: (*(_rank(cases[case].get(axis, _ABSENT)) for axis in ranked), case))
+    found = {case: _label(case, cases[case], shown) for case in ordered}
+    # Two keys may say the same, cut in the middle; then the whole key tells more.
+    doubled = {label for label in found.values() if list(found.values()).count(label) > 1}
+    return tuple(
+        CaseLabel(case=case, label=shorten(case, WIDTH) if label in doubled else label) for case, label in found.items()
+    )
+
+
+def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the axes that do not have one value throughout: the dtype, then words, for they make groups, then numbers."""
+    names = dict.fromkeys(axis for case in cases for axis in case)
+    several = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
+
+    def place(axis: str) -> tuple[bool, bool, str]:
+        return axis != "dtype", all(_number(case.get(axis)) for case in cases if axis in case), axis
+
+    return sorted(several, key=place)
+
+
+def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str]) -> list[str]:
+    """Return the axes that labels have room for: sizes that only follow others go first, the dtype stays."""
+    kept = list(differing)
+
+    def distinct(axes: Sequence[str]) -> int:
+        return len({tuple(_text(case.get(axis, _ABSENT)) for axis in axes) for case in cases})
+
+    whole = distinct(kept)
+    for axis in sorted(kept, key=lambda axis: (axis == "dtype", distinct([axis]), axis)):
+        if max((len(_told(case, kept)) for case in cases), default=0) <= _FITS:
+            break
+        less = [other for other in kept if other != axis]
+        kept = less if distinct(less) == whole else kept
+    return kept
+
+
+def _label(case: str, axes: Mapping[str, object], shown: Sequence[str]) -> str:
+    # One case alone has nothing to be told from.
+    return shorten(_told(axes, shown or sorted(axes)), WIDTH) or shorten(case, WIDTH)
+
+
+def _told(axes: Mapping[str, object], shown: Sequence[str]) -> str:
+    here = [axis for axis in shown if axis in axes]
+    return ", ".join(_text(axes[axis]) if axis == "dtype" else f"{axis}={_text(axes[axis])}" for axis in here)
+
+
+def _rank(value: object) -> tuple[int, float, str]:
+    """Return what sorts absent before numbers before words, and 9 before 10."""
+    if value is _ABSENT:
+        return (0, 0.0, "")
+    if _number(value):
+        return (1, float(value), "")  # type: ignore[arg-type]
+    if isinstance(value, list | tuple) and all(_number(item) for item in value):
+        return (1, float(math.prod(value)), _text(value))
+    return (2, 0.0, _text(value))
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: object) -> str:
+    if value is _ABSENT:
+        return ""
+    return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

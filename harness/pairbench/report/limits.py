@@ -1,0 +1,55 @@
+"""What limits a series: the host, its launches, memory or arithmetic. A reading of its numbers, no measurement."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pairbench.model.site import SeriesFacts
+from pairbench.report import units
+from pairbench.report.roofline_chart import intensity_of, ridge, roof_fraction
+
+LIMITS = {
+    "host": "the call takes at least 1.25 times as long as its work on the device: the host comes late",
+    "launches": "kernels take less than 10 us each on the device, much of which is starting and ending",
+    "memory": "at least 60 % of the bandwidth of a copy",
+    "compute": "at least 60 % of the rate of a library matrix product in its dtype",
+    "none of these": "below 60 % of its roof, with longer kernels and a host that keeps up: room for another kernel",
+}
+"""Word -> when it is said."""
+
+_LATE = 1.25
+_SHORT_NS = 10_000.0
+"""Adding 64 Ki elements takes 4.4 us on an H200, nearly all of it starting and ending."""
+_NEAR = 0.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What limits a series most."""
+
+    word: str
+    """One of LIMITS; empty where its numbers do not say."""
+    detail: str
+    """By how much."""
+
+
+def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> Limit:
+    """Return what limits a series; of what applies, what comes first in `LIMITS`."""
+    call, device = one.numbers.get("call_p50_ns", math.nan), one.numbers.get("device_p50_ns", math.nan)
+    kernels = one.numbers.get("kernels_per_call", 0.0)
+    if call >= _LATE * device:
+        return Limit(
+            word="host", detail=f"{units.significant(call / device, 3)}x its {units.duration(device)} on the device"
+        )
+    if kernels >= 1 and device / kernels < _SHORT_NS:
+        number = f"{units.count(kernels)} kernel{'' if kernels == 1 else 's'}"
+        return Limit(word="launches", detail=f"{number} of {units.duration(device / kernels)}")
+    fraction = roof_fraction(one, ceilings)
+    if math.isnan(fraction):
+        return Limit(word="", detail="")
+    detail = f"{units.percent(fraction)} of its roof"
+    if fraction < _NEAR:
+        return Limit(word="none of these", detail=detail)
+    # Where the dtype is not known there is a fraction only where memory limits.
+    arithmetic = bool(one.dtype) and intensity_of(one) >= ridge(ceilings, one.dtype)
+    return Limit(word="compute" if arithmetic else "memory", detail=detail)

@@ -1,0 +1,163 @@
+"""What the charts of an operator's page show, as the value of its data script: arrays, and each name once."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pairbench.analyze.history import BASELINE
+from pairbench.analyze.trend import Trend
+from pairbench.model.record import KernelCount, Record
+from pairbench.model.site import SeriesFacts, SiteFacts
+from pairbench.report import roofline_chart, series_chart, speedup_chart
+from pairbench.report.case_labels import case_labels
+from pairbench.report.comparison_words import kernel_name, shorten
+from pairbench.report.site import links, paths
+from pairbench.report.site.payload import figures
+from pairbench.report.site.values import OperatorFacts
+
+_DIGITS = 4
+_KERNEL = 60
+_NAME = 500
+"""Letters of a name that is shown where one points at it."""
+_NUMBERS = ("call_p50_ns", "call_p95_ns", "device_p50_ns", "host_p50_ns", "kernels_per_call", "launches_per_call")
+
+
+def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any]:
+    """Return the value that the scripts of an operator's page draw from.
+
+    Series, cases, implementations, runs and kernels are named by their places in the lists of the same name.
+    """
+    page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
+    runs = _Runs(facts, page)
+    kernels: dict[str, int] = {}
+    labels = case_labels(operator.series)
+    cases = {one.case: place for place, one in enumerate(labels)}
+    names = implementations(operator.series)
+    series = [
+        {
+            **_series(one, kernels),
+            "case": cases[one.series.case],
+            "implementation": names.index(one.series.implementation),
+            "trend": _trend(trend, runs),
+        }
+        for one, trend in zip(operator.series, operator.trends, strict=True)
+    ]
+    return {
+        "operator": shorten(operator.operator, _NAME),
+        "device": shorten(operator.device_name, _NAME),
+        "implementations": [shorten(name, _NAME) for name in names],
+        "cases": [{"key": shorten(one.case, _NAME), "label": one.label} for one in labels],
+        "series": series,
+        "speedup": _speedup(operator),
+        "roofline": _roofline(operator),
+        # Last, for they are known only now.
+        "runs": runs.rows,
+        "kernels": [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels],
+    }
+
+
+def implementations(series: Sequence[SeriesFacts]) -> list[str]:
+    """Return the names of implementations in the order that decides their colours, the baseline first."""
+    return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
+
+
+def series_id(one: SeriesFacts) -> str:
+    """Return what a series is called in the page's address."""
+    return paths.anchor(f"{one.series.case}-{one.series.implementation}-{one.series.mode}")
+
+
+class _Runs:
+    """The runs that a page names, each once."""
+
+    def __init__(self, facts: SiteFacts, page: str) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._facts, self._page = facts, page
+        self._places: dict[str, int] = {}
+
+    def place(self, record: Record) -> int:
+        if record.run_id not in self._places:
+            self._places[record.run_id] = len(self.rows)
+            self.rows.append(
+                {
+                    "id": record.run_id,
+                    "at": shorten(record.started_at[:16].replace("T", " "), 16),
+                    "commit": shorten(f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else "", 20),
+                    "url": links.commit_url(self._facts.repository, record.commit),
+                    "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
+                }
+            )
+        return self._places[record.run_id]
+
+
+def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": series_id(one),
+        "mode": shorten(one.series.mode, 20),
+        "status": shorten(one.status, 20),
+        "reason": shorten(one.reason or "", _NAME),
+        "numbers": {name: figures(one.numbers.get(name), _DIGITS) for name in _NUMBERS if name in one.numbers},
+        "launch_status": shorten(one.texts.get("launch_status", ""), 40),
+        "kernels": None if one.kernels is None else [_kernel(kernel, kernels) for kernel in one.kernels],
+        "quantiles": _cut(one.quantiles),
+    }
+
+
+def _kernel(kernel: KernelCount, kernels: dict[str, int]) -> list[float | int | None]:
+    place = kernels.setdefault(kernel.name, len(kernels))
+    return [place, kernel.count, figures(kernel.total_ns, _DIGITS)]
+
+
+def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
+    values = series_chart.chart(trend)
+    lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
+    found = {name: _cut(getattr(values, name)) for name in lines}
+    return {
+        "unit": values.unit,
+        "subtitle": values.subtitle,
+        "control_name": values.control_name,
+        "log": values.log,
+        "runs": [runs.place(point.record) for point in trend.points],
+        # A line without any value is none.
+        **{name: line if any(value is not None for value in line) else [] for name, line in found.items()},
+        "levels": _steps(values.levels),
+        "speedup_levels": _steps(values.speedup_levels),
+        "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
+    }
+
+
+def _steps(steps: Iterable[series_chart.Step]) -> list[list[float | int | None]]:
+    return [[step.start, step.stop, figures(step.value, _DIGITS)] for step in steps]
+
+
+def _speedup(operator: OperatorFacts) -> dict[str, Any]:
+    chart = speedup_chart.speedup_chart(operator.series)
+    points = [
+        [point.place, point.group, point.row, *_cut((point.speedup, point.low, point.high)), point.state, point.note]
+        for point in chart.points
+    ]
+    return {
+        "groups": chart.groups,
+        "heads": chart.heads,
+        "rows": chart.rows,
+        "shared": chart.shared,
+        "log": chart.log,
+        "points": points,
+    }
+
+
+def _roofline(operator: OperatorFacts) -> dict[str, Any]:
+    chart = roofline_chart.roofline_chart(operator.series, operator.ceilings)
+    points = [
+        [point.place, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
+        for point in chart.points
+    ]
+    return {
+        "roofs": [{**dataclasses.asdict(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs],
+        "x": _cut(chart.x),
+        "y": _cut(chart.y),
+        "points": points,
+    }
+
+
+def _cut(values: Iterable[float]) -> list[float | None]:
+    return [figures(value, _DIGITS) for value in values]

@@ -1,0 +1,146 @@
+"""What the template of an operator's page shows: values that are put together from its series, in the order of the page."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pairbench.analyze.history import BASELINE
+from pairbench.model.outcome import Status
+from pairbench.model.site import STATES, Moved, RunHead, SeriesFacts, SiteFacts
+from pairbench.report.case_labels import case_labels
+from pairbench.report.limits import LIMITS, Limit, limit_of
+from pairbench.report.roofline_chart import roof_fraction
+from pairbench.report.site.operator_payload import implementations, series_id
+from pairbench.report.site.values import OperatorFacts
+from pairbench.report.speedup_chart import state_of
+from pairbench.stats import Interval
+
+_FEW = 6
+"""Runs below which no change of level can be found: it takes some on both sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A series in the table of all of them."""
+
+    id: str
+    facts: SeriesFacts
+    case: str
+    """As the charts name it."""
+    order: int
+    """Its place where nothing is sorted."""
+    proven: str
+    """Of the speedup: faster, slower, open or none."""
+    limit: Limit
+    fraction: float | None
+    """Of its roof."""
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited:
+    """What limits an implementation, over the cases and modes in which it was measured."""
+
+    implementation: str
+    counts: Mapping[str, int]
+    """By the words of LIMITS; empty for those whose numbers do not say."""
+
+
+def rows(operator: OperatorFacts) -> tuple[Row, ...]:
+    """Return the table's rows: cases as the charts have them, the baseline of each first."""
+    labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(operator.series))}
+    ordered = sorted(
+        operator.series,
+        key=lambda one: (
+            *(labels[one.series.case][0], one.series.mode),
+            *(one.series.implementation != BASELINE, one.series.implementation),
+        ),
+    )
+    return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
+
+
+def choices(found: tuple[Row, ...]) -> dict[str, tuple[str, ...]]:
+    """Return what the table can be filtered by: name of a control -> values, where there are several."""
+    series = [row.facts for row in found]
+    states = {one.standing.state for one in series}
+    values = {
+        "implementation": tuple(implementations(series)),
+        "dtype": tuple(sorted({one.dtype for one in series})),
+        "tier": tuple(sorted({one.tier for one in series})),
+        "mode": tuple(sorted({one.series.mode for one in series})),
+        "state": tuple(state for state in STATES if state in states),
+        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in found)),
+    }
+    return {name: several for name, several in values.items() if len(several) > 1}
+
+
+def limited(found: tuple[Row, ...]) -> tuple[Limited, ...]:
+    """Return what limits each implementation, the baseline first; none where no numbers say."""
+    measured = [row for row in found if row.facts.status == Status.MEASURED]
+    if not any(row.limit.word for row in measured):
+        return ()
+    names = implementations([row.facts for row in measured])
+    return tuple(
+        Limited(
+            implementation=name,
+            counts=Counter(row.limit.word for row in measured if row.facts.series.implementation == name),
+        )
+        for name in names
+    )
+
+
+def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
+    """Return the newest run that measured the operator."""
+    runs = {one.run_id for one in operator.series}
+    found = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
+    return max(found, key=lambda run: (run.started_at, run.run_id), default=None)
+
+
+def largest(moved: tuple[Moved, ...]) -> Moved | None:
+    """Return the series that an event moved furthest, as a ratio in either direction."""
+    known = [one for one in moved if one.change is not None and one.change > 0]
+    return max(known, key=lambda one: abs(math.log(one.change or 1.0)), default=moved[0] if moved else None)
+
+
+def no_change(operator: OperatorFacts) -> str:
+    """Return what it means that no event is known."""
+    runs = max((len(trend.points) for trend in operator.trends), default=0)
+    told = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
+    return f"{told}: too few to find a change of level." if runs < _FEW else f"None found; {told}."
+
+
+def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> Row:
+    speedup = _interval(one)
+    fraction = roof_fraction(one, operator.ceilings)
+    return Row(
+        id=series_id(one),
+        facts=one,
+        case=case,
+        order=order,
+        proven=state_of(*speedup) if speedup else "none",
+        limit=limit_of(one, operator.ceilings),
+        fraction=None if math.isnan(fraction) else fraction,
+        remarks=_remarks(one),
+    )
+
+
+def _interval(one: SeriesFacts) -> Interval | None:
+    ends = [one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high")]
+    return None if math.isnan(ends[0]) else Interval(*ends)
+
+
+def _remarks(one: SeriesFacts) -> tuple[str, ...]:
+    """Return what is to be known beside the numbers."""
+    throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
+    stop = one.texts.get("stop_reason")
+    again = one.numbers.get("remeasured_blocks", 0.0)
+    told = [
+        one.reason or "",
+        f"throttled: {throttled}" if throttled else "",
+        f"{again:.0f} blocks measured again" if again else "",
+        f"stopped by {stop}" if stop and stop != "precise" else "",
+        f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
+        f"accepted: {one.standing.accepted}" if one.standing.accepted else "",
+    ]
+    return tuple(filter(None, told))

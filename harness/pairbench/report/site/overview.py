@@ -1,0 +1,107 @@
+"""The first page: what is in the store, what needs attention, and how every operator stands."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment
+
+from pairbench.model.site import STATES, OverviewRow, SiteFacts
+from pairbench.report import units
+from pairbench.report.site import paths
+from pairbench.report.site.pages import render
+from pairbench.report.site.values import File
+
+ATTENTION = ("failed", "regression", "undecided", "improvement")
+"""States that the head of the page counts."""
+
+_EVENTS = 5
+"""Newest events that it names."""
+_WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spark:
+    """A line of speedups as points in a box of 100 x 24."""
+
+    lines: tuple[str, ...]
+    """Points of each stretch without a gap."""
+    dots: tuple[tuple[float, float], ...]
+    """Runs with gaps on both sides, and the newest."""
+    one: float | None
+    """Where a speedup of 1 is; None where that is outside."""
+    trend: float
+    """The newest over the first."""
+    words: str
+    """The same for those who do not see it."""
+
+
+def overview(env: Environment, facts: SiteFacts) -> File:
+    """Return the overview."""
+    states = Counter(row.state for row in facts.rows)
+    return render(
+        env,
+        "index.html.j2",
+        paths.OVERVIEW,
+        facts,
+        attention={state: states[state] for state in ATTENTION},
+        choices=_choices(facts.rows),
+        devices=_distinct(run.device_name for run in facts.runs),
+        events=[event for event in facts.events if not event.accepted][:_EVENTS],
+        measured=any(row.statuses.get("measured") for row in facts.rows),
+        operators=len({(row.suite, row.operator) for row in facts.rows}),
+        ranks={state: rank for rank, state in enumerate(STATES)},
+        spark=spark,
+    )
+
+
+def spark(values: Sequence[float | None]) -> Spark | None:
+    """Return the line of some speedups, oldest first; None where there are fewer than two."""
+    known = [value for value in values if value is not None and 0 < value < math.inf]
+    if len(known) < 2:
+        return None
+    # Ratios are seen as ratios: half is as far from one as double.
+    logs = [math.log(value) if value is not None and 0 < value < math.inf else None for value in values]
+    low, high = math.log(min(known)), math.log(max(known))
+    # A line that hardly moves should look like one.
+    reach = max(high - low, 0.05)
+    middle = (low + high) / 2
+
+    def place(at: int, log: float) -> tuple[float, float]:
+        x = _EDGE + (_WIDTH - 2 * _EDGE) * at / (len(values) - 1)
+        y = _HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach
+        return round(x, 1), round(y, 1)
+
+    lines: list[list[tuple[float, float]]] = [[]]
+    for at, log in enumerate(logs):
+        if log is None:
+            lines.append([])
+        else:
+            lines[-1].append(place(at, log))
+    one = place(0, 0.0)[1]
+    lines = [line for line in lines if line]
+    newest = lines[-1][-1]
+    return Spark(
+        lines=tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in lines if len(line) > 1),
+        dots=tuple(dict.fromkeys([*(line[0] for line in lines if len(line) == 1), newest])),
+        one=one if 0 <= one <= _HEIGHT else None,
+        trend=known[-1] / known[0],
+        words=f"Speedup in the newest {len(known)} runs: first {units.ratio(known[0])}, least {units.ratio(min(known))}, "
+        f"most {units.ratio(max(known))}, newest {units.ratio(known[-1])}",
+    )
+
+
+def _choices(rows: Sequence[OverviewRow]) -> dict[str, list[str]]:
+    """Return what there is to filter by, each in an order that a reader expects."""
+    return {
+        "device": _distinct(row.device_name for row in rows),
+        "dtype": _distinct(row.dtype for row in rows if row.dtype),
+        "tier": _distinct(row.tier for row in rows),
+        "mode": _distinct(row.mode for row in rows),
+        "state": [state for state in STATES if any(row.state == state for row in rows)],
+    }
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    return sorted(set(values))

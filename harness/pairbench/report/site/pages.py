@@ -1,0 +1,60 @@
+"""Templates become pages: one environment for all of them, and the values that every page has."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pairbench import __version__
+from pairbench.model.site import STATES, SiteFacts
+from pairbench.report import units
+from pairbench.report.site import links, paths, words
+from pairbench.report.site.values import File
+
+
+def environment(templates: Path) -> Environment:
+    """Return what renders the templates of a folder; a name that is not known fails, and all text is escaped."""
+    made = Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    made.filters.update(words.FILTERS)
+    made.globals.update(
+        {
+            "STATES": STATES,
+            "anchor": paths.anchor,
+            "commit_url": links.commit_url,
+            "operator_page": paths.operator_page,
+            "paths": paths,
+            "range_url": links.range_url,
+            "run_key": paths.run_key,
+            "run_page": paths.run_page,
+            "source_url": links.source_url,
+            "units": units,
+            "version": __version__,
+        }
+    )
+    return made
+
+
+def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
+    """Return a page.
+
+    Args:
+        env: that `environment` made.
+        template: its name.
+        path: of the page in the site; `root` in the template is the way from there to the site's folder.
+        facts: what every page knows; `there` in the template is the operators that have a page.
+        values: what this page shows.
+    """
+    there = {(row.device_name, row.suite, row.operator) for row in facts.rows}
+    text = env.get_template(template).render(
+        facts=facts, page=path, root=paths.relative(path, ""), there=there, **values
+    )
+    # Half of a surrogate pair can't be written; what holds one is still shown.
+    return File(path=path, content=text.encode("utf-8", "replace"))

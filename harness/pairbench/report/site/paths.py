@@ -1,0 +1,66 @@
+"""Where each page lies in the site, relative to its root.
+
+Names come from anywhere, so none of them becomes a path: what is not plain is left out of the file's name, and a digest
+of the whole name tells apart what then looks the same.
+"""
+
+import hashlib
+import re
+
+OVERVIEW = "index.html"
+REGRESSIONS = "regressions.html"
+COMPARE = "compare.html"
+RUNS = "runs.html"
+
+_LONGEST = 40
+
+
+def operator_page(device_name: str, suite: str, operator: str) -> str:
+    """Return the page of an operator on a device model."""
+    return f"operators/{_file(operator, device_name, suite, operator)}.html"
+
+
+def operator_data(device_name: str, suite: str, operator: str) -> str:
+    """Return the script that holds what the page's charts show."""
+    return f"operators/{_file(operator, device_name, suite, operator)}.js"
+
+
+def run_page(run_id: str, device_name: str) -> str:
+    """Return the page of a run on one device model."""
+    return f"runs/{run_key(run_id, device_name)}.html"
+
+
+def run_data(run_id: str, device_name: str) -> str:
+    """Return the script with a run's numbers, for comparing."""
+    return f"runs/{run_key(run_id, device_name)}.js"
+
+
+def run_key(run_id: str, device_name: str) -> str:
+    """Return what a run on one device model is called in addresses."""
+    return _file(run_id, run_id, device_name)
+
+
+def badge(device_name: str, suite: str, operator: str) -> str:
+    """Return the badge of an operator on a device model."""
+    return f"badges/{_file(operator, device_name, suite, operator)}.svg"
+
+
+def figure(kind: str, device_name: str, suite: str, operator: str, suffix: str) -> str:
+    """Return a static figure of an operator; the suffix begins with a dot."""
+    return f"figures/{_file(operator, device_name, suite, operator)}-{kind}{suffix}"
+
+
+def relative(page: str, target: str) -> str:
+    """Return how a page names another file of the site."""
+    return "../" * page.count("/") + target
+
+
+def anchor(text: str) -> str:
+    """Return an id for something on a page."""
+    return _file(text, text)
+
+
+def _file(shown: str, *whole: str) -> str:
+    words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-")[:_LONGEST].strip("-")
+    digest = hashlib.sha256("\0".join(whole).encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{words}-{digest}" if words else digest

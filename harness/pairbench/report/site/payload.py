@@ -1,0 +1,123 @@
+"""Data for the pages' scripts: each a script that calls one function, for a page opened from disk can load nothing else."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pairbench.report.comparison_words import shorten
+from pairbench.report.site.environment import fields
+from pairbench.report.site.values import RunFacts
+
+_DIGITS = 5
+_REASON = 500
+"""Letters of a reason that a table shows."""
+
+NUMBERS = {
+    "p50": "call_p50_ns",
+    "low": "call_p50_ns_low",
+    "high": "call_p50_ns_high",
+    "p95": "call_p95_ns",
+    "device": "device_p50_ns",
+    "speedup": "speedup",
+    "speedup_low": "speedup_low",
+    "speedup_high": "speedup_high",
+    "launches": "launches_per_call",
+    "kernels": "kernels_per_call",
+    "ops": "ops_per_call",
+    "peak": "peak_bytes",
+    "margin": "margin",
+    "rounds": "n_rounds",
+    "remeasured": "remeasured_blocks",
+}
+"""Name in a run's data -> column of the record. A column that no series has a value in is left out."""
+
+_TEXTS = {
+    "timer": "timer",
+    "stop": "stop_reason",
+    "throttle": "throttle_reasons",
+    "definition": "definition_hash",
+    "source": "implementation_hash",
+}
+"""Name in a run's data -> name in `SeriesFacts.texts`; what is not there can't be compared."""
+
+
+def script(name: str, value: object) -> bytes:
+    """Return a script that hands a value to the page under a name; NaN and infinities become null.
+
+    It is plain ASCII and holds nothing that could end a script element or a line of one, wherever it is put.
+    """
+    try:
+        text = _json(value)
+    except ValueError:
+        # Looked for only where there is one: most values are large and have none.
+        text = _json(_finite(value))
+    return f"pairbench.data({_json(name)}, {text});\n".encode("ascii")
+
+
+def figures(value: float | None, digits: int = _DIGITS) -> float | None:
+    """Return a number with so many significant digits, whole ones as they are; None for what is no finite number."""
+    if value is None or not math.isfinite(value):
+        return None
+    if value == int(value) and abs(value) < 2**53:
+        return int(value)
+    rounded = float(f"{value:.{digits - 1}e}")
+    if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
+        return value
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
+
+
+def run_payload(run: RunFacts) -> dict[str, object]:
+    """Return what a run is compared by: an array for each column, a place in each for each series.
+
+    `names` holds each text once, and the columns of texts in `texts` the places in there (-1 for none); `reasons` is by the
+    series' place.
+    """
+    head, series = run.head, run.series
+    texts: dict[str, list[str | None]] = {
+        "suite": [one.series.suite for one in series],
+        "case": [one.series.case for one in series],
+        "implementation": [one.series.implementation for one in series],
+        "mode": [one.series.mode for one in series],
+        "tier": [one.tier for one in series],
+        "status": [one.status for one in series],
+        **{name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()},
+    }
+    columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items()}
+    names: dict[str, int] = {}
+    places = {name: [_place(text, names) for text in column] for name, column in texts.items()}
+    return {
+        "run": head.run_id,
+        "device": head.device_name,
+        "started": head.started_at,
+        "commit": head.commit,
+        "dirty": head.dirty,
+        "branch": head.branch,
+        "environment": {**head.versions, "machine": head.hostname, **dict(_lasting(run.environment))},
+        "texts": places,
+        "names": list(names),
+        "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
+        "reasons": {str(place): shorten(one.reason, _REASON) for place, one in enumerate(series) if one.reason},
+    }
+
+
+def _place(text: str | None, names: dict[str, int]) -> int:
+    return -1 if text is None else names.setdefault(text, len(names))
+
+
+def _lasting(environment: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the fields that do not describe one run alone."""
+    return [(name, text) for name, text in fields(environment) if name.partition(".")[0] != "observed"]
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,96 @@
+"""The page of what happened: one row an event, the newest first, with the commands that show it again."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment
+
+from pairbench.model.comparison import Attribution
+from pairbench.model.site import Event, Moved, SiteFacts
+from pairbench.report.site import paths
+from pairbench.report.site.pages import render
+from pairbench.report.site.values import File
+
+SHOWN = 200
+"""Series of an event that its row lists; the largest changes come first, and runs/ and `compare` have all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An event as its row says it."""
+
+    event: Event
+    operators: tuple[str, ...]
+    attributions: tuple[str, ...]
+    """Whose doing it was, the most frequent first; `unknown` where nobody can tell."""
+    compare: str | None
+    ab: str | None
+    shown: tuple[Moved, ...]
+    text: str
+    """What the page's filter looks through."""
+
+
+def regressions(env: Environment, facts: SiteFacts) -> File:
+    """Return the page of all events."""
+    events = facts.events
+    return render(
+        env,
+        "regressions.html.j2",
+        paths.REGRESSIONS,
+        facts,
+        open=[tell(event) for event in events if not event.accepted],
+        accepted=[tell(event) for event in events if event.accepted],
+        choices={
+            "device": sorted({event.device_name for event in events}),
+            "direction": sorted({event.direction for event in events}),
+            "kind": sorted({event.kind for event in events}),
+            "outcome": sorted({str(event.outcome) for event in events}),
+            "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
+        },
+    )
+
+
+def tell(event: Event) -> Told:
+    """Return what the row of an event says."""
+    operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
+    words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
+    runs = [head for head in (event.before, event.after) if head]
+    words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
+    return Told(
+        event=event,
+        operators=operators,
+        attributions=_attributions(event.moved),
+        compare=compare_command(event),
+        ab=ab_command(event),
+        shown=event.moved[:SHOWN],
+        text=" ".join(word[:200] for word in [*words, event.device_name, *event.era])[:4000],
+    )
+
+
+def compare_command(event: Event) -> str | None:
+    """Return the command that judges the two runs of the store again; None where there is no run before."""
+    if event.before is None:
+        return None
+    return shlex.join(["pairbench", "compare", event.before.run_id, event.after.run_id])
+
+
+def ab_command(event: Event) -> str | None:
+    """Return the command that measures the two commits side by side; None where it would not measure what was measured.
+
+    That is where a commit is not known, where both are the same, or where either run had changes that no commit holds.
+    """
+    runs = (event.before, event.after)
+    commits = [head.commit for head in runs if head and head.commit and not head.dirty]
+    if len(commits) != 2 or commits[0] == commits[1] or not event.moved:
+        return None
+    first = event.moved[0].series
+    mode = [] if first.mode == "eager" else ["--mode", first.mode]
+    # With its suite, for that may be none of those that are taken where none is named.
+    return shlex.join(["pairbench", "ab", *commits, *mode, f"{first.suite}::{first.case}"])
+
+
+def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:
+    found = [str(one.attribution or "unknown") for one in moved]
+    known = [*(str(one) for one in Attribution), "unknown"]
+    return tuple(sorted(set(found), key=lambda word: (-found.count(word), known.index(word))))

@@ -1,0 +1,93 @@
+"""The list of runs, the page of each, and the page that compares two of them."""
+
+from collections.abc import Sequence
+
+from jinja2 import Environment
+
+from pairbench.model.site import RunHead, SeriesFacts, SiteFacts
+from pairbench.report.site import paths
+from pairbench.report.site.environment import grouped
+from pairbench.report.site.pages import render
+from pairbench.report.site.payload import run_payload, script
+from pairbench.report.site.values import File, RunFacts
+
+SHOWN = 200
+"""Series that came to nothing which a run's page lists with their reasons; the table below has all of them."""
+
+_BAD = ("failed", "mismatched", "timeout", "oom")
+
+
+def runs(env: Environment, facts: SiteFacts) -> File:
+    """Return the list of runs."""
+    return render(
+        env,
+        "runs.html.j2",
+        paths.RUNS,
+        facts,
+        choices={
+            "device": sorted({head.device_name for head in facts.runs}),
+            "branch": sorted({head.branch for head in facts.runs if head.branch}),
+            "host": sorted({head.hostname for head in facts.runs}),
+            "environment": list(dict.fromkeys(head.environment_hash for head in facts.runs)),
+        },
+        bad=_bad,
+    )
+
+
+def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
+    """Return the page of a run, and the script with its numbers, which `compare` loads too."""
+    key = one.head.run_id, one.head.device_name
+    troubled = [series for series in one.series if series.status != "measured"]
+    page = render(
+        env,
+        "run.html.j2",
+        paths.run_page(*key),
+        facts,
+        run=one,
+        groups=grouped(one.environment),
+        troubled=sorted(troubled, key=_worst_first)[:SHOWN],
+        troubles=len(troubled),
+        operators=_operators(one.series),
+        data=data_name(*key),
+        source=paths.run_data(*key),
+    )
+    return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one)))
+
+
+def compare(env: Environment, facts: SiteFacts) -> File:
+    """Return the page that compares two runs of one device model."""
+    devices: dict[str, list[RunHead]] = {}
+    for head in facts.runs:
+        devices.setdefault(head.device_name, []).append(head)
+    return render(
+        env,
+        "compare.html.j2",
+        paths.COMPARE,
+        facts,
+        devices=devices,
+        comparable=any(len(heads) > 1 for heads in devices.values()),
+        data_name=data_name,
+        source=paths.run_data,
+    )
+
+
+def data_name(run_id: str, device_name: str) -> str:
+    """Return the name that a run's data has in the page."""
+    return paths.run_data(run_id, device_name).removesuffix(".js")
+
+
+def _bad(head: RunHead) -> int:
+    return sum(head.statuses.get(status, 0) for status in _BAD)
+
+
+def _worst_first(one: SeriesFacts) -> tuple[int, str, str]:
+    return (_BAD.index(one.status) if one.status in _BAD else len(_BAD), one.series.suite, one.series.case)
+
+
+def _operators(series: Sequence[SeriesFacts]) -> list[tuple[str, str, int]]:
+    """Return suite, operator and number of series of each operator."""
+    found: dict[tuple[str, str], int] = {}
+    for one in series:
+        key = (one.series.suite, one.series.operator)
+        found[key] = found.get(key, 0) + 1
+    return [(suite, operator, number) for (suite, operator), number in sorted(found.items())]

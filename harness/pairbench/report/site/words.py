@@ -1,0 +1,126 @@
+"""What templates say things with: numbers with units, moments, and names that come from anywhere.
+
+A filter that gives markup escapes all it was given; all others give plain text, which the template escapes.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from pairbench.model.site import STATES
+from pairbench.report import units
+from pairbench.report.comparison_words import shorten
+from pairbench.stats import Interval
+
+_TITLE = 500
+"""Letters of a long name that pointing at it shows."""
+_SHAPES = {
+    "mismatched": "failed",
+    "timeout": "failed",
+    "oom": "failed",
+    "measured": "unchanged",
+    "faster": "improvement",
+}
+_SHAPES |= {
+    "slower": "regression",
+    "worse": "regression",
+    "both": "undecided",
+    "incomparable": "undecided",
+    "missing": "skipped",
+    "moved": "new",
+}
+"""State or status that looks like one of STATES."""
+
+
+def short(text: object, width: int = 60) -> str:
+    """Return text on one line, its middle left out where it is longer than the width, in letters."""
+    return shorten(str(text)[: 100 * _TITLE], width)
+
+
+def cut(text: object, width: int = 48) -> Markup:
+    """Return a name cut to the width, with more of it where one points at it, and isolated from the text around it.
+
+    Plain ASCII runs in one direction, and thousands of isolated names make a page slow, so it stands as it is.
+    """
+    whole = str(text)
+    told = short(whole, width)
+    tag = "span" if told.replace("…", "").isascii() else "bdi"
+    if told != whole:
+        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), told)
+    return Markup("<bdi>{}</bdi>").format(told) if tag == "bdi" else escape(told)
+
+
+def moment(text: str | None) -> Markup:
+    """Return a moment in UTC like `2026-11-20 15:39`; text that is none stays text."""
+    if not text:
+        return Markup("")
+    try:
+        at = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return cut(text, 25)
+    at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
+    return Markup('<time datetime="{}">{}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", f"{at:%Y-%m-%d %H:%M}")
+
+
+def state(word: object) -> Markup:
+    """Return a state, a status or a direction as its word behind a shape that goes with it."""
+    text = str(word)
+    shape = _SHAPES.get(text, text)
+    return Markup('<span class="state state-{}">{}</span>').format(
+        shape if shape in STATES else "other", short(text, 30)
+    )
+
+
+def between(interval: Interval | None, say: Callable[[float | None], str] = units.ratio) -> str:
+    """Return the ends of an interval like `2.468x to 2.494x`; empty where they are not known."""
+    if interval is None:
+        return ""
+    ends = (say(interval.low), say(interval.high))
+    return " to ".join(ends) if all(ends) else ""
+
+
+def span(numbers: tuple[float, float] | None) -> str:
+    """Return the fewest and the most of a count like `4` or `4 to 9`; empty where they are not known."""
+    if numbers is None:
+        return ""
+    ends = [f"{number:,.0f}" for number in numbers]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def count(value: float | None) -> str:
+    """Return a count like `1,234`."""
+    return "" if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """Return a value to sort by; empty where there is none."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.6g}"
+
+
+def query(text: str) -> str:
+    """Return text as a value in an address."""
+    return quote(text, safe="", errors="replace")
+
+
+FILTERS: dict[str, Callable[..., object]] = {
+    "between": between,
+    "change": units.change,
+    "count": count,
+    "cut": cut,
+    "duration": units.duration,
+    "error": units.error,
+    "moment": moment,
+    "number": number,
+    "percent": units.percent,
+    "query": query,
+    "ratio": units.ratio,
+    "short": short,
+    "significant": units.significant,
+    "size": units.size,
+    "span": span,
+    "state": state,
+}
+"""Name in the templates -> what it does."""

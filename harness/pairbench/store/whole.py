@@ -1,0 +1,146 @@
+"""All runs of a store at once, held as columns and handed out an operator or a run at a time.
+
+A few hundred runs of a few thousand series fit into memory as columns, and would not as rows.
+"""
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairbench.model.record import Record
+from pairbench.store.parts import doubled
+from pairbench.store.place import Place, RunFile
+from pairbench.store.reader import NOT_SOUND, dataset_files, foreign, problem_of
+from pairbench.store.schema import VERSION_KEY, from_columns, schema_of, texts_of
+
+OPERATOR = ("device_name", "suite", "operator")
+RUN = ("run_id", "device_name")
+_THREADS = 4
+
+
+class WholeStore:
+    """The records of a store, as far as some columns go; all others have their defaults in what comes out."""
+
+    def __init__(self, store: str | Path | Place, columns: Collection[str], *, last: int | None = None) -> None:
+        """Read everything.
+
+        Args:
+            store: a folder or a URL.
+            columns: which.
+            last: how many of the newest runs to read; all where not given.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        place = Place.of(store)
+        files = dataset_files(place, "records")
+        if last is not None:
+            newest = set(sorted({file.run_id for file in files})[-last:])
+            files = [file for file in files if file.run_id in newest]
+        superfluous = {part for parts in doubled(files).values() for part in parts}
+        self._schema = _schema({*columns, *OPERATOR, *RUN})
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = list(pool.map(lambda file: _read(place, file, self._schema), files))
+        # A part beside its sound whole is the same rows again.
+        sound = {file.path for file, table in zip(files, found, strict=True) if not isinstance(table, str)}
+        kept = [
+            table
+            for file, table in zip(files, found, strict=True)
+            if not isinstance(table, str) and not (file.path in superfluous and file.whole in sound)
+        ]
+        self.problems = tuple(table for table in found if isinstance(table, str))
+        whole = pa.concat_tables([self._schema.empty_table(), *kept]).unify_dictionaries()
+        self._table = whole.combine_chunks()
+
+    def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
+        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
+        for key, records in self._groups(OPERATOR, columns):
+            device_name, suite, operator = key
+            if operator is not None:
+                yield (str(device_name), str(suite), operator), records
+
+    def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
+        """Yield run and device model with their records, the oldest run first."""
+        for (run_id, device_name), records in self._groups(RUN, columns):
+            yield (str(run_id), str(device_name)), records
+
+    def _groups(
+        self, names: tuple[str, ...], columns: Collection[str]
+    ) -> Iterator[tuple[tuple[str | None, ...], tuple[Record, ...]]]:
+        """Yield the combinations of values that some columns of text have, each with its records."""
+        size = self._table.num_rows
+        codes = np.zeros(size, dtype=np.int64)
+        texts = []
+        for name in names:
+            column = self._table.column(name).combine_chunks()
+            values = column.dictionary.to_pylist()
+            # Null is a value of its own, after all others.
+            own = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+            texts.append([*values, None])
+            codes = codes * (len(values) + 1) + own
+        places = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[places], prepend=-1))
+        keyed = []
+        for start, stop in zip(starts, [*starts[1:], size], strict=True):
+            code, found = int(codes[places[start]]), list[str | None]()
+            for values in reversed(texts):
+                code, place = divmod(code, len(values))
+                found.append(values[place])
+            keyed.append((tuple(reversed(found)), places[start:stop]))
+        keyed.sort(key=lambda pair: tuple(value or "" for value in pair[0]))
+        taken = [name for name in self._schema.names if name in columns or name in names]
+        for key, rows in keyed:
+            table = self._table.select(taken).take(pa.array(rows))
+            yield key, from_columns({name: _plain(table.column(name).combine_chunks()) for name in taken}, Record)
+
+
+def _schema(columns: Collection[str]) -> pa.Schema:
+    known = {item.name for item in fields(Record)}
+    if unknown := sorted(set(columns) - known):
+        raise ValueError(f"records have no column {unknown[0]!r}, expected one of {', '.join(sorted(known))}")
+    whole = schema_of(Record)
+    texts = set(texts_of(whole))
+    return pa.schema(
+        [
+            (field.name, pa.dictionary(pa.int32(), pa.string()) if field.name in texts else field.type)
+            for field in whole
+            if field.name in columns
+        ]
+    )
+
+
+def _read(place: Place, file: RunFile, schema: pa.Schema) -> pa.Table | str:
+    """Return one file in the shape of the schema, or a sentence that says why not."""
+    try:
+        opened = pq.ParquetFile(file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)
+        if VERSION_KEY not in (opened.metadata.metadata or {}):
+            return foreign(file.path)
+        there = set(opened.schema_arrow.names)
+        table = opened.read(columns=[name for name in schema.names if name in there], use_threads=False)
+        columns = [
+            _as(table.column(field.name), field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.Table.from_arrays(columns, schema=schema)
+    except NOT_SOUND as error:
+        return problem_of(file.path, error)
+
+
+def _as(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    return column.dictionary_encode() if pa.types.is_dictionary(wanted) else column.cast(wanted)
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """Return a column as Python's values; texts that repeat and numbers without gaps several times as fast as pyarrow does."""
+    if pa.types.is_dictionary(column.type):
+        values = [*column.dictionary.to_pylist(), None]
+        return [values[place] for place in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
+    if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
+        return list(column.to_pylist())
+    return list(column.to_numpy().tolist())

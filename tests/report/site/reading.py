@@ -1,0 +1,88 @@
+"""Pages read as a browser reads them: elements with attributes, and the text that a reader sees."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+from pairbench.report.site.values import File
+
+VOID = {"meta", "link", "input", "br", "img", "hr", "line", "ellipse", "polyline", "use", "path", "circle", "rect"}
+
+
+@dataclass
+class Element:
+    """An element of a page, in the order of the source."""
+
+    tag: str
+    attributes: dict[str, str]
+    inside: tuple["Element", ...]
+    """Those that hold it, the outermost first."""
+    text: str = ""
+    """All text in it, that of inner elements included."""
+
+
+@dataclass
+class Page:
+    """A page that was read."""
+
+    path: str
+    elements: list[Element] = field(default_factory=list)
+    text: str = ""
+
+    def all(self, *tags: str) -> list[Element]:
+        """Return the elements of some tags."""
+        return [element for element in self.elements if element.tag in tags]
+
+    def within(self, outer: Element, *tags: str) -> list[Element]:
+        """Return the elements of some tags in another one."""
+        return [element for element in self.all(*tags) if any(other is outer for other in element.inside)]
+
+    def references(self) -> Iterator[tuple[str, str]]:
+        """Yield tag and address of everything that the page points at."""
+        for element in self.elements:
+            for name in ("href", "src", "data-source"):
+                if name in element.attributes:
+                    yield element.tag, element.attributes[name]
+
+
+class _Reader(HTMLParser):
+    def __init__(self, page: Page) -> None:
+        super().__init__(convert_charrefs=True)
+        self.page = page
+        self.open: list[Element] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs}, tuple(self.open))
+        self.page.elements.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1].tag == tag, f"{self.page.path}: </{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not any(element.tag in ("script", "style") for element in self.open):
+            self.page.text += data
+        for element in self.open:
+            element.text += data
+
+
+def read(file: File) -> Page:
+    """Return a page of the site as read; an element that is not closed in order fails."""
+    page = Page(file.path)
+    reader = _Reader(page)
+    reader.feed(file.content.decode())
+    reader.close()
+    assert not reader.open, f"{file.path}: never closed: {[element.tag for element in reader.open]}"
+    return page
+
+
+def pages(files: Iterable[File]) -> list[Page]:
+    """Return the pages among some files, as read."""
+    return [read(file) for file in files if file.path.endswith(".html")]

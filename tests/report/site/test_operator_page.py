@@ -1,0 +1,328 @@
+"""The page of an operator: what a reader finds in it without scripts, and what its scripts are given."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.trend import make_trend
+from pairbench.model.record import KernelCount
+from pairbench.model.site import About, SiteFacts
+from pairbench.report import units
+from pairbench.report.series_chart import chart
+from pairbench.report.site import operator_page, operator_view, paths
+from pairbench.report.site.operator_payload import operator_payload, series_id
+from pairbench.report.site.pages import environment
+from pairbench.report.site.values import OperatorFacts
+from pairbench.report.speedup_chart import speedup_chart
+from tests import builders
+from tests.report.site import made
+
+ROOT = Path(__file__).parents[3]
+TEMPLATES = ROOT / "dashboards" / "templates"
+ASSETS = ROOT / "dashboards" / "assets"
+CALL = re.compile(rb"pairbench\.data\((\"[^\"]+\"), (.*)\);\n", re.DOTALL)
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: elements with their attributes, and the text that is not markup."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(content.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data} "
+
+    def of(self, tag: str, name: str) -> list[str]:
+        """Return an attribute of all elements of a kind that have it."""
+        return [attrs[name] or "" for found, attrs in self.elements if found == tag and name in attrs]
+
+
+def pages(facts: SiteFacts, operator: OperatorFacts, **drawn: Any) -> tuple[Page, dict[str, Any]]:
+    page, data = operator_page.operator(environment(TEMPLATES), facts, operator, **drawn)
+    key = (operator.device_name, operator.suite, operator.operator)
+    assert (page.path, data.path) == (paths.operator_page(*key), paths.operator_data(*key))
+    return Page(page.content), payload_of(data.content)
+
+
+def payload_of(content: bytes) -> dict[str, Any]:
+    found = CALL.fullmatch(content)
+    assert found is not None and b"</" not in content
+    value = json.loads(found[2], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.fixture(scope="module")
+def operator() -> OperatorFacts:
+    return made.operator()
+
+
+@pytest.fixture(scope="module")
+def payload(operator: OperatorFacts) -> dict[str, Any]:
+    return operator_payload(made.site(12), operator)
+
+
+def test_the_page_says_it_all_without_scripts(operator: OperatorFacts) -> None:
+    page, _ = pages(made.site(12), operator)
+    text = " ".join(page.text.split())
+    assert "rms_norm" in text and "Root mean square norm over the last axis." in text and "transformers" in text
+    assert f"{made.REPOSITORY}/blob/{builders.sha(0)}/{builders.SUITE}#L12" in page.of("a", "href")
+    (row,) = operator.rows
+    assert row.speedup is not None
+    assert units.ratio(row.speedup.estimate) in text and "6 → 1" in text
+    assert f"{units.ratio(row.speedup.low)} to {units.ratio(row.speedup.high)}" in text
+    assert "regression" in text and "+10.0%" in text and "code" in text
+    assert "100.0 us" in text and "200.0 us" in text and "110.0 us" in text and "±1.0%" in text
+    assert "2.000x" in text and "1.980-2.020" in text and "75%" in text and "1.000 MiB" in text
+    assert page.of("tr", "data-implementation") == ["baseline", "fused"] * 2
+
+
+def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, payload: dict[str, Any]) -> None:
+    page, _ = pages(made.site(12), operator)
+    links = [link for link in page.of("a", "href") if link.startswith("#series=")]
+    assert [link.removeprefix("#series=") for link in links] == [one["id"] for one in payload["series"]]
+    assert len({one["id"] for one in payload["series"]}) == 4
+
+
+def test_what_the_page_loads_lies_beside_it(operator: OperatorFacts) -> None:
+    page, _ = pages(made.site(12), operator)
+    scripts = page.of("script", "src")
+    assert scripts.index("../assets/plotly.min.js") < scripts.index("../assets/charts.js")
+    ours = {source.removeprefix("../assets/") for source in scripts if source.startswith("../assets/")}
+    assert ours - {"plotly.min.js"} <= {file.name for file in ASSETS.iterdir()}
+    key = (operator.device_name, operator.suite, operator.operator)
+    assert f"../{paths.operator_data(*key)}" in scripts
+    assert page.of("div", "data-name") == [paths.operator_data(*key).removesuffix(".js")]
+    assert not [link for link in [*scripts, *page.of("link", "href")] if "//" in link]
+
+
+def test_every_chart_has_a_name_and_a_summary_in_words(operator: OperatorFacts) -> None:
+    page, _ = pages(made.site(12), operator)
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len({*ids})
+    charts = [attrs for _, attrs in page.elements if "data-chart" in attrs]
+    assert [attrs["data-chart"] for attrs in charts] == ["speedup", "roofline", "trend", "ecdf", "kernels"]
+    for attrs in charts:
+        assert attrs["role"] == "img" and {*(attrs["aria-labelledby"] or "").split()} <= {*ids}
+
+
+def test_series_are_what_the_chart_of_a_trend_has(operator: OperatorFacts, payload: dict[str, Any]) -> None:
+    trend = chart(operator.trends[1])
+    found = payload["series"][1]["trend"]
+    for name in ("p50", "low", "high", "p95", "control", "speedup"):
+        assert found[name] == pytest.approx(getattr(trend, name), rel=5e-4)
+    assert found["levels"] == [[step.start, step.stop, pytest.approx(step.value, rel=5e-4)] for step in trend.levels]
+    assert [[mark.at, mark.kind, mark.label] for mark in trend.marks] == found["marks"]
+    assert found["unit"] == "us" and found["control_name"] == "baseline"
+
+
+def test_points_lead_to_their_runs(operator: OperatorFacts, payload: dict[str, Any]) -> None:
+    found = [payload["runs"][place] for place in payload["series"][1]["trend"]["runs"]]
+    assert [run["id"] for run in found] == [builders.run_id_of(number) for number in range(12)]
+    assert found[3]["href"] == f"../{paths.run_page(builders.run_id_of(3), builders.DEVICE)}"
+    assert found[3]["url"] == f"{made.REPOSITORY}/commit/{builders.sha(3)}"
+    assert found[3]["commit"] == builders.sha(3)[:7] and found[3]["at"] == "2024-01-01 03:00"
+
+
+def test_samples_kernels_speedup_and_roofline_are_there(operator: OperatorFacts, payload: dict[str, Any]) -> None:
+    one = payload["series"][1]
+    assert len(one["quantiles"]) == 101 and one["quantiles"][50] == pytest.approx(1e5)
+    ((kernel, count, ns),) = one["kernels"]
+    assert payload["kernels"][kernel]["name"] == "fused_kernel" and (count, ns) == (1, 90_000)
+    points = speedup_chart(operator.series).points
+    assert [point[:3] for point in payload["speedup"]["points"]] == [[p.place, p.group, p.row] for p in points]
+    assert [payload["series"][point[0]]["id"] for point in payload["speedup"]["points"]] == [
+        series_id(operator.series[point.place]) for point in points
+    ]
+    assert len(payload["roofline"]["points"]) == 4 and [roof["name"] for roof in payload["roofline"]["roofs"]] == [
+        "copy",
+        "bfloat16",
+    ]
+
+
+def test_gaps_are_null_and_nothing_is_nan() -> None:
+    records = [
+        builders.ended(record, "failed", "died") if number == 2 else replace(record, call_p50_ns_low=None)
+        for number in range(4)
+        for record in builders.make_run(number, cases=[made.CASE])
+    ]
+    series = made.case_facts()
+    series = (
+        series[0],
+        replace(series[1], numbers={**series[1].numbers, "speedup_low": math.nan, "call_p95_ns": math.inf}),
+    )
+    facts = made.operator(series=series, trends=tuple(make_trend(records, one.series) for one in series), events=())
+    _, found = pages(made.site(4), facts)
+    trend = found["series"][1]["trend"]
+    assert trend["p50"][2] is None and trend["p50"][1] > 0 and trend["low"] == []
+    assert found["series"][1]["numbers"]["call_p95_ns"] is None
+
+
+def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts) -> None:
+    files = {file.path: file.content for file in operator_page.operator_figures(operator)}
+    assert len(files) == 4 and all(files.values())
+    page, _ = pages(made.site(12), operator, drawn=operator_page.drawn_of(operator))
+    assert {link.removeprefix("../") for link in page.of("a", "href") if "figures/" in link} == {*files}
+    page, _ = pages(made.site(12), operator)
+    assert not [link for link in page.of("a", "href") if "figures/" in link]
+
+
+def test_only_what_can_be_told_apart_is_filtered_by(operator: OperatorFacts) -> None:
+    assert operator_view.choices(operator_view.rows(operator)) == {"implementation": ("baseline", "fused")}
+
+
+def test_remarks_say_what_is_to_be_known() -> None:
+    texts = {"throttle_reasons": "sw_power_cap", "stop_reason": "time_cap", "launch_status": "unreliable"}
+    odd = made.series_facts(texts=texts, reason="interrupted")
+    odd = replace(odd, numbers={**odd.numbers, "remeasured_blocks": 3})
+    (row,) = operator_view.rows(made.operator(series=(odd,), trends=()))
+    assert row.remarks == (
+        "interrupted",
+        "throttled: sw_power_cap",
+        "3 blocks measured again",
+        "stopped by time_cap",
+        "launches unreliable",
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "operator", "says", "command"),
+    [
+        (made.site(1), made.operator(1), "too few to find a change", None),
+        (made.empty(), made.operator(0, series=(), trends=(), events=()), "Nothing of this operator", "pairbench run"),
+        (
+            made.only_failures(),
+            made.operator(
+                1,
+                series=tuple(made.failed(made.series(implementation=name)) for name in ("baseline", "fused")),
+                trends=tuple(
+                    make_trend(
+                        [builders.ended(one, "failed") for one in builders.make_run(0)],
+                        made.series(implementation=name),
+                    )
+                    for name in ("baseline", "fused")
+                ),
+                events=(),
+            ),
+            "No implementation could be measured",
+            "pairbench verify",
+        ),
+    ],
+)
+def test_little_or_nothing_says_what_to_do_next(
+    facts: SiteFacts, operator: OperatorFacts, says: str, command: str | None
+) -> None:
+    page, _ = pages(facts, replace(operator, events=()))
+    assert says in page.text
+    assert [text for text in ("pairbench run", "pairbench verify") if text in page.text] == (
+        [command] if command else []
+    )
+
+
+def hostile(name: str) -> OperatorFacts:
+    """Return an operator in which everything that has a name has this one."""
+    identities = [
+        made.series(f"{name}[n=1]", implementation, name, device_name=name, suite=name)
+        for implementation in ("baseline", name, f"{name}2")
+    ]
+    kernels = (KernelCount(name=name, count=2, total_ns=5000.0),)
+    known = [
+        made.series_facts(one, kernels=kernels, axes={name: name}, dtype=name, tier=name) for one in identities[:2]
+    ]
+    records = [
+        replace(
+            record,
+            case=f"{name}[n=1]",
+            device_name=name,
+            suite=name,
+            mode=name,
+            commit=name,
+            driver=name * (day % 2),
+            implementation=name if record.implementation == "fused" else "baseline",
+            environment_hash=str(day % 2),
+        )
+        for day in range(8)
+        for record in builders.make_run(day, cases=[made.CASE], slower={"fused": 1.2} if day >= 4 else {})
+    ]
+    return OperatorFacts(
+        device_name=name,
+        suite=name,
+        operator=name,
+        about=About(summary=name, source=name, path=name, line=1),
+        series=(*known, made.failed(identities[2], status=name, reason=name)),
+        trends=tuple(make_trend(records, one) for one in identities),
+        rows=(),
+        ceilings={"copy_gbps": 4000.0, f"{name}_tflops": 50.0},
+        events=made.hostile(name).events,
+    )
+
+
+@pytest.mark.parametrize("name", made.HOSTILE)
+def test_hostile_names_are_only_text(name: str) -> None:
+    facts, operator = made.hostile(name), hostile(name)
+    plain, _ = pages(made.hostile("plain"), hostile("plain"))
+    page, found = pages(facts, operator, drawn=operator_page.drawn_of(operator))
+    allowed = {tag for tag, _ in plain.elements}
+    assert {tag for tag, _ in page.elements} <= allowed | {"bdi"}
+    assert [sorted(attrs) for tag, attrs in page.elements if tag == "img"] == []
+    assert not [attrs for _, attrs in page.elements for attribute in attrs if attribute.startswith("on")]
+    assert all(link.startswith(("../", "#", "https://")) for link in page.of("a", "href"))
+    assert not [link for link in page.of("a", "href") if ".." in link.removeprefix("../")]
+    assert max(len(text) for text in strings(found)) <= 500
+    for file in (
+        *operator_page.operator(environment(TEMPLATES), facts, operator),
+        *operator_page.operator_figures(operator),
+    ):
+        assert re.fullmatch(r"(operators|figures)/[a-z0-9_-]+\.(html|js|svg|png)", file.path)
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+
+
+def test_fifty_series_of_two_hundred_runs_are_small() -> None:
+    """Below 3 MB, every value of every run included."""
+    cases = [f"op[n={number}]" for number in range(25)]
+    kernels = tuple(KernelCount(name=f"kernel<{at}, {'x' * 200}>", count=1, total_ns=1e3 / 3) for at in range(10))
+    series = tuple(
+        made.series_facts(made.series(case, name), kernels=kernels, axes={"n": at}, level=1e5 / 3)
+        for at, case in enumerate(cases)
+        for name in ("baseline", "fused")
+    )
+    runs = [
+        builders.make_run(number, cases=[cases[0]], slower={"fused": 1.1} if number > 99 else {})
+        for number in range(200)
+    ]
+    one = {
+        name: make_trend([record for run in runs for record in run], made.series(cases[0], name))
+        for name in ("baseline", "fused")
+    }
+    trends = tuple(one[facts.series.implementation] for facts in series)
+    page, data = operator_page.operator(
+        environment(TEMPLATES), made.site(200), made.operator(series=series, trends=trends, events=())
+    )
+    found = payload_of(data.content)
+    assert len(found["series"]) == 50 and len(found["runs"]) == 200
+    assert all(len(one["trend"]["p50"]) == 200 for one in found["series"])
+    assert len(page.content) + len(data.content) < 3_000_000
+    assert len(data.content) < 1_000_000

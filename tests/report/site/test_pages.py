@@ -1,0 +1,270 @@
+import posixpath
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from jinja2 import UndefinedError
+
+from pairbench.model.site import SiteFacts
+from pairbench.report.site import paths, words
+from pairbench.report.site.assets import assets
+from pairbench.report.site.overview import overview, spark
+from pairbench.report.site.pages import environment, render
+from pairbench.report.site.regressions import ab_command, compare_command, regressions
+from pairbench.report.site.runs import compare, run, runs
+from pairbench.report.site.values import File, RunFacts
+from pairbench.stats import Interval
+from tests.report.site import made
+from tests.report.site.reading import Element, Page, pages, read
+
+ROOT = Path(__file__).parents[3]
+ENV = environment(ROOT / "dashboards" / "templates")
+ASSETS = list(assets(ROOT / "dashboards" / "assets"))
+OURS = [file for file in ASSETS if "plotly" not in file.path]
+
+
+def build(facts: SiteFacts, found: Iterable[RunFacts] = ()) -> list[File]:
+    files = [overview(ENV, facts), regressions(ENV, facts), compare(ENV, facts), runs(ENV, facts)]
+    return [*files, *(file for one in found for file in run(ENV, facts, one))]
+
+
+SITES = {
+    "usual": build(made.site(), [made.run(number) for number in range(3)]),
+    "empty": build(made.empty()),
+    "single": build(made.site(1, events=()), [made.run()]),
+    "failures": build(made.only_failures(), [made.run(0, [made.failed()])]),
+    **{f"hostile {n}": build(made.hostile(name), [made.hostile_run(name)]) for n, name in enumerate(made.HOSTILE)},
+}
+USUAL = {page.path: page for page in pages(SITES["usual"])}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
+    files = SITES[name]
+    # What others write: see operator_page, twins and feed.
+    there = {file.path for file in [*files, *ASSETS]} | {"index.json", "feed.xml"}
+    for number in range(3):
+        there |= {
+            paths.run_page(made.head(number).run_id, made.DEVICE),
+            paths.run_data(made.head(number).run_id, made.DEVICE),
+        }
+    for head in (head for hostile in made.HOSTILE for head in made.hostile(hostile).runs):
+        there |= {paths.run_page(head.run_id, head.device_name), paths.run_data(head.run_id, head.device_name)}
+    rows = [*made.site().rows, *(row for hostile in made.HOSTILE for row in made.hostile(hostile).rows)]
+    there |= {paths.operator_page(row.device_name, row.suite, row.operator) for row in rows}
+    for page in pages(files):
+        ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
+        assert len(ids) == len(set(ids)), f"{page.path} has an id twice"
+        for _, address in page.references():
+            parts = urlsplit(address)
+            if parts.scheme:
+                continue
+            target = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(page.path), parts.path))
+                if parts.path
+                else page.path
+            )
+            assert target in there, f"{page.path} points at {address}"
+            if parts.fragment and target == page.path:
+                assert parts.fragment in ids, f"{page.path} points at {address}"
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_nothing_is_loaded_from_elsewhere(name: str) -> None:
+    for page in pages(SITES[name]):
+        for tag, address in page.references():
+            scheme = urlsplit(address).scheme
+            assert not scheme or (tag == "a" and scheme == "https"), f"{page.path}: <{tag}> {address}"
+        assert all("src" in script.attributes for script in page.all("script"))
+
+
+def test_assets_load_nothing() -> None:
+    for file in OURS:
+        text = file.content.decode()
+        assert not re.search(r"https?://|@import|url\(", text), file.path
+        code = re.sub(r"^\s*//.*", "", text, flags=re.MULTILINE)
+        assert not re.search(r"\bfetch\(|XMLHttpRequest|^\s*(import|export)\b", code, re.MULTILINE), file.path
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", code), file.path
+    plotly = next(file for file in ASSETS if "plotly" in file.path)
+    assert plotly.path == "assets/plotly.min.js" and len(plotly.content) > 1e6
+
+
+@pytest.mark.parametrize("number", range(len(made.HOSTILE)))
+def test_hostile_names_are_text(number: int) -> None:
+    name = made.HOSTILE[number]
+    usual = {page.path: page for page in pages(SITES["usual"])}
+    for page in pages(SITES[f"hostile {number}"]):
+        kind = posixpath.dirname(page.path)
+        like = usual.get(page.path) or next(one for path, one in usual.items() if posixpath.dirname(path) == kind)
+        assert len(page.all("script")) == len(like.all("script")) and not page.all("img", "iframe")
+        assert not [key for element in page.elements for key in element.attributes if key.startswith("on")]
+        # The beginning, as far as every place shows it.
+        shown = words.short(name, 500)[:5]
+        assert shown in page.text, page.path
+        # Without markup around it a name of 10,000 letters is shown cut, so no page shows all of it.
+        assert "x" * 600 not in page.text
+    for file in SITES[f"hostile {number}"]:
+        assert re.fullmatch(r"[a-z]+\.html|runs/[a-z0-9-]+\.(html|js)", file.path)
+
+
+@pytest.mark.parametrize("page", USUAL.values(), ids=USUAL)
+def test_tables_say_what_they_are(page: Page) -> None:
+    assert len(page.all("h1")) == 1 and page.all("html")[0].attributes["lang"] == "en"
+    assert any(element.attributes.get("href") == "#main" for element in page.all("a"))
+    for table in page.all("table"):
+        assert page.within(table, "caption"), page.path
+        box = next(
+            element for element in reversed(table.inside) if element.attributes.get("class", "").startswith("scroll")
+        )
+        assert box.attributes["aria-label"] and box.attributes["tabindex"] == "0"
+    assert all(element.attributes.get("scope") for element in page.all("th"))
+    for control in page.all("select", "input"):
+        assert any(outer.tag == "label" for outer in control.inside)
+
+
+@pytest.mark.parametrize("page", USUAL.values(), ids=USUAL)
+def test_what_filters_choose_by_stands_in_the_rows(page: Page) -> None:
+    for form in page.all("form"):
+        names = {control.attributes["name"] for control in page.within(form, "select", "input")} - {"q"}
+        for wanted in form.attributes.get("data-filters", "").split():
+            items = _items(page, wanted)
+            for item in items:
+                assert {f"data-{name}" for name in names} <= item.attributes.keys(), (page.path, wanted)
+            for select in page.within(form, "select"):
+                values = {option.attributes.get("value") for option in page.within(select, "option")} - {""}
+                had = {item.attributes[f"data-{select.attributes['name']}"] for item in items}
+                assert had <= values or not items, (page.path, select.attributes)
+
+
+def _items(page: Page, table: str) -> list[Element]:
+    found = [element for element in page.all("table") if element.attributes.get("data-table") == table]
+    return [item for one in found for item in page.within(one, "tr", "tbody") if "data-item" in item.attributes]
+
+
+def test_the_overview_shows_a_row_each() -> None:
+    page = USUAL["index.html"]
+    first, second = _items(page, "overview")
+    assert "2.012x" in first.text and "1.987x to 2.031x" in first.text and "6 → 1" in first.text
+    assert "1.800x to 2.250x" in first.text and "75% of tolerance left" in first.text
+    assert "1 of 2" in second.text and second.attributes["data-state"] == "regression"
+    heads = [head for head in page.all("th") if "data-sort" in head.attributes]
+    assert {head.attributes["data-sort"] for head in heads} >= {"operator", "state", "speedup", "device", "losing"}
+    # Every row has as many cells as there are heads, or a column would sort by another's values.
+    assert [len(page.within(row, "th", "td")) for row in (first, second)] == [len(heads)] * 2
+
+
+def test_the_overview_counts_what_needs_attention() -> None:
+    links = {link.attributes["href"]: link.text for link in USUAL["index.html"].all("a")}
+    assert links["?state=regression#operators"].split() == ["1", "regression"]
+    assert links["?state=failed#operators"].split() == ["0", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "told"),
+    [
+        ("empty", "index.html", "pairbench run"),
+        ("empty", "regressions.html", "pairbench run"),
+        ("empty", "compare.html", "pairbench run"),
+        ("empty", "runs.html", "pairbench run"),
+        ("single", "index.html", "There is one run"),
+        ("single", "regressions.html", "pairbench run --confirm"),
+        ("single", "compare.html", "no second run"),
+        ("failures", "index.html", "Nothing could be measured"),
+        ("failures", paths.run_page(made.head(0).run_id, made.DEVICE), "RuntimeError: out of luck"),
+    ],
+)
+def test_a_page_with_little_says_what_to_do(name: str, path: str, told: str) -> None:
+    page = next(page for page in pages(SITES[name]) if page.path == path)
+    assert told in page.text
+
+
+def test_what_could_not_be_read_is_named() -> None:
+    page = read(overview(ENV, made.site(problems=("records/a.parquet: it is cut off",))))
+    assert "records/a.parquet: it is cut off" in page.text
+
+
+def test_accepted_events_are_folded_away() -> None:
+    kept = made.event(1, moved=(made.moved(accepted="for clarity"),))
+    page = read(regressions(ENV, made.site(events=(made.event(2), kept))))
+    assert len(_items(page, "events")) == 1 and len(_items(page, "accepted")) == 1
+    table = next(table for table in page.all("table") if table.attributes.get("data-table") == "accepted")
+    assert any(outer.tag == "details" for outer in table.inside) and "for clarity" in table.text
+
+
+def test_an_event_says_who_did_it_and_how_to_see_it_again() -> None:
+    page = read(regressions(ENV, made.site(events=(made.event(2, era=("driver 580.1 -> 580.2",)),))))
+    (item,) = _items(page, "events")
+    assert {"+5.00%", "code", "driver 580.1 -> 580.2"} <= {part.strip(" \n:") for part in re.split(r"\n|: ", item.text)}
+    assert "new 1 x copy_kernel (3.100 us)" in item.text
+    commands = [compare_command(made.event(2)), ab_command(made.event(2))]
+    assert all(command and command in item.text for command in commands)
+    address = f"{made.REPOSITORY}/compare/{made.head(1).commit}...{made.head(2).commit}"
+    assert address in [address for _, address in page.references()]
+
+
+def test_an_event_without_a_latency_gives_its_reason() -> None:
+    worse = made.event(
+        1, kind="newest", direction="worse", moved=(made.moved(change=0.9, reason="1 more memset a call"),)
+    )
+    first, page = read(overview(ENV, made.site(events=(worse,)))), read(regressions(ENV, made.site(events=(worse,))))
+    assert "1 series worse: rms_norm, 1 more memset a call" in first.text
+    (item,) = _items(page, "events")
+    assert "rms_norm, fused: 1 more memset a call" in item.text
+
+
+def test_commands_are_one_word_an_argument() -> None:
+    event = made.event(1, moved=(made.moved(made.series("it's [a=$(rm)]", mode="graph")),))
+    assert compare_command(event) == f"pairbench compare {made.head(0).run_id} {made.head(1).run_id}"
+    ab = ab_command(event)
+    assert ab is not None and ab.endswith("""--mode graph 'suites/norm.py::it'"'"'s [a=$(rm)]'""")
+    assert ab_command(made.event(1, before=made.head(0, dirty=True))) is None
+    assert ab_command(made.event(1, before=made.head(0, commit=made.head(1).commit))) is None
+    assert compare_command(made.event(1, before=None)) is None
+
+
+def test_a_run_shows_everything_recorded() -> None:
+    page = USUAL[paths.run_page(made.head(0).run_id, made.DEVICE)]
+    rows = {row.text.split("\n")[0] for row in page.all("tr")}
+    assert any(row.startswith("cudnn.benchmark") and row.endswith("no") for row in rows)
+    assert "sw_power_cap in 2 series" in page.text and "precise enough in 3 series, time in 1 series" in page.text
+
+
+def test_compare_offers_the_runs_of_each_device() -> None:
+    options = USUAL["compare.html"].all("option")
+    runs_of = [option.attributes["data-source"] for option in options if "data-source" in option.attributes]
+    assert runs_of == [paths.run_data(made.head(number).run_id, made.DEVICE) for number in (2, 1, 0)] * 2
+
+
+def test_a_line_of_speedups() -> None:
+    assert spark((None, 2.0)) is None
+    line = spark((1.0, 2.0, None, 4.0, float("nan"), 2.0, 1.0))
+    assert line is not None and line.one is not None
+    # A gap ends a stretch, and what is alone between gaps is a dot.
+    assert [len(points.split()) for points in line.lines] == [2, 2] and len(line.dots) == 2
+    heights = [float(point.split(",")[1]) for point in line.lines[0].split()]
+    assert heights[0] == line.one > heights[1]
+    assert line.words == "Speedup in the newest 5 runs: first 1.000x, least 1.000x, most 4.000x, newest 1.000x"
+
+
+def test_words() -> None:
+    assert words.cut("a<b", 10) == "a&lt;b"
+    assert words.cut("\u202eabc\u05d0") == '<bdi title="abc\u05d0">abc\u05d0</bdi>'
+    assert words.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
+    assert ">2026-11-20 15:39<" in words.moment("2026-11-20T16:39:33.5+01:00")
+    assert words.moment("<yesterday>") == "&lt;yesterday&gt;" and words.moment(None) == ""
+    assert words.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and words.between(None) == ""
+    assert words.span((4, 4)) == "4" and words.span((4, 2064)) == "4 to 2,064" and words.span(None) == ""
+    assert words.number(float("nan")) == "" and words.number(1234567.0) == "1.23457e+06"
+    assert 'class="state state-failed"' in words.state("oom") and 'class="state state-other"' in words.state('x"y')
+
+
+def test_a_name_that_is_not_known_fails(tmp_path: Path) -> None:
+    (tmp_path / "page.html.j2").write_text("{{ nothing }}")
+    with pytest.raises(UndefinedError, match="nothing"):
+        render(environment(tmp_path), "page.html.j2", "page.html", made.empty())
+
+
+def test_a_build_gives_the_same_bytes_again() -> None:
+    assert build(made.site(), [made.run()]) == build(made.site(), [made.run()])

@@ -1,0 +1,80 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.report.site import links, paths
+from tests import builders
+from tests.report.site import made
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+FILE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9_-]{0,70}\.(html|js|svg)")
+
+names = st.text() | st.sampled_from(made.HOSTILE)
+
+
+@given(names, names, names)
+def test_no_name_leaves_its_folder(device: str, suite: str, operator: str) -> None:
+    for place in (paths.operator_page, paths.operator_data, paths.badge):
+        assert FILE.fullmatch(place(device, suite, operator))
+    for place_of in (paths.run_page, paths.run_data):
+        assert FILE.fullmatch(place_of(operator, device))
+
+
+@given(st.tuples(names, names, names), st.tuples(names, names, names))
+def test_other_operators_have_other_pages(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    assert (paths.operator_page(*one) == paths.operator_page(*other)) == (one == other)
+
+
+def test_plain_names_can_be_read() -> None:
+    page = paths.operator_page("NVIDIA H200", "suites/norm.py", "rms_norm")
+    assert re.fullmatch(r"operators/rms_norm-[0-9a-f]{8}\.html", page)
+    assert paths.run_page(builders.run_id_of(0), "CPU").startswith("runs/20240101t000000-b6589f-")
+
+
+def test_runs_that_differ_in_case_or_device_have_pages_of_their_own() -> None:
+    runs = [("run-A", "CPU"), ("run-a", "CPU"), ("run-a", "GPU")]
+    assert len({paths.run_page(*run) for run in runs}) == len(runs)
+
+
+def test_relative() -> None:
+    assert paths.relative("index.html", "runs/a.html") == "runs/a.html"
+    assert paths.relative("runs/a.html", "index.html") == "../index.html"
+
+
+@given(names)
+def test_an_anchor_is_one_word(text: str) -> None:
+    # An equals sign would be read as the state of a page.
+    assert re.fullmatch(r"[a-z0-9_-]+", paths.anchor(text))
+
+
+def test_addresses_of_the_repository() -> None:
+    other = SHA[::-1]
+    assert links.commit_url("https://example.org/a/b", SHA) == f"https://example.org/a/b/commit/{SHA}"
+    assert links.commit_url("https://example.org/a/b.git/", SHA) == f"https://example.org/a/b/commit/{SHA}"
+    assert links.range_url("https://example.org/a", SHA, other) == f"https://example.org/a/compare/{SHA}...{other}"
+    assert links.range_url("https://example.org/a", SHA, SHA) is None
+    assert (
+        links.source_url("https://example.org/a", SHA, "suites/a b.py", 3)
+        == f"https://example.org/a/blob/{SHA}/suites/a%20b.py#L3"
+    )
+
+
+@pytest.mark.parametrize(
+    "repository", [None, "", "javascript:alert(1)", "git@example.org:a/b", "https://a b", *made.HOSTILE]
+)
+def test_an_address_that_is_none_makes_no_link(repository: str | None) -> None:
+    assert links.commit_url(repository, SHA) is None
+    assert links.source_url(repository, SHA, "a.py", 1) is None
+
+
+@pytest.mark.parametrize("commit", [None, "", "abc", "main", *made.HOSTILE])
+def test_a_commit_that_is_none_makes_no_link(commit: str | None) -> None:
+    assert links.commit_url("https://example.org/a", commit) is None
+    assert links.range_url("https://example.org/a", commit, SHA) is None
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../a.py", "a/../../b.py", "x" * 10_000])
+def test_a_file_elsewhere_makes_no_link(path: str) -> None:
+    assert links.source_url("https://example.org/a", SHA, path, 1) is None

@@ -1,0 +1,97 @@
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pairbench.report.site.environment import fields, grouped
+from pairbench.report.site.payload import figures, run_payload, script
+from tests.report.site import made
+
+
+def value_of(data: bytes) -> tuple[str, Any]:
+    """Return name and value of a data script, read as JSON: what JavaScript reads in it is the same."""
+    found = re.fullmatch(rb"pairbench\.data\((\"(?:[^\"\\]|\\.)*\"), (.*)\);\n", data, re.DOTALL)
+    assert found
+    return json.loads(found[1]), json.loads(found[2])
+
+
+@given(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
+def test_a_script_holds_what_was_given(name: str, value: object) -> None:
+    data = script(name, value)
+    assert value_of(data) == (name, value)
+    # In a page or a file, it ends neither a script nor a line.
+    assert b"</" not in data and b"<!--" not in data and data.isascii() and data.count(b"\n") == 1
+
+
+def test_what_is_no_number_becomes_null() -> None:
+    value = {"a": [1.0, math.nan, (math.inf,)], "b": {"c": -math.inf}, "d": "NaN"}
+    assert value_of(script("x", value)) == ("x", {"a": [1.0, None, [None]], "b": {"c": None}, "d": "NaN"})
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "told"),
+    [
+        (123456.7, 5, 123460),
+        (0.000123456, 4, 0.0001235),
+        (536870913.0, 5, 536870913),
+        (None, 5, None),
+        (math.nan, 5, None),
+    ]
+    + [(math.inf, 5, None), (-1.23456, 4, -1.235), (0.0, 5, 0), (1e300, 5, 1e300)],
+)
+def test_figures(value: float | None, digits: int, told: float | None) -> None:
+    assert figures(value, digits) == told
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(2, 8))
+@example(1.75e308, 2)
+def test_figures_are_near(value: float, digits: int) -> None:
+    told = figures(value, digits)
+    assert told is not None and math.isclose(told, value, rel_tol=0.5 * 10.0 ** (1 - digits) * (1 + 1e-9))
+
+
+def test_a_run_as_columns() -> None:
+    bad = made.failed(made.series(implementation="broken"), reason="RuntimeError: out of luck")
+    payload: Any = run_payload(made.run(1, [*made.case_facts(), bad]))
+    places = payload["texts"]["implementation"]
+    assert [payload["names"][place] for place in places] == ["baseline", "fused", "broken"]
+    assert payload["numbers"]["p50"] == [200000, 100000, None]
+    assert payload["numbers"]["speedup"] == [None, 2, None]
+    assert payload["texts"]["timer"][2] == -1 and payload["reasons"] == {"2": "RuntimeError: out of luck"}
+    assert {len(column) for part in ("texts", "numbers") for column in payload[part].values()} == {3}
+    # Nobody's definition is known here, and no series has a column of nulls.
+    assert payload["texts"]["definition"] == [-1] * 3 and "gone" not in payload["numbers"]
+
+
+def test_a_run_has_what_lasts_of_its_environment() -> None:
+    environment: Any = run_payload(made.run())["environment"]
+    assert environment["flags.cudnn.benchmark"] == "no" and environment["driver"] == "580.1"
+    assert environment["machine"] == "box" and not any(name.startswith("observed") for name in environment)
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    payload: Any = run_payload(made.run(0, [made.failed()]))
+    assert payload["numbers"] == {}
+
+
+def test_a_run_of_many_series_stays_small() -> None:
+    """2,000 series: a store of 200 such runs must not become a site of gigabytes."""
+    facts = [one for number in range(1000) for one in made.case_facts(f"rms_norm[dtype=bfloat16,tokens={number}]")]
+    assert len(script("runs/x", run_payload(made.run(0, facts)))) < 400_000
+
+
+def test_an_environment_of_any_shape() -> None:
+    assert fields({"a": {"b": [1, 2], "c": None}, "d": {}}) == [("a.b", "1, 2"), ("a.c", "none"), ("d", "{}")]
+    deep: Any = "end"
+    for _ in range(50):
+        deep = {"x": deep}
+    ((name, text),) = fields(deep)
+    assert name == "x.x.x.x.x.x" and text.startswith('{"x": ')
+    assert list(grouped({"one": 1, "flags": {"tf32": False}, "two": True}).items()) == [
+        ("", [("one", "1"), ("two", "yes")]),
+        ("flags", [("tf32", "no")]),
+    ]

@@ -1,0 +1,60 @@
+"""Short names for cases: what tells them apart, in an order that reads well."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from pairbench.model.site import SeriesFacts
+from pairbench.report.case_labels import WIDTH, case_labels
+from tests.report.site import made
+
+
+def facts(axes: Mapping[str, object], operator: str = "op") -> SeriesFacts:
+    key = f"{operator}[{','.join(f'{name}={value}' for name, value in sorted(axes.items()))}]"
+    return replace(made.series_facts(made.series(key)), axes=axes)
+
+
+def labels(*cases: Mapping[str, object]) -> list[str]:
+    return [one.label for one in case_labels([facts(axes) for axes in cases])]
+
+
+def test_only_axes_that_differ_are_named_and_numbers_are_in_order() -> None:
+    cases = [{"dtype": "bfloat16", "hidden": 4096, "tokens": tokens} for tokens in (1024, 9, 16384)]
+    assert labels(*cases) == ["tokens=9", "tokens=1024", "tokens=16384"]
+
+
+def test_words_make_groups() -> None:
+    cases = [{"tokens": tokens, "dtype": dtype} for tokens in (2, 1) for dtype in ("float32", "bfloat16")]
+    assert labels(*cases) == ["bfloat16, tokens=1", "bfloat16, tokens=2", "float32, tokens=1", "float32, tokens=2"]
+
+
+def test_an_axis_that_some_cases_lack_is_named_where_it_is() -> None:
+    assert labels({"n": 1, "layout": "strided"}, {"n": 1}) == [
+        labels({"n": 1})[0].replace("n=1", "op[n=1]"),
+        "layout=strided",
+    ]
+
+
+def test_one_case_alone_is_named_in_full() -> None:
+    assert labels({"dtype": "float32", "n": 4, "stride": [3, 1, 1]}) == ["float32, n=4, stride=3x1x1"]
+
+
+def test_sizes_that_only_follow_others_are_left_out_where_there_is_no_room() -> None:
+    names = ("batch", "channels", "height", "length", "width")
+    cases = [{"dtype": "bfloat16", **{name: 1000 * size + at for at, name in enumerate(names)}} for size in (1, 2, 3)]
+    found = labels(*cases)
+    assert len(set(found)) == 3 and max(map(len, found)) <= 44
+    assert all(label.endswith(f"width={1000 * size + 4}") for size, label in enumerate(found, start=1))
+
+
+def test_every_series_has_the_label_of_its_case_once() -> None:
+    pair = [facts({"n": 1}), replace(facts({"n": 1}), series=made.series("op[n=1]", "other"))]
+    assert [one.case for one in case_labels(pair)] == ["op[n=1]"]
+
+
+@pytest.mark.parametrize("name", made.HOSTILE)
+def test_hostile_names_are_cut_and_stay_apart(name: str) -> None:
+    found = labels({name: name, "n": 1}, {name: name + "y" * 200, "n": 1})
+    assert len(set(found)) == 2 or len(name) == 10_000
+    assert all(label and len(label) <= WIDTH and label.isprintable() for label in found)

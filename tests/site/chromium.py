@@ -1,0 +1,30 @@
+"""Finds a Chromium that is installed: nothing is downloaded here."""
+
+import os
+import shutil
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND"]
+"""Whatever a page tries, no name resolves: nothing can leave this machine."""
+
+
+def find_chromium(own: str | None = None) -> str:
+    """Return the path of a browser: PAIRBENCH_CHROMIUM, else the first on the PATH, else Playwright's own.
+
+    Args:
+        own: Where Playwright keeps the one that `playwright install chromium` fetches.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    asked = os.environ.get("PAIRBENCH_CHROMIUM")
+    if asked and not Path(asked).is_file():
+        raise FileNotFoundError(f"PAIRBENCH_CHROMIUM is {asked!r}, expected the path of a browser")
+    for path in (asked, *map(shutil.which, NAMES), own):
+        if path and Path(path).is_file():
+            return path
+    raise FileNotFoundError(
+        f"no browser: put one of {', '.join(NAMES)} on the PATH, name one by PAIRBENCH_CHROMIUM, or run "
+        "`playwright install chromium`"
+    )

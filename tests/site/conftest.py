@@ -1,0 +1,168 @@
+"""A browser, and sites made by the real command for it to open.
+
+These tests run by themselves, `pytest -m browser`, and fail where there is no browser; every other run leaves them out.
+PAIRBENCH_CHROMIUM names the browser; else one on the PATH, or Playwright's own, is taken. PAIRBENCH_SCREENSHOTS names a folder
+to keep pictures in.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.site import stores
+from tests.site.chromium import ARGUMENTS, find_chromium
+from tests.site.watch import Opener, watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over files that import what is not installed, unless they were asked for: then they fail, and say so."""
+    there = importlib.util.find_spec("playwright") and importlib.util.find_spec("axe_playwright_python")
+    return True if not there and not _wants_browser(config) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _wants_browser(config):
+        return
+    apart = [item for item in items if item.get_closest_marker("browser")]
+    items[:] = [item for item in items if item not in apart]
+    config.hook.pytest_deselected(items=apart)
+
+
+def _wants_browser(config: pytest.Config) -> bool:
+    words: list[str] = config.option.markexpr.replace("(", " ").replace(")", " ").split()
+    return any(word == "browser" and words[place - 1 : place] != ["not"] for place, word in enumerate(words))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Start the browser; without one the test fails."""
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=15_000)  # machines of CI are slow and shared
+    with sync_playwright() as playwright:
+        try:
+            path = find_chromium(playwright.chromium.executable_path)
+        except FileNotFoundError as error:
+            pytest.fail(str(error))
+        one = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield one
+        one.close()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site, and what the command that made it said."""
+
+    folder: Path
+    store: Path
+    stdout: str
+    stderr: str
+
+
+Build = Callable[..., Site]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Make a site with the real command, from a store that a function writes; None leaves it missing."""
+
+    def make(write: Callable[[Path], None] | None, *options: str) -> Site:
+        around = tmp_path_factory.mktemp(write.__name__ if write else "missing")
+        store, folder = around / "store", around / "site"
+        if write:
+            store.mkdir()
+            write(store)
+        command = [sys.executable, "-m", "pairbench", "dashboard", "--store", str(store), "--output", str(folder)]
+        paths = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run(
+            [*command, *options],
+            cwd=around,
+            env={**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        return Site(folder, store, done.stdout, done.stderr)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def eventful(build: Build) -> Site:
+    """Return the site of a store in which much has happened."""
+
+    def eventful(store: Path) -> None:
+        stores.eventful(store)
+        stores.accept_step(store)
+
+    return build(eventful, "--repository", stores.REPOSITORY)
+
+
+@pytest.fixture(scope="session")
+def hostile(build: Build) -> Site:
+    return build(stores.hostile, "--repository", f"https://example.org/{stores.HOSTILE[1]}")
+
+
+@pytest.fixture(scope="session")
+def single(build: Build) -> Site:
+    return build(stores.single)
+
+
+@pytest.fixture(scope="session")
+def failures(build: Build) -> Site:
+    return build(stores.failures)
+
+
+@pytest.fixture(scope="session")
+def empty(build: Build) -> Site:
+    def nothing(store: Path) -> None:
+        """Leave the store empty."""
+
+    return build(nothing)
+
+
+@pytest.fixture(scope="session")
+def missing(build: Build) -> Site:
+    return build(None)
+
+
+@pytest.fixture
+def browse(browser: "Browser") -> Iterator[Callable[..., Opener]]:
+    """Return a function that gives a site's opener of pages; at the end nothing forbidden may have happened on them."""
+    with ExitStack() as stack:
+
+        def of(site: Site, **options: Any) -> Opener:
+            return stack.enter_context(watched(browser, site.folder, **options))
+
+        yield of
+
+
+@pytest.fixture
+def look(browse: Callable[..., Opener], eventful: Site) -> Opener:
+    """Return what opens the pages of the eventful site."""
+    return browse(eventful)
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where pictures go."""
+    wanted = os.environ.get("PAIRBENCH_SCREENSHOTS")
+    folder = Path(wanted) if wanted else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,191 @@
+"""The charts: what a point says under the pointer, where a click leads, and what can be toggled."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from pairbench.report import units
+from pairbench.store.reader import read_records
+from tests.builders import run_id_of, sha
+from tests.site.conftest import Site
+from tests.site.kinds import EVENTFUL, OPERATOR
+from tests.site.stores import RMS, RUNS, STEP
+from tests.site.watch import Opener
+
+pytestmark = pytest.mark.browser
+
+
+def chart(page: Page, name: str) -> Locator:
+    node = page.locator(f".chart[data-chart={name}]")
+    expect(node.locator(".main-svg").first).to_be_visible()
+    return node
+
+
+def trace(page: Page, name: str, label: str) -> Locator:
+    """Return the points of a trace, oldest first."""
+    node = chart(page, name)
+    place = node.evaluate("(node, label) => node._fullData.findIndex((one) => one.name === label)", label)
+    uid = node.evaluate("(node, place) => node._fullData[place].uid", place)
+    return node.locator(f"g.trace{uid}").locator("path.point")
+
+
+def at(points: Locator, number: int) -> tuple[float, float]:
+    """Return where a point is, after it was brought into view."""
+    point = points.nth(number)
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    assert box
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def beside(page: Page, name: str, points: Locator, number: int) -> Locator:
+    """Move the pointer onto a point, and return what then stands beside it."""
+    x, y = at(points, number)
+    page.mouse.move(x - 3, y)
+    page.mouse.move(x, y)
+    return chart(page, name).locator(".hoverlayer .hovertext").first
+
+
+def layout(node: Locator, path: str) -> Any:
+    return node.evaluate("(node, path) => path.split('.').reduce((value, name) => value[name], node._fullLayout)", path)
+
+
+def test_a_point_says_its_commit_and_value(look: Opener, eventful: Site) -> None:
+    page = look(OPERATOR)
+    page.get_by_role("combobox", name="Case").select_option("tokens=1024")
+    points = trace(page, "trend", "P50, 95 % interval")
+    expect(points).to_have_count(RUNS)
+    for number in (0, STEP, RUNS - 1):
+        run_id = run_id_of(24 * number)
+        (record,) = (
+            record
+            for record in read_records(str(eventful.store), [run_id])[0]
+            if (record.case, record.implementation) == (RMS[0], "fused")
+        )
+        said = beside(page, "trend", points, number)
+        for text in (run_id, sha(24 * number)[:7], units.duration(record.call_p50_ns), units.ratio(record.speedup)):
+            expect(said).to_contain_text(text)
+        assert ("+10.1" in (said.text_content() or "")) == (number == STEP)
+
+
+def test_a_click_on_a_point_leads_to_its_run(look: Opener) -> None:
+    page = look(OPERATOR)
+    x, y = at(trace(page, "trend", "P50, 95 % interval"), 7)
+    page.mouse.move(x, y)
+    page.mouse.click(x, y)
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Run {run_id_of(24 * 7)}")
+
+
+def test_the_control_is_in_the_same_chart(look: Opener, eventful: Site) -> None:
+    page = look(OPERATOR)
+    points = trace(page, "trend", "control: baseline")
+    expect(points).to_have_count(RUNS)
+    record = next(
+        record
+        for record in read_records(str(eventful.store), [run_id_of(24 * 3)])[0]
+        if (record.case, record.implementation) == (RMS[1], "baseline")
+    )
+    expect(beside(page, "trend", points, 3)).to_contain_text(units.duration(record.call_p50_ns))
+
+
+def test_what_changed_is_marked_by_a_line_with_words(look: Opener) -> None:
+    page = look(OPERATOR)
+    page.get_by_role("combobox", name="Case").select_option("tokens=1024")
+    notes = chart(page, "trend").locator(".annotation")
+    expect(notes.filter(has_text="driver 580.1 -> 580.2")).to_be_visible()
+    expect(notes.filter(has_text=re.compile(r"\+10\.1"))).to_be_visible()
+    assert chart(page, "trend").locator(".shapelayer path").count() >= 2
+
+
+def test_a_point_of_the_speedup_says_whether_it_loses_and_chooses(look: Opener) -> None:
+    page = look(OPERATOR)
+    points = trace(page, "speedup", "naive")
+    expect(points).to_have_count(2)
+    expect(beside(page, "speedup", points, 0)).to_contain_text("slower than the baseline")
+    shapes = {name: trace(page, "speedup", name).first.get_attribute("d") for name in ("naive", "fused")}
+    assert shapes["naive"] != shapes["fused"], "told by shape, not only by colour"
+    page.mouse.click(*at(points, 0))
+    expect(page.locator("#chosen")).to_have_text(RMS[0])
+    expect(
+        page.locator("#choose").get_by_role("combobox", name="Implementation").locator("option:checked")
+    ).to_have_text("naive")
+
+
+@pytest.mark.parametrize(("name", "axis"), [("trend", "yaxis"), ("speedup", "xaxis"), ("ecdf", "xaxis")])
+def test_linear_and_logarithmic(look: Opener, name: str, axis: str) -> None:
+    page = look(OPERATOR)
+    node = chart(page, name)
+    button = page.locator(f"button[data-of={name}]").filter(has_text="Logarithmic")
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert layout(node, f"{axis}.type") == "linear"
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert layout(node, f"{axis}.type") == "log"
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert layout(node, f"{axis}.type") == "linear"
+
+
+def test_shares_of_the_call(look: Opener) -> None:
+    page = look(OPERATOR)
+    node = chart(page, "kernels")
+    title = layout(node, "xaxis.title.text")
+    button = page.get_by_role("button", name="Share of the call")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert layout(node, "xaxis.title.text") != title
+
+
+def test_a_series_can_be_put_away_in_the_legend(look: Opener) -> None:
+    page = look(OPERATOR)
+    node = chart(page, "trend")
+    drawn = node.locator("g.scatterlayer g.trace")
+    before = drawn.count()
+    item = node.locator(".legend .traces").filter(has_text="P95").locator(".legendtoggle")
+    item.click()
+    expect(drawn).to_have_count(before - 1)
+    item.click()
+    expect(drawn).to_have_count(before)
+
+
+def test_zoom_and_back(look: Opener) -> None:
+    page = look(OPERATOR)
+    node = chart(page, "trend")
+    whole = layout(node, "xaxis.range")
+    points = trace(page, "trend", "P50, 95 % interval")
+    start, stop = at(points, 5), at(points, 15)
+    page.mouse.move(start[0], start[1] - 15)
+    page.mouse.down()
+    page.mouse.move(stop[0], stop[1] - 15, steps=8)
+    page.mouse.up()
+    page.wait_for_function("node => node._fullLayout.xaxis.range[0] > 3", arg=node.element_handle())
+    low, high = layout(node, "xaxis.range")
+    assert whole[0] < low < high < whole[1]
+    page.locator("button[data-of=trend]").filter(has_text="Whole chart").click()
+    page.wait_for_function("node => node._fullLayout.xaxis.range[0] < 1", arg=node.element_handle())
+    assert layout(node, "xaxis.range")[1] > RUNS - 2
+
+
+def test_dark_and_light(look: Opener) -> None:
+    page = look(OPERATOR)
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    node = chart(page, "trend")
+    light, ink = page.evaluate(ground), layout(node, "font.color")
+    page.get_by_role("button", name="Dark colours").click()
+    assert page.evaluate(ground) != light
+    assert layout(node, "font.color") != ink, "charts follow"
+    expect(page.get_by_role("button", name="Light colours")).to_be_visible()
+    page.reload()
+    assert page.evaluate(ground) != light
+    page.goto(page.url.partition("/operators/")[0] + f"/{EVENTFUL['runs']}")
+    assert page.evaluate(ground) != light
+    page.get_by_role("button", name="Light colours").click()
+    assert page.evaluate(ground) == light
+
+
+def test_charts_say_in_words_what_they_show(look: Opener) -> None:
+    page = look(OPERATOR)
+    for name, words in (("Speedup over the cases", "proven faster"), ("Trend", "30 runs"), ("Samples of", "Medians")):
+        expect(page.get_by_role("img", name=re.compile(f"^{name}.*{words}"))).to_be_visible()

@@ -1,0 +1,154 @@
+"""Two runs side by side: what the page says of them is what the store holds."""
+
+import re
+import shlex
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from pairbench.model.record import Record
+from pairbench.report import units
+from pairbench.report.site.payload import figures
+from pairbench.store.reader import read_records
+from tests.builders import run_id_of
+from tests.site.conftest import Site
+from tests.site.kinds import EVENTFUL, NEWEST
+from tests.site.stores import DRIVER, GONE, OLDER, RMS, RUNS
+from tests.site.watch import Opener
+
+pytestmark = pytest.mark.browser
+
+BEFORE = run_id_of(24 * (RUNS - 2))
+
+
+def rows(page: Page) -> Locator:
+    return page.get_by_role("region", name=re.compile("^Series of both runs")).locator("tbody").get_by_role("row")
+
+
+def row(page: Page, record: Record) -> Locator:
+    cell = page.get_by_role("cell", name=record.implementation, exact=True)
+    return rows(page).filter(has_text=record.case).filter(has=cell)
+
+
+def stored(site: Site, run_id: str) -> dict[tuple[str | None, str | None], Record]:
+    records = read_records(str(site.store), [run_id])[0]
+    return {(record.case, record.implementation): record for record in records}
+
+
+def choose(page: Page, before: str, after: str) -> None:
+    page.get_by_role("combobox", name="Before").select_option(before)
+    page.get_by_role("combobox", name="After").select_option(after)
+    expect(page.locator("#judge")).to_contain_text(before)
+    expect(page.locator("#judge")).to_contain_text(after)
+
+
+def test_the_numbers_are_those_of_the_store(look: Opener, eventful: Site) -> None:
+    page = look("compare.html")
+    choose(page, run_id_of(24 * 3), NEWEST)
+    before, after = stored(eventful, run_id_of(24 * 3)), stored(eventful, NEWEST)
+    both = before.keys() & after.keys()
+    assert len(both) == 9
+    for key in both:
+        one = row(page, after[key])
+        expect(one).to_have_count(1)
+        then, now = before[key].call_p50_ns, after[key].call_p50_ns
+        assert then and now
+        # Numbers come with five digits.
+        rounded = [figures(value) or 0.0 for value in (then, now)]
+        cells = one.get_by_role("cell").all_inner_texts()
+        assert cells[3].splitlines()[0] == units.duration(rounded[0])
+        assert cells[4].splitlines()[0] == units.duration(rounded[1])
+        ends = (figures(after[key].call_p50_ns_low), figures(after[key].call_p50_ns_high))
+        assert cells[4].splitlines()[1] == " to ".join(map(units.duration, ends))
+        assert cells[5] == units.change(rounded[1] / rounded[0])
+
+
+def test_what_is_new_missing_or_incomparable_is_named(look: Opener, eventful: Site) -> None:
+    page = look(f"compare.html?a={BEFORE}&b={NEWEST}")
+    expect(rows(page).filter(has_text=GONE)).to_have_count(2)
+    for text in rows(page).filter(has_text=GONE).all_inner_texts():
+        assert "new" in text
+    page.get_by_role("combobox", name="Device").select_option(OLDER)
+    expect(page.locator("#judge")).to_contain_text(run_id_of(49))
+    choose(page, run_id_of(25), run_id_of(49))
+    before = stored(eventful, run_id_of(25))
+    expect(row(page, before[RMS[1], "naive"])).to_contain_text("missing")
+    apart = row(page, before[RMS[0], "fused"])
+    expect(apart).to_contain_text("incomparable")
+    expect(apart).to_contain_text("definition")
+    assert apart.get_by_role("cell").all_inner_texts()[5] == "", "no ratio of what cannot be compared"
+    expect(row(page, before[RMS[0], "baseline"])).to_contain_text("compared")
+
+
+def test_differences_of_environment_come_first(look: Opener) -> None:
+    page = look("compare.html")
+    choose(page, run_id_of(24 * (DRIVER - 1)), run_id_of(24 * DRIVER))
+    environment = page.get_by_role("region", name=re.compile("^Differences of environment"))
+    changed = environment.get_by_role("row").filter(has_text="driver")
+    assert changed.get_by_role("cell").all_inner_texts() == ["580.1", "580.2"]
+    above, below = environment.bounding_box(), rows(page).first.bounding_box()
+    assert above and below and above["y"] < below["y"]
+    choose(page, BEFORE, NEWEST)
+    expect(environment).to_be_hidden()
+
+
+def test_it_gives_no_verdict_but_the_command_for_one(look: Opener) -> None:
+    page = look("compare.html")
+    choose(page, BEFORE, NEWEST)
+    expect(page.get_by_text("The ratios here are no verdicts")).to_be_visible()
+    assert shlex.split(page.locator("#judge").inner_text()) == ["pairbench", "compare", BEFORE, NEWEST]
+
+
+def test_the_choice_lives_in_the_address(look: Opener) -> None:
+    page = look("compare.html")
+    choose(page, run_id_of(24 * 4), run_id_of(24 * 9))
+    text = page.locator("#tally").inner_text()
+    for other in (page, page.context.new_page()):
+        other.goto(page.url)
+        expect(other.get_by_role("combobox", name="Before")).to_have_value(run_id_of(24 * 4))
+        expect(other.get_by_role("combobox", name="After")).to_have_value(run_id_of(24 * 9))
+        expect(other.locator("#tally")).to_have_text(text)
+
+
+def test_sides_can_be_swapped(look: Opener) -> None:
+    page = look(f"compare.html?a={BEFORE}&b={NEWEST}")
+    expect(rows(page).filter(has_text="+30.1%")).to_have_count(1)
+    page.get_by_role("button", name="Swap").click()
+    expect(page.get_by_role("combobox", name="Before")).to_have_value(NEWEST)
+    expect(rows(page).filter(has_text="-23.1%")).to_have_count(1)
+
+
+def test_only_what_differs(look: Opener) -> None:
+    page = look(f"compare.html?a={BEFORE}&b={NEWEST}")
+    expect(rows(page)).to_have_count(11)
+    page.get_by_role("checkbox", name="only what differs").check()
+    expect(rows(page)).to_have_count(3)
+    assert all("silu" in text or "gelu" in text for text in rows(page).all_inner_texts())
+    page.reload()
+    expect(rows(page)).to_have_count(3)
+    page.get_by_role("searchbox").fill("silu")
+    expect(rows(page)).to_have_count(1)
+
+
+def test_one_device_at_a_time(look: Opener) -> None:
+    page = look("compare.html")
+    page.get_by_role("combobox", name="Device").select_option(OLDER)
+    offered = (
+        page.get_by_role("combobox", name="Before").locator("option").evaluate_all("all => all.map(one => one.value)")
+    )
+    assert sorted(offered) == [run_id_of(24 * day + 1) for day in range(3)]
+
+
+def test_a_run_leads_here(look: Opener) -> None:
+    page = look(EVENTFUL["run"])
+    page.get_by_role("link", name="Compare it with another run").click()
+    expect(page.get_by_role("combobox", name="After")).to_have_value(NEWEST)
+    expect(rows(page).first).to_be_visible()
+
+
+def test_a_run_beside_itself_is_refused(look: Opener) -> None:
+    page = look("compare.html")
+    page.get_by_role("combobox", name="Before").select_option(NEWEST)
+    page.get_by_role("combobox", name="After").select_option(NEWEST)
+    expect(page.get_by_text("one and the same run")).to_be_visible()
+    expect(page.locator("#result")).to_be_hidden()

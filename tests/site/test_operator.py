@@ -1,0 +1,183 @@
+"""An operator's page: its numbers are the store's, and one series can be chosen everywhere and is kept in the address."""
+
+import json
+import re
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.report import units
+from pairbench.store.call_samples import call_samples
+from pairbench.store.reader import read_records
+from tests.builders import DEVICE, SUITE, sha
+from tests.site.conftest import Site
+from tests.site.kinds import NEWEST, OPERATOR
+from tests.site.stores import CEILINGS, REPOSITORY, RMS, RUNS, STEP
+from tests.site.watch import Opener
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def records(eventful: Site) -> list[Record]:
+    """Return the newest records of the operator, by case and implementation."""
+    found = read_records(str(eventful.store), [NEWEST])[0]
+    return [record for record in found if record.operator == "rms_norm"]
+
+
+def numbers(page: Page) -> Locator:
+    return page.get_by_role("region", name=re.compile("^All numbers")).locator("tbody").get_by_role("row")
+
+
+def row(page: Page, tokens: int, implementation: str) -> Locator:
+    return (
+        numbers(page)
+        .filter(has_text=f"tokens={tokens}")
+        .filter(has=page.get_by_role("link", name=implementation, exact=True))
+    )
+
+
+def chosen(page: Page) -> str:
+    """Return which series the controls name."""
+    case = page.get_by_role("combobox", name="Case").locator("option:checked").inner_text()
+    return f"{case} {page.locator('#choose').get_by_role('combobox', name='Implementation').locator('option:checked').inner_text()}"
+
+
+def test_the_table_has_the_numbers_of_the_store(look: Opener, records: list[Record]) -> None:
+    page = look(OPERATOR)
+    expect(numbers(page)).to_have_count(len(records))
+    for record in records:
+        tokens = int(json.loads(record.axes or "{}")["tokens"])
+        text = row(page, tokens, record.implementation or "").inner_text()
+        told = [units.duration(value) for value in (record.call_p50_ns, record.call_p95_ns, record.device_p50_ns)]
+        told += [units.ratio(record.speedup), units.ratio_range(record.speedup_low, record.speedup_high)]
+        told += [units.size(record.peak_bytes), units.percent(record.roofline_fraction), units.percent(record.margin)]
+        assert [one for one in told if one not in text] == []
+
+
+def test_it_says_what_is_best_at_a_glance(look: Opener) -> None:
+    glance = look(OPERATOR).get_by_role("region", name="At a glance").locator("tbody").get_by_role("row")
+    expect(glance).to_have_count(1)
+    expect(glance).to_contain_text("fused")
+    expect(glance).to_contain_text("6 → 1")
+
+
+def test_it_leads_to_the_source_and_the_commit(look: Opener) -> None:
+    page = look(OPERATOR)
+    commit = sha(24 * (RUNS - 1))
+    expect(page.get_by_role("link", name=SUITE)).to_have_attribute(
+        "href", re.compile(f"^{REPOSITORY}/blob/{commit}/{SUITE}#L\\d+$")
+    )
+    expect(page.get_by_role("link", name=commit[:7]).first).to_have_attribute("href", f"{REPOSITORY}/commit/{commit}")
+
+
+def test_it_says_when_it_changed(look: Opener) -> None:
+    item = look(OPERATOR).get_by_role("listitem").filter(has_text=sha(24 * STEP)[:7])
+    expect(item).to_contain_text("+10.1%")
+    expect(item).to_contain_text("accepted")
+
+
+def test_where_it_loses_is_told_by_words(look: Opener) -> None:
+    page = look(OPERATOR)
+    page.get_by_role("checkbox", name="only where it loses").check()
+    expect(numbers(page)).to_have_count(2)
+    for text in numbers(page).all_inner_texts():
+        assert text.startswith("naive") and "slower" in text
+    page.reload()
+    expect(numbers(page)).to_have_count(2)
+
+
+def test_the_table_sorts(look: Opener) -> None:
+    page = look(OPERATOR)
+    head = page.get_by_role("columnheader", name=re.compile("^P50")).first
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    values = [float(row.get_by_role("cell").nth(1).inner_text().split()[0]) for row in numbers(page).all()]
+    assert values == sorted(values, reverse=True) and len(set(values)) > 2
+
+
+def test_the_best_variant_is_shown_first(look: Opener) -> None:
+    page = look(OPERATOR)
+    expect(page.locator("#trend-says")).to_contain_text("30 runs")
+    assert chosen(page) == "tokens=4096 fused"
+
+
+def test_controls_choose_a_series(look: Opener) -> None:
+    page = look(OPERATOR)
+    page.get_by_role("combobox", name="Case").select_option("tokens=1024")
+    assert chosen(page) == "tokens=1024 fused"
+    expect(page.locator("#trend-says")).to_contain_text("Moved once")
+    expect(page.locator("#chosen")).to_have_text(RMS[0])
+    page.locator("#choose").get_by_role("combobox", name="Implementation").select_option("naive")
+    assert chosen(page) == "tokens=1024 naive"
+    expect(page.locator("#trend-says")).to_contain_text("No change of level")
+
+
+def test_a_row_of_the_table_chooses_a_series(look: Opener) -> None:
+    page = look(OPERATOR)
+    row(page, 1024, "baseline").get_by_role("link").click()
+    assert chosen(page) == "tokens=1024 baseline"
+    expect(page.get_by_role("heading", name="One case over time")).to_be_focused()
+    expect(page.get_by_role("heading", name="One case over time")).to_be_in_viewport()
+
+
+def test_the_choice_lives_in_the_address(look: Opener) -> None:
+    page = look(OPERATOR)
+    row(page, 1024, "naive").get_by_role("link").click()
+    assert "series=" in unquote(page.url.partition("#")[2])
+    page.reload()
+    expect(page.locator("#chosen")).to_have_text(RMS[0])
+    assert chosen(page) == "tokens=1024 naive"
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.locator("#chosen")).to_have_text(RMS[0])
+    assert chosen(other) == "tokens=1024 naive"
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.go_back()
+    expect(page.locator("#chosen")).to_have_text(RMS[0])
+    assert chosen(page) == "tokens=1024 naive"
+
+
+def test_the_trend_is_there_as_a_table(look: Opener) -> None:
+    page = look(OPERATOR)
+    page.get_by_role("combobox", name="Case").select_option("tokens=1024")
+    page.get_by_text("Trend as a table").click()
+    table = page.get_by_role("region", name="Runs of this series, newest first")
+    expect(table.locator("tbody").get_by_role("row")).to_have_count(RUNS)
+    moved = table.get_by_role("row").filter(has_text=sha(24 * STEP)[:7])
+    expect(moved).to_contain_text("+10.1")
+
+
+def test_samples_and_kernels_are_there_as_tables(look: Opener, eventful: Site) -> None:
+    page = look(OPERATOR)
+    page.get_by_text("Samples of the newest run as a table").click()
+    samples = call_samples(str(eventful.store), NEWEST).value
+    for implementation in ("baseline", "fused", "naive"):
+        series = Series(device_name=DEVICE, suite=SUITE, case=RMS[1], implementation=implementation, mode="eager")
+        told = (
+            page.get_by_role("region", name=re.compile("^Latencies of the newest run"))
+            .get_by_role("row")
+            .filter(has_text=implementation)
+        )
+        median = float(np.median(samples[series]))
+        value = told.get_by_role("cell").nth(3).inner_text()
+        assert value.endswith(" us") and float(value.split()[0]) == pytest.approx(median / 1e3, rel=1e-3)
+    page.get_by_text("Kernels of a call as a table").click()
+    kernels = page.locator("#kernels-panel").get_by_role("row")
+    expect(kernels.filter(has_text="baseline_kernel")).to_contain_text("6")
+    expect(kernels.filter(has_text="fused_kernel")).to_contain_text("1")
+
+
+def test_the_roof_is_that_of_the_device(look: Opener) -> None:
+    roofline = look(OPERATOR).locator(".chart[data-chart=roofline]")
+    expect(roofline).to_contain_text(f"copy {CEILINGS['copy_gbps']:.0f} GB/s")
+    expect(roofline).to_contain_text(f"bfloat16 {CEILINGS['bfloat16_tflops']:.1f} TFLOP/s")
+
+
+def test_the_data_is_small(eventful: Site) -> None:
+    for file in (eventful.folder / "operators").iterdir():
+        assert file.stat().st_size < 3 * 2**20

@@ -1,0 +1,154 @@
+"""The page of regressions: what an event says, what is folded away, and that its command shows it again."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from pairbench.report import units
+from tests.builders import DEVICE, sha
+from tests.site.conftest import ROOT, Site
+from tests.site.stores import GONE, OLDER, REPOSITORY, RMS, RUNS, SILU, STEP
+from tests.site.watch import Opener
+
+pytestmark = pytest.mark.browser
+
+PAGE = "regressions.html"
+
+
+@pytest.fixture(scope="module")
+def events(eventful: Site) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((eventful.folder / "index.json").read_text())["events"]
+    return found
+
+
+def event(page: Page, operator: str) -> Locator:
+    """Return the event of an operator: its row and what it unfolds."""
+    return page.locator("tbody[data-item]").filter(has_text=operator)
+
+
+def command(page: Page, operator: str, verb: str) -> list[str]:
+    """Return a command of an event, as a shell takes it apart."""
+    event(page, operator).locator("summary").click()
+    line = event(page, operator).locator("code", has_text=f"pairbench {verb}")
+    expect(line).to_be_visible()
+    return shlex.split(line.inner_text())
+
+
+def test_what_happened_is_there_newest_first(look: Opener, events: list[dict[str, Any]]) -> None:
+    assert [(one["kind"], one["moved"][0]["series"]) for one in events if not one["accepted"]] == [
+        ("newest", f"suites/norm.py::{SILU}-fused-eager"),
+        ("failed", f"suites/norm.py::{GONE}-fused-eager"),
+    ] or {one["kind"] for one in events} == {"newest", "failed", "moved"}
+    page = look(PAGE)
+    expect(page.locator("tbody[data-item]:visible")).to_have_count(sum(not one["accepted"] for one in events))
+    times = (
+        page.locator("table").first.locator("tbody[data-item] time").evaluate_all("all => all.map(one => one.dateTime)")
+    )
+    assert times == sorted(times, reverse=True)
+
+
+def test_an_event_says_where_and_how_much(look: Opener, events: list[dict[str, Any]]) -> None:
+    page = look(PAGE)
+    (moved,) = next(one for one in events if one["kind"] == "newest")["moved"]
+    row = event(page, "silu").get_by_role("row").first
+    for text in (units.change(moved["change"]), units.change(moved["control"]), "code", DEVICE, "main"):
+        expect(row).to_contain_text(text)
+    before, after = sha(24 * (RUNS - 2)), sha(24 * (RUNS - 1))
+    links = row.get_by_role("link").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+    assert {
+        f"{REPOSITORY}/commit/{before}",
+        f"{REPOSITORY}/commit/{after}",
+        f"{REPOSITORY}/compare/{before}...{after}",
+    } <= set(links)
+
+
+def test_an_event_unfolds(look: Opener, events: list[dict[str, Any]]) -> None:
+    page = look(PAGE)
+    (moved,) = next(one for one in events if one["kind"] == "newest")["moved"]
+    inner = event(page, "silu").get_by_role("table")
+    expect(inner).to_be_hidden()
+    event(page, "silu").locator("summary").click()
+    expect(inner).to_be_visible()
+    for text in (
+        SILU,
+        "fused, eager",
+        units.duration(moved["before_ns"]),
+        units.duration(moved["after_ns"]),
+        moved["reason"],
+    ):
+        expect(inner).to_contain_text(text)
+    expect(inner).to_contain_text("slower: fused_kernel")
+
+
+def test_the_command_shows_it_again(look: Opener, eventful: Site) -> None:
+    line = command(look(PAGE), "silu", "compare")
+    assert line[:2] == ["pairbench", "compare"]
+    paths = os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", *line, "--store", str(eventful.store)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"Regressions \(1\)\n(.*\n)*.*silu", done.stdout)
+
+
+def test_the_two_commits_can_be_measured_side_by_side(look: Opener) -> None:
+    line = command(look(PAGE), "silu", "ab")
+    assert line[:4] == ["pairbench", "ab", sha(24 * (RUNS - 2)), sha(24 * (RUNS - 1))]
+    assert any(SILU in word for word in line[4:])
+
+
+def test_a_command_can_be_copied(look: Opener) -> None:
+    page = look(PAGE)
+    event(page, "silu").locator("summary").click()
+    button = event(page, "silu").get_by_role("button", name="Copy the command").first
+    button.click()
+    expect(button).to_have_text(re.compile("Copied|Selected"))
+
+
+def test_what_was_accepted_is_folded_away(look: Opener) -> None:
+    page = look(PAGE)
+    accepted = event(page, "rms_norm")
+    expect(accepted).to_have_count(1)
+    expect(accepted).to_be_hidden()
+    page.get_by_text("Accepted on purpose").click()
+    expect(accepted).to_be_visible()
+    accepted.locator("summary").click()
+    expect(accepted).to_contain_text("needs less memory")
+    expect(accepted).to_contain_text(RMS[0])
+    expect(accepted).to_contain_text(sha(24 * STEP)[:10])
+
+
+def test_an_address_unfolds_its_event(look: Opener, events: list[dict[str, Any]]) -> None:
+    href = next(one["href"] for one in events if one["accepted"])
+    page = look(href)
+    expect(event(page, "rms_norm").get_by_role("table")).to_be_visible()
+
+
+def test_filters_live_in_the_address(look: Opener) -> None:
+    page = look(PAGE)
+    page.get_by_role("combobox", name="Kind").select_option("failed")
+    visible = page.locator("tbody[data-item]:visible")
+    expect(visible).to_have_count(1)
+    expect(visible).to_contain_text("gelu")
+    page.reload()
+    expect(visible).to_have_count(1)
+    expect(page.get_by_role("combobox", name="Kind")).to_have_value("failed")
+    page.get_by_role("button", name="Show all").first.click()
+    page.get_by_role("searchbox").fill("silu")
+    expect(visible).to_have_count(1)
+    expect(visible).to_contain_text("silu")
+
+
+def test_no_event_of_a_device_where_nothing_happened(events: list[dict[str, Any]]) -> None:
+    assert OLDER not in {one["device_name"] for one in events}

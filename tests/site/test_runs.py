@@ -1,0 +1,94 @@
+"""The list of runs, and a run's page: what was recorded is what is shown."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from pairbench.model.record import Record
+from pairbench.report import units
+from pairbench.report.site import paths
+from pairbench.report.site.payload import figures
+from pairbench.store.reader import read_records
+from tests.builders import DEVICE, run_id_of, sha
+from tests.site.conftest import Site
+from tests.site.stores import DRIVER, GONE, OLDER, REPOSITORY, RMS, RUNS
+from tests.site.watch import Opener
+
+pytestmark = pytest.mark.browser
+
+NEWEST = run_id_of(24 * (RUNS - 1))
+
+
+def rows(page: Page) -> Locator:
+    return page.get_by_role("region", name=re.compile("^Runs")).locator("tbody").get_by_role("row")
+
+
+def records(site: Site, run_id: str) -> list[Record]:
+    return list(read_records(str(site.store), [run_id])[0])
+
+
+def test_every_run_is_listed_newest_first(look: Opener) -> None:
+    page = look("runs.html")
+    expect(rows(page)).to_have_count(RUNS + 3)
+    expect(rows(page).first).to_contain_text(NEWEST)
+    expect(rows(page).first).to_contain_text("1 failed")
+
+
+def test_the_list_filters_and_keeps_it(look: Opener) -> None:
+    page = look("runs.html")
+    page.get_by_role("combobox", name="Branch").select_option("topic")
+    expect(rows(page)).to_have_count(3)
+    assert all(OLDER in text for text in rows(page).all_inner_texts())
+    page.reload()
+    expect(rows(page)).to_have_count(3)
+    page.get_by_role("combobox", name="Branch").select_option("")
+    page.get_by_role("searchbox").fill(sha(24 * 7)[:9])
+    expect(rows(page)).to_have_count(1)
+    expect(rows(page)).to_contain_text(run_id_of(24 * 7))
+
+
+def test_the_list_leads_to_a_run(look: Opener) -> None:
+    page = look("runs.html")
+    page.get_by_role("link", name=NEWEST).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Run {NEWEST}")
+    commit = page.get_by_role("link", name=sha(24 * (RUNS - 1))[:10])
+    expect(commit).to_have_attribute("href", f"{REPOSITORY}/commit/{sha(24 * (RUNS - 1))}")
+
+
+def test_a_run_says_what_failed_and_why(look: Opener) -> None:
+    page = look(paths.run_page(NEWEST, DEVICE))
+    row = page.get_by_role("row").filter(has_text=GONE).filter(has_text="died of SIGSEGV in round 2")
+    expect(row.first).to_contain_text("failed")
+
+
+def test_a_run_has_its_environment(look: Opener) -> None:
+    page = look(paths.run_page(run_id_of(24 * DRIVER), DEVICE))
+    environment = page.get_by_role("region", name=re.compile("^Environment"))
+    for name, value in (("driver", "580.2"), ("torch", "2.11.0"), ("cpu", "a CPU"), ("matmul.allow_tf32", "no")):
+        expect(environment.get_by_role("row").filter(has_text=name).filter(has_text=value).first).to_be_visible()
+
+
+def test_a_run_has_the_numbers_of_the_store(look: Opener, eventful: Site) -> None:
+    page = look(paths.run_page(NEWEST, DEVICE))
+    table = page.get_by_role("region", name=re.compile("^Series of this run")).locator("tbody")
+    stored = records(eventful, NEWEST)
+    expect(table.get_by_role("row")).to_have_count(len(stored))
+    for record in stored:
+        row = (
+            table.get_by_role("row")
+            .filter(has_text=record.case)
+            .filter(has=page.get_by_role("cell", name=record.implementation, exact=True))
+        )
+        # Numbers come with five digits, of which four are shown.
+        for value in (record.call_p50_ns, record.call_p95_ns, record.device_p50_ns):
+            expect(row).to_contain_text(units.duration(figures(value)))
+        expect(row).to_contain_text(units.ratio(figures(record.speedup)))
+        expect(row).to_contain_text(record.status)
+
+
+def test_a_run_leads_to_its_operators(look: Opener) -> None:
+    page = look(paths.run_page(NEWEST, DEVICE))
+    page.get_by_role("link", name="rms_norm", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("rms_norm")
+    assert RMS[0] in page.content()
