@@ -8,9 +8,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from pairbench.model.record import Record
 from pairbench.report import units
+from pairbench.report.site import paths
 from pairbench.report.site.payload import figures
 from pairbench.store.reader import read_records
-from tests.builders import run_id_of
+from tests.builders import DEVICE, run_id_of
 from tests.site.conftest import Site
 from tests.site.kinds import EVENTFUL, NEWEST
 from tests.site.stores import DRIVER, GONE, OLDER, RMS, RUNS
@@ -19,6 +20,11 @@ from tests.site.watch import Opener
 pytestmark = pytest.mark.browser
 
 BEFORE = run_id_of(24 * (RUNS - 2))
+
+
+def key(run_id: str, device: str = DEVICE) -> str:
+    """Return what a run is called in the page's address."""
+    return paths.run_key(run_id, device)
 
 
 def rows(page: Page) -> Locator:
@@ -35,9 +41,9 @@ def stored(site: Site, run_id: str) -> dict[tuple[str | None, str | None], Recor
     return {(record.case, record.implementation): record for record in records}
 
 
-def choose(page: Page, before: str, after: str) -> None:
-    page.get_by_role("combobox", name="Before").select_option(before)
-    page.get_by_role("combobox", name="After").select_option(after)
+def choose(page: Page, before: str, after: str, device: str = DEVICE) -> None:
+    page.get_by_role("combobox", name="Before").select_option(key(before, device))
+    page.get_by_role("combobox", name="After").select_option(key(after, device))
     expect(page.locator("#judge")).to_contain_text(before)
     expect(page.locator("#judge")).to_contain_text(after)
 
@@ -64,13 +70,13 @@ def test_the_numbers_are_those_of_the_store(look: Opener, eventful: Site) -> Non
 
 
 def test_what_is_new_missing_or_incomparable_is_named(look: Opener, eventful: Site) -> None:
-    page = look(f"compare.html?a={BEFORE}&b={NEWEST}")
+    page = look(f"compare.html?a={key(BEFORE)}&b={key(NEWEST)}")
     expect(rows(page).filter(has_text=GONE)).to_have_count(2)
     for text in rows(page).filter(has_text=GONE).all_inner_texts():
         assert "new" in text
     page.get_by_role("combobox", name="Device").select_option(OLDER)
     expect(page.locator("#judge")).to_contain_text(run_id_of(49))
-    choose(page, run_id_of(25), run_id_of(49))
+    choose(page, run_id_of(25), run_id_of(49), OLDER)
     before = stored(eventful, run_id_of(25))
     expect(row(page, before[RMS[1], "naive"])).to_contain_text("missing")
     apart = row(page, before[RMS[0], "fused"])
@@ -105,21 +111,21 @@ def test_the_choice_lives_in_the_address(look: Opener) -> None:
     text = page.locator("#tally").inner_text()
     for other in (page, page.context.new_page()):
         other.goto(page.url)
-        expect(other.get_by_role("combobox", name="Before")).to_have_value(run_id_of(24 * 4))
-        expect(other.get_by_role("combobox", name="After")).to_have_value(run_id_of(24 * 9))
+        expect(other.get_by_role("combobox", name="Before")).to_have_value(key(run_id_of(24 * 4)))
+        expect(other.get_by_role("combobox", name="After")).to_have_value(key(run_id_of(24 * 9)))
         expect(other.locator("#tally")).to_have_text(text)
 
 
 def test_sides_can_be_swapped(look: Opener) -> None:
-    page = look(f"compare.html?a={BEFORE}&b={NEWEST}")
+    page = look(f"compare.html?a={key(BEFORE)}&b={key(NEWEST)}")
     expect(rows(page).filter(has_text="+30.1%")).to_have_count(1)
     page.get_by_role("button", name="Swap").click()
-    expect(page.get_by_role("combobox", name="Before")).to_have_value(NEWEST)
+    expect(page.get_by_role("combobox", name="Before")).to_have_value(key(NEWEST))
     expect(rows(page).filter(has_text="-23.1%")).to_have_count(1)
 
 
 def test_only_what_differs(look: Opener) -> None:
-    page = look(f"compare.html?a={BEFORE}&b={NEWEST}")
+    page = look(f"compare.html?a={key(BEFORE)}&b={key(NEWEST)}")
     expect(rows(page)).to_have_count(11)
     page.get_by_role("checkbox", name="only what differs").check()
     expect(rows(page)).to_have_count(3)
@@ -136,19 +142,19 @@ def test_one_device_at_a_time(look: Opener) -> None:
     offered = (
         page.get_by_role("combobox", name="Before").locator("option").evaluate_all("all => all.map(one => one.value)")
     )
-    assert sorted(offered) == [run_id_of(24 * day + 1) for day in range(3)]
+    assert sorted(offered) == sorted(key(run_id_of(24 * day + 1), OLDER) for day in range(3))
 
 
 def test_a_run_leads_here(look: Opener) -> None:
     page = look(EVENTFUL["run"])
     page.get_by_role("link", name="Compare it with another run").click()
-    expect(page.get_by_role("combobox", name="After")).to_have_value(NEWEST)
+    expect(page.get_by_role("combobox", name="After")).to_have_value(key(NEWEST))
     expect(rows(page).first).to_be_visible()
 
 
 def test_a_run_beside_itself_is_refused(look: Opener) -> None:
     page = look("compare.html")
-    page.get_by_role("combobox", name="Before").select_option(NEWEST)
-    page.get_by_role("combobox", name="After").select_option(NEWEST)
+    page.get_by_role("combobox", name="Before").select_option(key(NEWEST))
+    page.get_by_role("combobox", name="After").select_option(key(NEWEST))
     expect(page.get_by_text("one and the same run")).to_be_visible()
     expect(page.locator("#result")).to_be_hidden()

@@ -123,7 +123,8 @@ def test_compare(look: Opener) -> None:
     chosen = before.input_value()
     page.keyboard.press("ArrowDown")
     expect(before).not_to_have_value(chosen)
-    expect(page.locator("#judge")).to_contain_text(before.input_value())
+    chosen = before.locator("option:checked").inner_text().partition(",")[0]
+    expect(page.locator("#judge")).to_contain_text(f"compare {chosen} ")
 
 
 def test_colours(look: Opener) -> None:
