@@ -2,9 +2,10 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pairbench.analyze.changepoint import MIN_RUNS
 from pairbench.analyze.era import era_changes
 from pairbench.analyze.history import Point
 from pairbench.analyze.kernels import kernel_changes
@@ -16,7 +17,7 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.site import Event, Moved, RunHead
 
-_RECENT = 3
+_RECENT = 2 * MIN_RUNS
 """Runs for which a new level says the same as a worse newest run."""
 _P50 = "call_p50_ns"
 _WORST = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
@@ -36,24 +37,30 @@ class Found:
     era: tuple[str, ...]
 
 
-def moves_in(
-    trend: Trend, acceptance: Acceptance | None = None, policy: Policy = DEFAULT
-) -> tuple[tuple[Found, ...], bool]:
-    """Return what happened to one series, and whether that says already what its newest run has to say."""
-    found = tuple(_moves(trend, acceptance, policy))
-    return found, bool(trend.moves) and trend.moves[-1].index >= len(trend.points) - _RECENT
+def found_in(
+    trend: Trend, changes: Iterable[Change] = (), acceptance: Acceptance | None = None, policy: Policy = DEFAULT
+) -> tuple[Found, ...]:
+    """Return what happened to one series.
 
-
-def newest_in(changes: Iterable[Change], told: Collection[Series] = ()) -> tuple[Found, ...]:
-    """Return the regressions and failures of the newest runs, without those regressions that a new level tells."""
-    return tuple(_newest(changes, told))
+    Args:
+        trend: its history.
+        changes: what comparisons of runs of it with their references say. That of the newest run counts, unless a new level says
+            the same; those of earlier ones only where the history is too short to have levels.
+        acceptance: of a level of the series, if there is one.
+        policy: the minimum effect.
+    """
+    points = trend.points
+    short = len(points) < 2 * MIN_RUNS
+    told = bool(trend.moves) and trend.moves[-1].index >= len(points) - _RECENT
+    wanted = [change for change in changes if short or points[-1].record.run_id in change.current_runs]
+    return (*_moves(trend, acceptance, policy), *_compared(wanted, told=told))
 
 
 def events_of(found: Iterable[Found], heads: Heads) -> tuple[Event, ...]:
     """Return the events that what happened to the series makes up, the newest first.
 
     Args:
-        found: from `moves_in` and `newest_in`, of as many series as are wanted in the events.
+        found: from `found_in`, of as many series as are wanted in the events.
         heads: of all runs; what is between others is left out.
     """
     by_key: defaultdict[Key, list[Found]] = defaultdict(list)
@@ -122,12 +129,12 @@ def _accepted(point: Point, level_ns: float, acceptance: Acceptance | None, poli
     return acceptance.reason if level_ns <= acceptance.p50_ns * (1 + policy.minimum_effect) else None
 
 
-def _newest(changes: Iterable[Change], told: Collection[Series]) -> Iterable[Found]:
+def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[Found]:
     for change in changes:
         if change.outcome not in (GateOutcome.REGRESSION, GateOutcome.FAILED) or not change.current_runs:
             continue
         kind = "failed" if change.outcome is GateOutcome.FAILED else "newest"
-        if kind == "newest" and change.series in told:
+        if kind == "newest" and told:
             continue
         p50 = next((judgement for judgement in change.judgements if judgement.metric == _P50), None)
         yield Found(

@@ -1,11 +1,12 @@
 """Gathers from a store what the site shows, an operator or a run at a time, so that a large store fits into memory."""
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from pairbench.analyze.events import Found, events_of, kernels_wanted, moves_in, newest_in, with_kernels
+from pairbench.analyze.events import Found, events_of, found_in, kernels_wanted, with_kernels
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, run_head, series_facts
 from pairbench.analyze.history import BASELINE
 from pairbench.analyze.overview import overview_rows
@@ -47,6 +48,8 @@ _RUN = (
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
 _COMPARED = 6
 """Newest runs that are compared with their references; series whose newest run is another one are judged by their history."""
+_SHORT, _LATEST = 40, 12
+"""Of a store of so many runs at most the latest are all compared; a longer history shows what lasted as levels."""
 _EXPLAINED = 100
 """Newest events that say how kernels differ."""
 
@@ -92,15 +95,19 @@ class SiteReading:
     def operators(self) -> Iterator[OperatorFacts]:
         """Yield every operator on every device model, and put what is said of all of them together."""
         rows: list[OverviewRow] = []
-        found = list(newest_in(self._changes.values(), ()))
+        found: list[Found] = []
         samples = _Samples(self._config.store)
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
             series = tuple(self._facts_of(trend, samples) for trend in trends)
             own_rows = overview_rows(zip(series, trends, strict=True))
             rows += own_rows
-            own, told = self._moves(trends)
-            found = [one for one in found if one.key[0] != "newest" or one.moved.series not in told] + own
+            own = [
+                one
+                for trend in trends
+                for one in found_in(trend, self._changes[trend.series], self._accepted.get(trend.series))
+            ]
+            found += own
             ceilings = (ceilings_of(self._newest[trend.series]) for trend in reversed(trends))
             yield OperatorFacts(
                 device_name=device_name,
@@ -131,20 +138,20 @@ class SiteReading:
                 stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
             )
 
-    def _compared(self, newest: Mapping[Series, str]) -> dict[Series, Change]:
-        """Return what the comparisons of the newest runs say of the series that have no newer run."""
+    def _compared(self, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
+        """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
         confirms = {run_id: head.confirms for (run_id, _), head in self._heads.items()}
-        wanted: Counter[str] = Counter(confirms[run_id] or run_id for run_id in newest.values())
-        found: dict[Series, Change] = {}
-        for run_id, _ in wanted.most_common(_COMPARED):
-            try:
-                changes = judge(self._config, current=run_id).comparison.changes
-            except StoreError:  # a run that confirms one which is not in the store
-                continue
-            for change in changes:
-                of = newest.get(change.series)
-                if of is not None and run_id in (of, confirms[of]) and change.current_runs:
-                    found[change.series] = change
+        wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
+        chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
+        own = sorted(run_id for run_id, confirmed in confirms.items() if confirmed is None)
+        if len(own) <= _SHORT:
+            chosen |= set(own[-_LATEST:])
+        found: defaultdict[Series, list[Change]] = defaultdict(list)
+        for run_id in sorted(chosen):
+            with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
+                for change in judge(self._config, current=run_id).comparison.changes:
+                    if change.current_runs:
+                        found[change.series].append(change)
         return found
 
     def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
@@ -166,18 +173,9 @@ class SiteReading:
 
     def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
         record = self._newest[trend.series]
-        standing = standing_of(record.status, record.reason, self._changes.get(trend.series), trend.newest)
+        own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
+        standing = standing_of(record.status, record.reason, next(own, None), trend.newest)
         return series_facts(record, trend.series, standing, samples=samples.of(record.run_id, trend.series))
-
-    def _moves(self, trends: Iterable[Trend]) -> tuple[list[Found], set[Series]]:
-        found: list[Found] = []
-        told: set[Series] = set()
-        for trend in trends:
-            moved, recent = moves_in(trend, self._accepted.get(trend.series))
-            found += moved
-            if recent:
-                told.add(trend.series)
-        return found, told
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
         wanted = kernels_wanted(events[:_EXPLAINED])

@@ -116,7 +116,7 @@ class Event:
     key: str
     """Stays the same from build to build."""
     kind: str
-    """moved: to a new level; newest: in the newest run, which one run alone cannot prove to last; failed."""
+    """moved: to a new level; newest: worse in one run, the newest when it was made, which alone proves nothing that lasts; failed."""
     direction: str
     """slower, faster, both, worse (of a newest run: whatever became worse) or failed."""
     device_name: str
