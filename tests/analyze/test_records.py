@@ -205,6 +205,15 @@ def test_the_roofline_takes_the_device_latency_where_there_is_one(pair: tuple[Re
     assert baseline.gbps == pytest.approx(4e6 / baseline.call_p50_ns)  # type: ignore[operator]
 
 
+def test_a_case_without_a_dtype_has_the_highest_ceiling() -> None:
+    """That of float32 would put what computes in bfloat16 at several times of its roof."""
+    case = make_case("op", {"rows": 4}, "real")
+    operator = replace(OPERATOR, cases=(case,), costs={case.key: (2e9, 4e6)})
+    (found,) = records(outcome(FAST, *ROUNDS, operator=operator, case=case))
+    assert found.device_p50_ns is not None
+    assert found.roofline_fraction == pytest.approx(2500 / found.device_p50_ns)
+
+
 def test_a_roofline_without_a_ceiling_is_unknown() -> None:
     bare = replace(ENVIRONMENT, rest={})
     (found,) = records(outcome(FAST, *ROUNDS), environment=bare)

@@ -74,6 +74,14 @@ def test_a_damaged_or_foreign_file_costs_only_itself(tmp_path: Path, runs: list[
     assert "cannot be read" in whole.problems[0] and "not written by pairbench" in whole.problems[1]
 
 
+def test_nothing_but_damaged_files_is_nothing(tmp_path: Path) -> None:
+    write_runs(tmp_path, make_run(0))
+    for path in (tmp_path / "records").rglob("*.parquet"):
+        path.write_bytes(b"PAR1")
+    whole = WholeStore(tmp_path, ["case"])
+    assert [*whole.by_run(["case"]), *whole.by_operator(["case"])] == [] and len(whole.problems) == 1
+
+
 def test_a_file_without_a_column_has_nulls_there(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
     write_runs(tmp_path, *runs)
     first, *_ = sorted((tmp_path / "records").rglob("*.parquet"))

@@ -1,5 +1,7 @@
 """Where a series stands: the state that its newest run leaves it in."""
 
+from collections.abc import Sequence
+
 from pairbench.analyze.latest import Latest
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.outcome import Status
@@ -48,6 +50,6 @@ def standing_of(status: str, reason: str | None, change: Change | None, newest: 
     return Standing(state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason)
 
 
-def worst(states: list[str]) -> str:
+def worst(states: Sequence[str]) -> str:
     """Return the state that asks for attention first; skipped where there is none."""
     return min(states, key=STATES.index, default="skipped")

@@ -62,7 +62,8 @@ def dashboard(
 ) -> None:
     """Write a site of the store: overview, operators, regressions, runs. It opens from disk and needs no network.
 
-    Prints the path of its first page. Another build into the same folder writes only what changed.
+    Prints the path of its first page. Another build into the same folder writes only what changed. Exit code 4 where nothing of
+    the store can be read; an empty one makes a site that says what to do.
 
     Example: pairbench dashboard --output site --serve
     """
@@ -84,6 +85,8 @@ def dashboard(
         err=True,
     )
     typer.echo(folder / "index.html")
+    if facts.problems and not facts.runs:
+        raise typer.Exit(4)
     if serve:
         serve_folder(folder, port, lambda text: typer.echo(f"pairbench: {text}", err=True))
 

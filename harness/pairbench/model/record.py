@@ -126,7 +126,9 @@ class Record:
     bytes_moved: float | None = column("bytes that the case demands (declared cost)")
     tflops: float | None = column("flops over the device latency, or the call latency on a CPU")
     gbps: float | None = column("bytes_moved over that latency, 1e9 bytes a second")
-    roofline_fraction: float | None = column("least time by the measured ceilings over that latency")
+    roofline_fraction: float | None = column(
+        "least time by the measured ceilings over that latency; by the highest rate where no axis says the dtype"
+    )
 
     sm_clock_mhz: float | None = column("median SM clock while timing")
     temperature_c: float | None = column("highest GPU temperature while timing")

@@ -5,7 +5,7 @@ ISO 8601 in UTC. None means that there is no such value.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import KernelCount
@@ -171,15 +171,6 @@ class About:
     """Where the operator comes from, as declared."""
     path: str
     line: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ceilings:
-    """What the device was measured to be capable of, beside a run."""
-
-    bytes_per_second: float | None = None
-    flops_per_second: Mapping[str, float] = field(default_factory=dict)
-    """By dtype."""
 
 
 @dataclass(frozen=True, kw_only=True)

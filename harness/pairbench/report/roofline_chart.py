@@ -97,8 +97,8 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
 def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
     """Return the part of its roof that a series reaches, NaN where that is not known.
 
-    The record of a case without an axis `dtype` has taken it for float32. What memory limits in every dtype has the same
-    roof in all of them; for the rest nobody knows.
+    No ceiling is surely that of a case without an axis `dtype`. What memory limits in every dtype has the same roof in all of
+    them; for the rest nobody knows.
     """
     if one.dtype:
         return one.numbers.get("roofline_fraction", math.nan)

@@ -75,6 +75,8 @@ class WholeStore:
     ) -> Iterator[tuple[tuple[str | None, ...], tuple[Record, ...]]]:
         """Yield the combinations of values that some columns of text have, each with its records."""
         size = self._table.num_rows
+        if not size:
+            return
         codes = np.zeros(size, dtype=np.int64)
         texts = []
         for name in names:

@@ -6,8 +6,9 @@ from itertools import groupby
 from math import isfinite
 from typing import Any
 
+from pairbench.analyze.standing import worst
 from pairbench.model.case import TIERS
-from pairbench.model.site import STATES, Event, Moved, OverviewRow, RunHead, SiteFacts
+from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.comparison_words import shorten
 from pairbench.report.site import paths
@@ -76,14 +77,9 @@ def badges(facts: SiteFacts) -> Iterator[File]:
         sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]
     ):
         rows = list(group)
-        states.append(worst(row.state for row in rows))
+        states.append(worst([row.state for row in rows]))
         yield File(path=paths.badge(device, suite, operator), content=_badge(rows, states[-1]))
     yield File(path=STATE_BADGE, content=_whole(states))
-
-
-def worst(states: Iterable[str]) -> str:
-    """Return the worst of some states, or empty where there is none."""
-    return min(states, key=STATES.index, default="")
 
 
 def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
