@@ -7,6 +7,7 @@ takes whatever versions fit. On a machine that brings its own torch: `nox --no-v
 import os
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "virtualenv"
@@ -26,11 +27,15 @@ NO_GPU = (
 def bench(session: nox.Session) -> None:
     """Measure every operator pair on this machine, judge it, and write the site: the main job. Arguments go to `pairbench run`."""
     _install(session, ".")
+    failed = None
     try:
         _pairbench(session, "run", "--confirm", *session.posargs)
-    finally:
-        # A regression fails the session, and is what one wants to look at.
-        _pairbench(session, "dashboard", *_option(session.posargs, "--store"))
+    except CommandFailed as error:
+        failed = error
+    # A regression fails the session, and is what one wants to look at.
+    _pairbench(session, "dashboard", *_option(session.posargs, "--store"))
+    if failed:
+        raise failed
 
 
 @nox.session

@@ -6,16 +6,15 @@ from typing import Any
 from pairbench.analyze.floors import Past, floors_of
 from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.series import COLUMNS, Series
 from pairbench.store.heads import Head, RunIndex
 
 RUNS = 30
 """That make up the past."""
 
-_SERIES = ("device_name", "suite", "case", "implementation", "mode")
 _LEVELS = ("status", "call_p50_ns", "call_p95_ns")
 _SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer")
-_COLUMNS = (*_SERIES, *_LEVELS, *_SAMENESS)
+_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
 
 
 def past_floors(index: RunIndex, current: Collection[Head], wanted: Collection[Series]) -> dict[Series, Floor]:
@@ -33,10 +32,10 @@ def past_floors(index: RunIndex, current: Collection[Head], wanted: Collection[S
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
     found: dict[Series, list[Past]] = {}
     known: dict[tuple[Any, ...], Series | None] = {}
-    several = (zip(*(rows[name] for name in names), strict=True) for names in (_SERIES, _LEVELS, _SAMENESS))
+    several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
     for key, (status, p50, p95), sameness in zip(*several, strict=True):
         if key not in known:
-            series = None if None in key else Series(**dict(zip(_SERIES, key, strict=True)))
+            series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
             known[key] = series if series in wanted else None
         if (one := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
             found.setdefault(one, []).append(Past(p50, p95, sameness))

@@ -10,7 +10,7 @@ from pairbench.cli.branches import Repository
 from pairbench.cli.sides import WINDOW, Sides, side
 from pairbench.model.comparison import Side
 from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.series import COLUMNS, Series
 from pairbench.store.heads import Head, RunIndex
 
 LOOK_BACK = 50
@@ -23,8 +23,7 @@ ANY = "any branch"
 """What is asked for outside a checkout."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
-_SERIES = ("device_name", "suite", "case", "implementation", "mode")
-_COLUMNS = (*_SERIES, "tier", "status", "timer", "definition_hash", "environment_hash")
+_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +189,7 @@ def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
 
 
 def _series(row: Mapping[str, Any]) -> Series | None:
-    values = {name: row[name] for name in _SERIES}
+    values = {name: row[name] for name in COLUMNS}
     return None if None in values.values() else Series(**values)
 
 

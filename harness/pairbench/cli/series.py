@@ -10,14 +10,13 @@ from pairbench.cli.noise import newest_calibrations
 from pairbench.errors import SelectionError
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.series import COLUMNS, Series
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.place import Place, RunFile
 from pairbench.store.reader import Reading, dataset_files
 
-_COLUMNS = ("device_name", "suite", "case", "implementation", "mode")
 _NEWEST = (2, 50)
 """Newest run files of each device model in which a name is looked for, and in which a glob or a part of one is."""
 _LISTED = 10
@@ -118,9 +117,9 @@ def read_history(store: str, series: Series) -> HistoryReading:
 
 
 def _series_in(place: Place, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
-    reading = read_distinct(place, _COLUMNS, files)
-    rows = {tuple(row[name] for name in _COLUMNS) for found in reading.value.values() for row in found}
-    whole = (dict(zip(_COLUMNS, row, strict=True)) for row in rows if None not in row)
+    reading = read_distinct(place, COLUMNS, files)
+    rows = {tuple(row[name] for name in COLUMNS) for found in reading.value.values() for row in found}
+    whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)
     return {Series(**row) for row in whole}, reading.problems
 
 

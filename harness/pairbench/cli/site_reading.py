@@ -20,7 +20,7 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
 from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.series import COLUMNS, Series
 from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
@@ -182,7 +182,7 @@ class SiteReading:
         if not wanted:
             return tuple(events)
         cases = {series.case for several in wanted.values() for series in several}
-        columns = ("run_id", "device_name", "suite", "case", "implementation", "mode", "kernels")
+        columns = ("run_id", *COLUMNS, "kernels")
         found = read_series(self._config.store, where={"case": cases}, columns=columns, run_ids=set(wanted))
         records = {(record.run_id, series): record for record in found.value if (series := Series.of(record))}
         return tuple(with_kernels(event, records) for event in events)

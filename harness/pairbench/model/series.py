@@ -1,6 +1,6 @@
 """The identity of a series: one implementation of one case in one mode on one device model, over runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from pairbench.model.record import Record
 
@@ -42,3 +42,7 @@ class Series:
     def name(self) -> str:
         """How people and `trend` name it; the device is added where several have it."""
         return f"{self.suite}::{self.case}-{self.implementation}-{self.mode}"
+
+
+COLUMNS = tuple(item.name for item in fields(Series))
+"""The columns of a record that tell its series."""

@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pairbench.model.series import Series
+from pairbench.model.series import COLUMNS, Series
 from pairbench.store.place import Place
 from pairbench.store.reader import Reading, read_frame
-
-_SERIES = ("device_name", "suite", "case", "implementation", "mode")
 
 
 def call_samples(store: str | Path | Place, run_id: str) -> Reading[dict[Series, NDArray[np.float64]]]:
@@ -20,12 +18,12 @@ def call_samples(store: str | Path | Place, run_id: str) -> Reading[dict[Series,
     place = Place.of(store)
     if not any(file.run_id == run_id for file in place.files("samples")):
         return Reading({}, ())
-    frame, problems = read_frame(place, "samples", columns=[*_SERIES, "call_ns", "throttled"], run_ids=[run_id])
+    frame, problems = read_frame(place, "samples", columns=[*COLUMNS, "call_ns", "throttled"], run_ids=[run_id])
     found: dict[Series, list[NDArray[np.float64]]] = {}
     for *key, call_ns, throttled in frame.itertuples(index=False, name=None):
         good = ~np.asarray(throttled, dtype=bool)
         taken = np.asarray(call_ns, dtype=np.float64)
-        found.setdefault(Series(**dict(zip(_SERIES, key, strict=True))), []).append(
+        found.setdefault(Series(**dict(zip(COLUMNS, key, strict=True))), []).append(
             taken[good] if 2 * good.sum() > len(good) else taken
         )
     return Reading({series: np.concatenate(rounds) for series, rounds in found.items()}, problems)

@@ -1,0 +1,63 @@
+"""The raw call latencies of a run by series, as its statistics take them."""
+
+from pathlib import Path
+
+import pytest
+
+from pairbench.model.record import Samples
+from pairbench.model.series import Series
+from pairbench.store.call_samples import call_samples
+from pairbench.store.writer import RunWriter
+from tests.builders import CASES, DEVICE, SUITE, make_run
+
+SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
+
+
+def round_of(number: int, call_ns: tuple[float, ...], throttled: tuple[bool, ...]) -> Samples:
+    places = tuple(range(len(call_ns)))
+    return Samples(
+        run_id=make_run(0)[0].run_id,
+        device_name=DEVICE,
+        device_uuid=None,
+        suite=SUITE,
+        operator="rms_norm",
+        case=CASES[0],
+        implementation="fused",
+        mode="eager",
+        timer="cuda_event",
+        round=number,
+        stop_reason="precise",
+        block=places,
+        position=places,
+        at_ns=places,
+        call_ns=call_ns,
+        throttled=throttled,
+        outlier=(False,) * len(call_ns),
+    )
+
+
+def write(store: Path, *rounds: Samples) -> str:
+    run_id = make_run(0)[0].run_id
+    with RunWriter(store, run_id=run_id, device_slug="h200", month="2024-01") as writer:
+        writer.append_samples(rounds)
+        writer.append_records(make_run(0))
+    return run_id
+
+
+def test_rounds_are_put_together_without_what_was_measured_again(tmp_path: Path) -> None:
+    run_id = write(
+        tmp_path,
+        round_of(0, (1.0, 2.0, 3.0), (False, True, False)),
+        # Throttled throughout: measuring again did not help, so all of it counts.
+        round_of(1, (4.0, 5.0), (True, True)),
+    )
+    found = call_samples(tmp_path, run_id)
+    assert list(found.value) == [SERIES] and not found.problems
+    assert sorted(found.value[SERIES]) == pytest.approx([1.0, 3.0, 4.0, 5.0])
+
+
+def test_samples_that_were_pruned_are_none(tmp_path: Path) -> None:
+    run_id = write(tmp_path, round_of(0, (1.0,), (False,)))
+    for path in (tmp_path / "samples").rglob("*.parquet"):
+        path.unlink()
+    assert call_samples(tmp_path, run_id) == ({}, ())
