@@ -96,7 +96,8 @@
     );
     document.getElementById('differs').hidden = !fields.length;
     document.getElementById('same').hidden = fields.length > 0;
-    document.getElementById('judge').textContent = `pairbench compare ${quoted(before.run)} ${quoted(after.run)}`;
+    const judge = document.getElementById('judge');
+    judge.textContent = ['pairbench compare', quoted(before.run), quoted(after.run), judge.dataset.options].join(' ').trim();
 
     const entries = twoRuns.paired(columns(before), columns(after));
     const number = (fits) => units.count(entries.filter(fits).length);

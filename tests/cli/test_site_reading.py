@@ -121,3 +121,12 @@ def test_the_newest_runs_only_and_damaged_files_are_named(tmp_path: Path) -> Non
     assert len(reading.facts.runs) == 3 and "cannot be read" in reading.facts.problems[0]
     with pytest.raises(StoreError, match="pairbench run"):
         read(tmp_path / "empty")
+
+
+def test_the_pages_name_a_store_of_the_checkout_without_its_place_on_the_machine(tmp_path: Path) -> None:
+    write_runs(tmp_path / "results", make_run(0))
+    config = Config(root=tmp_path, store=str(tmp_path / "results"))
+    assert SiteReading(config).facts.store == "results" and SiteReading(config).facts.options == ()
+    elsewhere = Config(root=tmp_path / "other", store=str(tmp_path / "results"))
+    named = ("--store", str(tmp_path / "results"))
+    assert SiteReading(elsewhere, options=named).facts.options == named

@@ -98,11 +98,12 @@ def test_differences_of_environment_come_first(look: Opener) -> None:
     expect(environment).to_be_hidden()
 
 
-def test_it_gives_no_verdict_but_the_command_for_one(look: Opener) -> None:
+def test_it_gives_no_verdict_but_the_command_for_one(look: Opener, eventful: Site) -> None:
     page = look("compare.html")
     choose(page, BEFORE, NEWEST)
     expect(page.get_by_text("The ratios here are no verdicts")).to_be_visible()
-    assert shlex.split(page.locator("#judge").inner_text()) == ["pairbench", "compare", BEFORE, NEWEST]
+    command = ["pairbench", "compare", BEFORE, NEWEST, "--store", str(eventful.store)]
+    assert shlex.split(page.locator("#judge").inner_text()) == command
 
 
 def test_the_choice_lives_in_the_address(look: Opener) -> None:

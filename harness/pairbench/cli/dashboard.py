@@ -75,8 +75,9 @@ def dashboard(
     _check_address("--address", address)
     folder = output if output is not None else config.root / _FOLDER
     with no_collection():
-        reading = _read(config, repository, last)
-        facts = reading.facts if reading is not None else _nothing(config.store)
+        options = ("--store", store) if store is not None else ()
+        reading = _read(config, repository, last, options)
+        facts = reading.facts if reading is not None else _nothing(config)
         done = publish(folder, _files(reading, facts, figures=figures, address=address))
     for problem in facts.problems:
         typer.echo(f"pairbench: {problem}", err=True)
@@ -91,23 +92,25 @@ def dashboard(
         serve_folder(folder, port, lambda text: typer.echo(f"pairbench: {text}", err=True))
 
 
-def _read(config: "Config", repository: str | None, last: int | None) -> "SiteReading | None":
+def _read(config: "Config", repository: str | None, last: int | None, options: tuple[str, ...]) -> "SiteReading | None":
     """Return the store, read; None where there is nothing in it, which is said and makes a site that says it, too."""
     from pairbench.cli.address import repository_address
     from pairbench.cli.site_reading import SiteReading
     from pairbench.errors import StoreError
 
     try:
-        return SiteReading(config, repository=repository or repository_address(config.root), last=last)
+        address = repository or repository_address(config.root)
+        return SiteReading(config, repository=address, last=last, options=options)
     except StoreError as error:
         typer.echo(f"pairbench: {error}", err=True)
         return None
 
 
-def _nothing(store: str) -> "SiteFacts":
+def _nothing(config: "Config") -> "SiteFacts":
+    from pairbench.cli.site_reading import shown_store
     from pairbench.model.site import SiteFacts
 
-    return SiteFacts(store=store, repository=None, runs=(), rows=(), events=(), problems=())
+    return SiteFacts(store=shown_store(config), repository=None, runs=(), rows=(), events=(), problems=())
 
 
 def _files(

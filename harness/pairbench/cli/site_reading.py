@@ -57,13 +57,21 @@ _EXPLAINED = 100
 class SiteReading:
     """A store, read for its site."""
 
-    def __init__(self, config: Config, *, repository: str | None = None, last: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        repository: str | None = None,
+        last: int | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
         """Read the store.
 
         Args:
             config: where it is.
             repository: address of the repository on the web.
             last: how many of the newest runs to take; all where not given.
+            options: what a command has to be told to find the store.
 
         Raises:
             StoreError: there is no such store, or it is empty.
@@ -83,12 +91,13 @@ class SiteReading:
         told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems)
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
         self.facts = SiteFacts(
-            store=config.store,
+            store=shown_store(config),
             repository=repository,
             runs=tuple(runs),
             rows=(),
             events=(),
             problems=tuple(dict.fromkeys(told)),
+            options=options,
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
@@ -194,6 +203,11 @@ class SiteReading:
             return {}
         places = (self._config.root / suite, *(place / name.name for place in default_places(self._config)))
         return next((found for place in places if (found := about(place, suite))), {})
+
+
+def shown_store(config: Config) -> str:
+    """Return how the pages name the store: a site may be published, and where a checkout lies on a machine is nobody's business."""
+    return config.store.removeprefix(f"{config.root}/")
 
 
 class _Samples:

@@ -187,3 +187,5 @@ class SiteFacts:
     """Newest first."""
     problems: tuple[str, ...]
     """What could not be read."""
+    options: tuple[str, ...] = ()
+    """What a command has to be told to find the store: `--store` and its name, where it is not the checkout's own."""

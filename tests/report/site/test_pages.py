@@ -217,6 +217,7 @@ def test_an_event_without_a_latency_gives_its_reason() -> None:
 def test_commands_are_one_word_an_argument() -> None:
     event = made.event(1, moved=(made.moved(made.series("it's [a=$(rm)]", mode="graph")),))
     assert compare_command(event) == f"pairbench compare {made.head(0).run_id} {made.head(1).run_id}"
+    assert (compare_command(event, ("--store", "my store")) or "").endswith(" --store 'my store'")
     ab = ab_command(event)
     assert ab is not None and ab.endswith("""--mode graph 'suites/norm.py::it'"'"'s [a=$(rm)]'""")
     assert ab_command(made.event(1, before=made.head(0, dirty=True))) is None

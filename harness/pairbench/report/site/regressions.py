@@ -39,8 +39,8 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
         "regressions.html.j2",
         paths.REGRESSIONS,
         facts,
-        open=[tell(event) for event in events if not event.accepted],
-        accepted=[tell(event) for event in events if event.accepted],
+        open=[tell(event, facts.options) for event in events if not event.accepted],
+        accepted=[tell(event, facts.options) for event in events if event.accepted],
         choices={
             "device": sorted({event.device_name for event in events}),
             "direction": sorted({event.direction for event in events}),
@@ -51,7 +51,7 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
     )
 
 
-def tell(event: Event) -> Told:
+def tell(event: Event, options: Sequence[str] = ()) -> Told:
     """Return what the row of an event says."""
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
@@ -61,18 +61,23 @@ def tell(event: Event) -> Told:
         event=event,
         operators=operators,
         attributions=_attributions(event.moved),
-        compare=compare_command(event),
+        compare=compare_command(event, options),
         ab=ab_command(event),
         shown=event.moved[:SHOWN],
         text=" ".join(word[:200] for word in [*words, event.device_name, *event.era])[:4000],
     )
 
 
-def compare_command(event: Event) -> str | None:
-    """Return the command that judges the two runs of the store again; None where there is no run before."""
+def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:
+    """Return the command that judges the two runs of the store again; None where there is no run before.
+
+    Args:
+        event: what happened.
+        options: that a command needs to find the store.
+    """
     if event.before is None:
         return None
-    return shlex.join(["pairbench", "compare", event.before.run_id, event.after.run_id])
+    return shlex.join(["pairbench", "compare", event.before.run_id, event.after.run_id, *options])
 
 
 def ab_command(event: Event) -> str | None:

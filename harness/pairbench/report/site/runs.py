@@ -1,5 +1,6 @@
 """The list of runs, the page of each, and the page that compares two of them."""
 
+import shlex
 from collections.abc import Sequence
 
 from jinja2 import Environment
@@ -64,6 +65,7 @@ def compare(env: Environment, facts: SiteFacts) -> File:
         "compare.html.j2",
         paths.COMPARE,
         facts,
+        options=shlex.join(facts.options),
         devices=devices,
         comparable=any(len(heads) > 1 for heads in devices.values()),
         data_name=data_name,
