@@ -48,7 +48,8 @@ def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
     first, second = runs(2)
     broken = replace(ended(second[0], "failed", "line 3: no such name"), operator=None, case=None)
     throttled = [replace(record, throttle_reasons="sw_power_cap,hw_slowdown", remeasured_blocks=4) for record in second]
-    write_runs(tmp_path, first, (*throttled, broken))
+    skipped = replace(ended(second[0], "skipped"), implementation="zoned", remeasured_blocks=None)
+    write_runs(tmp_path, first, (*throttled, broken, skipped))
     reading = read(tmp_path)
     assert [run.head.run_id for run in reading.runs()] == [run_id_of(0), run_id_of(1)]
     *_, newest = reading.runs()
@@ -56,7 +57,7 @@ def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
     assert newest.remeasured_blocks == 8 and newest.stop_reasons == {"precise": 4}
     assert newest.broken == ((SUITE, "line 3: no such name"),)
     assert newest.environment == {"flags": {"matmul.allow_tf32": False}}
-    assert newest.head.statuses == {"measured": 4, "failed": 1}
+    assert newest.head.statuses == {"measured": 4, "failed": 1, "skipped": 1}
     assert [head.run_id for head in reading.facts.runs] == [run_id_of(1), run_id_of(0)]
 
 

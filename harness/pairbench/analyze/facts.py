@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -81,6 +81,16 @@ def run_head(records: Sequence[Record]) -> RunHead:
         statuses=Counter(record.status for record in records),
         timers=tuple(sorted({record.timer for record in records if record.timer})),
     )
+
+
+def remeasured_blocks(records: Iterable[Record]) -> int:
+    """Return how many blocks were measured again because the device throttled: the implementations of a case share them."""
+    by_case = {
+        (record.device_uuid, record.suite, record.case): record.remeasured_blocks
+        for record in records
+        if record.remeasured_blocks is not None
+    }
+    return sum(by_case.values())
 
 
 def environment_of(record: Record) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pairbench.analyze.facts import remeasured_blocks
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.cli.asked import asked_of
 from pairbench.cli.checkout import read_commit
@@ -51,12 +52,11 @@ class DoneRun:
     def summary(self) -> dict[str, Any]:
         """Return how the time was spent, and what limited the precision."""
         timed = [record for record in self.records if record.n_rounds]
-        by_case = {(record.device_uuid, record.case): record.remeasured_blocks or 0 for record in timed}
         return {
             "wall_s": self.wall_s,
             "measuring_s": self.measuring_s,
             "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
-            "remeasured_blocks": sum(by_case.values()),
+            "remeasured_blocks": remeasured_blocks(timed),
             "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
             "statuses": dict(Counter(record.status for record in self.records)),
             "interrupted": self.interrupted,

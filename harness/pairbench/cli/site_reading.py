@@ -2,12 +2,12 @@
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pairbench.analyze.events import Found, events_of, found_in, kernels_wanted, with_kernels
-from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, run_head, series_facts
+from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.history import BASELINE
 from pairbench.analyze.overview import overview_rows
 from pairbench.analyze.standing import standing_of
@@ -142,7 +142,7 @@ class SiteReading:
                 environment=environment_of(records[-1]),
                 series=tuple(series_facts(record, series, Standing(state=_state(record))) for record, series in known),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
-                remeasured_blocks=_blocks(known),
+                remeasured_blocks=remeasured_blocks(records),
                 throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
                 stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
             )
@@ -241,9 +241,3 @@ def _baseline_first(series: Series) -> tuple[bool, Series]:
 
 def _state(record: Record) -> str:
     return {"measured": "unchanged", "skipped": "skipped"}.get(record.status, "failed")
-
-
-def _blocks(known: Iterable[tuple[Record, Series]]) -> int:
-    """Return how many blocks were measured again: the implementations of a case share them."""
-    by_case = {(series.suite, series.case): record.remeasured_blocks or 0 for record, series in known}
-    return sum(by_case.values())
