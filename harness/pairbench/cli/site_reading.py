@@ -117,7 +117,7 @@ class SiteReading:
                 for one in found_in(trend, self._changes[trend.series], self._accepted.get(trend.series))
             ]
             found += own
-            ceilings = (ceilings_of(self._newest[trend.series]) for trend in reversed(trends))
+            ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
             yield OperatorFacts(
                 device_name=device_name,
                 suite=suite,
@@ -140,7 +140,10 @@ class SiteReading:
             yield RunFacts(
                 head=self._heads[key],
                 environment=environment_of(records[-1]),
-                series=tuple(series_facts(record, series, Standing(state=_state(record))) for record, series in known),
+                series=tuple(
+                    series_facts(record, series, Standing(state=_state(record)), columns=_RUN_NUMBERS)
+                    for record, series in known
+                ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
                 remeasured_blocks=remeasured_blocks(records),
                 throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
@@ -177,11 +180,15 @@ class SiteReading:
             ]
         return tuple(found)
 
+    def _newest_of(self, trend: Trend) -> Record:
+        # A run may have been pruned since the store was read; then fewer of its columns are known.
+        return self._newest.get(trend.series, trend.points[-1].record)
+
     def _floor(self, series: Series) -> float | None:
         return self._floors[series].p50 if series in self._floors else None
 
     def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
-        record = self._newest[trend.series]
+        record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
         standing = standing_of(record.status, record.reason, next(own, None), trend.newest)
         return series_facts(record, trend.series, standing, samples=samples.of(record.run_id, trend.series))
