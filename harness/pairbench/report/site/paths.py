@@ -61,6 +61,6 @@ def anchor(text: str) -> str:
 
 
 def _file(shown: str, *whole: str) -> str:
-    words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-")[:_LONGEST].strip("-")
+    words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
     digest = hashlib.sha256("\0".join(whole).encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{words}-{digest}" if words else digest
