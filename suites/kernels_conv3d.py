@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from kernels_opaque import opaque
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 # Which bfloat16 parts of a float32 x and weight (0 the largest) are multiplied besides the two largest: the products that
@@ -263,7 +264,7 @@ def pack_weight(weight):
     return torch.cat(parts)
 
 
-@torch.compiler.disable  # it cannot trace the descriptors, and there is nothing around the kernels to fuse
+@opaque  # to torch.compile: it cannot trace the descriptors, and there is nothing around the kernels to fuse
 def implicit_gemm(x, cache, packed, bias, kernel, cout, stride, padding, memory_format, convolve, tile=None):
     """Convolve without a padded copy: cache and x are read where they lie, what lies outside is zero by hardware.
 

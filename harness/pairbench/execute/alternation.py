@@ -20,8 +20,9 @@ from pairbench.execute.case_state import CaseState
 from pairbench.execute.exchange import Exchange
 from pairbench.execute.pool import Site, Workers
 from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Turn
-from pairbench.execute.session import Observer, Session, about
+from pairbench.execute.session import Observer, Session
 from pairbench.execute.side import LostError, Side
+from pairbench.execute.steps import about
 from pairbench.execute.stopping import Checks, Stopping, remeasured
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.environment import Device

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from pairbench.execute.calls import capture
+from pairbench.execute.devices import torch_device
 from pairbench.execute.launches import unusable
-from pairbench.execute.probe import torch_device
 from pairbench.execute.telemetry import open_nvml, throttle_names
 from pairbench.model.environment import Device
 from pairbench.model.finding import Finding

@@ -7,8 +7,8 @@ from typing import Any
 
 from pairbench.execute.case_state import CaseState
 from pairbench.execute.protocol import AnyCaseJob, CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
-from pairbench.execute.session import about
 from pairbench.execute.side import LostError, Side
+from pairbench.execute.steps import about
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.plan import Entry, PlannedCase
 

@@ -8,11 +8,11 @@ import torch
 from pairbench.execute import launches, memory
 from pairbench.execute.audit import audit_automatic, audit_declared
 from pairbench.execute.calls import make_call, reset_compiler
+from pairbench.execute.devices import torch_device
 from pairbench.execute.faults import explain
 from pairbench.execute.guard import guarded, of_case
 from pairbench.execute.inputs import build_inputs
 from pairbench.execute.outputs import compare_outputs, save_outputs, tell_outputs
-from pairbench.execute.probe import torch_device
 from pairbench.execute.protocol import (
     CaseJob,
     CompareOutputs,

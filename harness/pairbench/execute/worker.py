@@ -87,8 +87,7 @@ class _Server:
 
     def serve(self, job: Job) -> Iterator[Any]:
         """Yield the results of a job."""
-        from pairbench.execute import diagnose, probe, stages
-
+        # Each imports what it needs itself: who only asks for a suite's operators does not wait for SciPy.
         match job:
             case TakeTurn():
                 yield from self._turns.take(job)
@@ -97,16 +96,24 @@ class _Server:
             case OpenCase():
                 yield from self._turns.open(job, self._load(job.path)[job.operator])
             case FindDevices():
-                yield probe.find_devices()
+                from pairbench.execute.devices import find_devices
+
+                yield find_devices()
             case Probe():
-                yield probe.probe(self._hello.device)
+                from pairbench.execute.probe import probe
+
+                yield probe(self._hello.device)
             case Diagnose():
-                yield from diagnose.diagnose(self._hello.device)
+                from pairbench.execute.diagnose import diagnose
+
+                yield from diagnose(self._hello.device)
             case Describe():
                 yield from self._describe(job)
             case CaseJob():
+                from pairbench.execute.stages import run_stage
+
                 operator = self._load(job.path)[job.operator]
-                yield from stages.run_stage(job, operator, self._hello, self._watch)
+                yield from run_stage(job, operator, self._hello, self._watch)
 
     @functools.cached_property
     def _turns(self) -> "Turns":
