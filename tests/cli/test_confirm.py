@@ -65,7 +65,7 @@ class Bench:
         survey = Survey(devices=(GPU, CPU), operators=(), broken=(BrokenSuite(suite="x.py", reason="x"),))
         config = Config(root=self.store, store=str(self.store))
         chosen = Chosen(survey=survey, selections=())
-        return confirm_run(config, site, chosen, (GPU, CPU), PlainProgress(), done)
+        return confirm_run(config, site, chosen, (GPU, CPU), PlainProgress(), done.run_id)
 
 
 @pytest.fixture

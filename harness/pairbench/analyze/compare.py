@@ -1,10 +1,10 @@
 """Current runs against reference runs: one change for every series that either side has, each with its reason."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pairbench.analyze.change import Control, Evidence, change_of
-from pairbench.analyze.latency import Pairing, judge_latencies
+from pairbench.analyze.latency import Pairing, judge_latencies, unjudged
 from pairbench.analyze.match import Matched, match
 from pairbench.analyze.paired import judge_in_turns
 from pairbench.analyze.rounds import P50, damage, usable
@@ -26,6 +26,7 @@ def compare(
     policy: Policy = DEFAULT,
     accepted: Mapping[Series, Acceptance] | None = None,
     in_turns: bool = False,
+    trusted: Collection[Series] | None = None,
 ) -> tuple[Change, ...]:
     """Return what became of each series.
 
@@ -35,12 +36,16 @@ def compare(
         floors: How far series move between runs of the same code, as far as that is known.
         policy: The thresholds.
         accepted: Levels that were accepted on purpose.
+        trusted: Series whose machine is quiet enough for their latencies to be judged; None for all.
         in_turns: Both sides were measured in turns, so their rounds are pairs; there are no floors to such changes.
     """
     matched = match(reference, current)
     pairings = [pairing for item in matched if (pairing := _pairing(item)) is not None]
     judged = judge_in_turns(pairings, policy) if in_turns else judge_latencies(pairings, floors or {}, policy)
-    latencies = {pairing.series: found for pairing, found in zip(pairings, judged, strict=True)}
+    latencies = {
+        pairing.series: found if trusted is None or pairing.series in trusted else unjudged(found)
+        for pairing, found in zip(pairings, judged, strict=True)
+    }
     beside: defaultdict[_Setting, list[Pairing]] = defaultdict(list)
     for pairing in pairings:
         beside[_setting(pairing.series)].append(pairing)

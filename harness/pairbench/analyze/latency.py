@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -87,6 +87,21 @@ def judgements(
             if not math.isnan(column.change[index]):
                 found[index][metric] = _judge(pairing, column, index)
     return found
+
+
+def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
+    return {
+        metric: replace(
+            found,
+            outcome=GateOutcome.UNDECIDED,
+            verdict=Verdict.UNDECIDED,
+            minimum_effect=None,
+            reason=f"{WORDS[metric]} {percent(found.change.estimate) if found.change else 'changed'}, not judged: on a CPU "
+            "only one that `pairbench calibrate` has found quiet",
+        )
+        for metric, found in judgements.items()
+    }
 
 
 def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:

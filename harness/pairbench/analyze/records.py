@@ -186,6 +186,11 @@ def _of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
     return next((samples for samples in timed.entries if samples.entry == entry), None)
 
 
+def call_samples(outcome: Outcome) -> list[list[float]]:
+    """Return the call latencies behind an outcome's percentiles, in ns, of each round."""
+    return [calls for calls, _ in _good_rounds(outcome)]
+
+
 def _good_rounds(outcome: Outcome) -> list[tuple[list[float], list[float] | None]]:
     """Return call and device samples of each round, without the throttled blocks that were measured again."""
     found = []

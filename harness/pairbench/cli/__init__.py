@@ -17,7 +17,10 @@ from pairbench.cli.calibrate import calibrate
 from pairbench.cli.compare import compare
 from pairbench.cli.dashboard import dashboard
 from pairbench.cli.doctor import doctor
+from pairbench.cli.export import export
+from pairbench.cli.import_ import import_
 from pairbench.cli.listing import list_
+from pairbench.cli.recipe import recipe
 from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.trend import trend
@@ -51,7 +54,22 @@ def _root(
     """Hold the options that come before a verb."""
 
 
-for verb in (doctor, list_, verify, run, show, compare, ab, trend, accept, dashboard, calibrate):
+for verb in (
+    doctor,
+    list_,
+    verify,
+    run,
+    show,
+    compare,
+    ab,
+    trend,
+    accept,
+    dashboard,
+    calibrate,
+    import_,
+    export,
+    recipe,
+):
     app.command(verb.__name__.rstrip("_"))(verb)
 
 

@@ -38,6 +38,14 @@ def compare(
             help="Exit with 3 where something is undecided, missing, incomparable or unreadable, or nothing is there to compare with.",
         ),
     ] = False,
+    quiet_only: Annotated[
+        bool,
+        typer.Option(
+            "--quiet-only",
+            help="Judge times on a CPU only where `pairbench calibrate` has found it quiet, as `pytest --pairbench-gate` does; "
+            "counts and correctness on any.",
+        ),
+    ] = False,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -53,7 +61,7 @@ def compare(
     config = configure(output, store=store)
     policy = policy_of(min_effect)
     with no_collection():
-        found = judge(config, reference, current, select=select or (), policy=policy)
+        found = judge(config, reference, current, select=select or (), policy=policy, quiet_only=quiet_only)
     typer.echo(render_comparison(found.comparison, output), nl=False)
     tell(found)
     if code := found.exit_code(strict=strict):

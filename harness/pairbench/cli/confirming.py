@@ -9,6 +9,7 @@ from pairbench.cli.context import Chosen
 from pairbench.cli.judging import Judged, judge
 from pairbench.cli.progress import PlainProgress
 from pairbench.cli.recording import DoneRun, record_run
+from pairbench.cli.sides import AUTO
 from pairbench.config import Config
 from pairbench.execute.pool import Site
 from pairbench.model.environment import Device
@@ -47,16 +48,24 @@ class Confirmed:
 
 
 def confirm_run(
-    config: Config, site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, done: DoneRun
+    config: Config,
+    site: Site,
+    chosen: Chosen,
+    devices: tuple[Device, ...],
+    progress: PlainProgress,
+    run_id: str,
+    *,
+    reference: str = AUTO,
+    quiet_only: bool = False,
 ) -> Confirmed:
-    """Compare a run with the default reference, and measure what looks worse again, in whole cases.
+    """Compare a run with a reference, and measure what looks worse again, in whole cases.
 
     A case is measured with its baseline and all its variants, for only together they tell the code from the machine.
 
     Raises:
         StoreError: the run cannot be read back.
     """
-    judged = judge(config, current=done.run_id)
+    judged = judge(config, reference, run_id, quiet_only=quiet_only)
     worse = suspects(judged.comparison.changes)
     where = tuple(device for device in devices if device.name in {series.device_name for series in worse})
     if not where:
@@ -71,9 +80,9 @@ def confirm_run(
         _only(chosen, worse),
         where,
         progress,
-        confirms=done.run_id,
+        confirms=run_id,
     )
-    return Confirmed(judged=judge(config, current=done.run_id), again=again)
+    return Confirmed(judged=judge(config, reference, run_id, quiet_only=quiet_only), again=again)
 
 
 def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:

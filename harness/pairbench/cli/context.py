@@ -46,25 +46,31 @@ def no_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def make_site(config: Config) -> Iterator[Site]:
+    """Give workers a place of their own."""
+    with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
+        yield Site(
+            settings=config.settings,
+            cache=Path(cache),
+            interrupted=threading.Event(),
+            memory_bytes=available_memory(config.settings.memory_fraction),
+        )
+
+
+@contextlib.contextmanager
 def open_site(config: Config) -> Iterator[Site]:
     """Give workers a place of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
-    interrupted = threading.Event()
+    with make_site(config) as site:
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        interrupted.set()
+        def interrupt(_signal: int, _frame: FrameType | None) -> None:
+            site.interrupted.set()
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
-            yield Site(
-                settings=config.settings,
-                cache=Path(cache),
-                interrupted=interrupted,
-                memory_bytes=available_memory(config.settings.memory_fraction),
-            )
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield site
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +101,10 @@ def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
                 f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
             )
         files += found
-        selections += [replace(selection, suite=_shown(file, config)) for file in found]
+        selections += [replace(selection, suite=shown(file, config)) for file in found]
     if not selections or any(selection.suite is None for selection in selections):
         files += find_suites(default_places(config))
-    suites = tuple((_shown(file, config), file.resolve()) for file in dict.fromkeys(files))
+    suites = tuple((shown(file, config), file.resolve()) for file in dict.fromkeys(files))
     return Chosen(survey=survey(site, suites), selections=tuple(selections))
 
 
@@ -116,7 +122,7 @@ def catalogue_folder(name: str) -> Path:
     return installed if installed.is_dir() else package.parents[1] / name
 
 
-def _shown(file: Path, config: Config) -> str:
+def shown(file: Path, config: Config) -> str:
     """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
     path = file.resolve()
     if path.parent == catalogue_folder("suites"):

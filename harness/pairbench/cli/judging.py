@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from pairbench.analyze.compare import compare
 from pairbench.cli.branches import Repository
-from pairbench.cli.noise import newest_calibrations, past_floors, widest
+from pairbench.cli.noise import newest_calibrations, past_floors, quiet, widest
 from pairbench.cli.oddities import clocks, once
 from pairbench.cli.reference import Reference, covered, default_reference
 from pairbench.cli.sides import AUTO, Picked, Sides
@@ -47,6 +47,7 @@ def judge(
     *,
     select: Sequence[str] = (),
     policy: Policy = DEFAULT,
+    quiet_only: bool = False,
 ) -> Judged:
     """Compare two sides as the command line names them.
 
@@ -56,6 +57,7 @@ def judge(
         current: The same.
         select: What of both sides to compare; everything if empty.
         policy: The thresholds.
+        quiet_only: Judge times on a CPU only where a calibration found it quiet; hosted CI machines are not.
 
     Raises:
         StoreError: there is no such store or side, or nothing of the current one can be read.
@@ -76,7 +78,11 @@ def judge(
     shown, calibrated = newest_calibrations(calibrations.value, now)
     here = {series for record in now if (series := Series.of(record))}
     floors = widest(past_floors(sides.index, picked.heads, here), calibrated)
-    changes = compare(before, now, floors=floors, policy=policy, accepted=acceptances.value)
+    trusted = None
+    if quiet_only:
+        gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
+        trusted = gpus | quiet(calibrations.value, now, policy)
+    changes = compare(before, now, floors=floors, policy=policy, accepted=acceptances.value, trusted=trusted)
     told = [
         *(*problems, *found.problems, *doubled, *acceptances.problems, *calibrations.problems),
         *(*sides.index.problems, *picked.index.problems, *sides.notes, *clocks(found.heads, picked.heads)),

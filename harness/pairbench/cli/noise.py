@@ -5,6 +5,7 @@ from typing import Any
 
 from pairbench.analyze.floors import Past, floors_of
 from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.store.heads import Head, RunIndex
@@ -56,6 +57,19 @@ def newest_calibrations(
     here = [one for one in ordered if one.device_name in devices]
     floors = {series: floor for one in here for series, floor in one.floors.items()}
     return tuple({one.device_name: one for one in here}.values()), floors
+
+
+def quiet(
+    calibrations: Iterable[Calibration], current: Iterable[Record], policy: Policy = DEFAULT
+) -> frozenset[Series]:
+    """Return the series whose machine, as it is now, was calibrated and found quiet enough for their time to be judged."""
+    here = {(record.device_name, record.environment_hash) for record in current}
+    return frozenset(
+        series
+        for one in calibrations
+        if (one.device_name, one.environment_hash) in here and one.alarms <= policy.calibration_alarms * one.judged
+        for series in one.floors
+    )
 
 
 def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:

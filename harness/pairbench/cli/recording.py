@@ -3,16 +3,19 @@
 import datetime as dt
 import secrets
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.facts import remeasured_blocks
-from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.analyze.records import Run
 from pairbench.cli.asked import asked_of
 from pairbench.cli.checkout import read_commit
 from pairbench.cli.context import Chosen
+from pairbench.cli.keeping import Keeper
 from pairbench.cli.progress import PlainProgress
 from pairbench.cli.session import Reporter, on_devices, plan_for
 from pairbench.config import Config
@@ -21,9 +24,8 @@ from pairbench.execute.pool import Site
 from pairbench.execute.scout import probe_environment
 from pairbench.execute.session import Session
 from pairbench.model.environment import Device, Environment
-from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
-from pairbench.model.plan import Plan
-from pairbench.model.record import Record, Samples
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Status
+from pairbench.model.record import Record
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.writer import RunWriter
@@ -109,38 +111,31 @@ def record_run(
     Raises:
         UsageError: the settings ask for what a device cannot do.
     """
-    began = dt.datetime.now(dt.UTC)
-    run = Run(
-        run_id=f"{began:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
-        started_at=began.isoformat(timespec="milliseconds"),
-        commit=read_commit(_checkout(chosen, config)),
-        confirms=confirms,
-    )
+    began = time.monotonic()
+    run = new_run(_checkout(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
     plans = {device: plan_for(site, chosen, device, edge=False) for device in devices}
-    sites = {device: _site_for(site, config, device) for device in devices}
+    sites = {device: site_for(site, config, device) for device in devices}
     writers: dict[str, RunWriter] = {}
     held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
     lock = threading.Lock()
 
     def writer(device: Device) -> RunWriter:
         if device.slug not in writers:
-            writers[device.slug] = RunWriter(
-                config.store, run_id=run.run_id, device_slug=device.slug, month=f"{began:%Y-%m}"
-            ).__enter__()
+            writers[device.slug] = writer_for(run, config.store, device).__enter__()
         return writers[device.slug]
 
     def work(device: Device) -> None:
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
         environment = asked_of(chosen, device, site.settings).put_in(probe_environment(site, device))
-        warn_of_foreign(environment, progress)
-        keeper = _Keeper(
+        warn_of_foreign(environment, progress.say)
+        keeper = Keeper(
             run=run,
             environment=environment,
             writer=writers[device.slug],
             lock=lock,
-            done=done,
+            records=done.records,
             held=held[device.slug],
         )
         plan = plans[device]
@@ -158,72 +153,32 @@ def record_run(
         for opened in writers.values():
             opened.close()
         done.interrupted = site.interrupted.is_set()
-        done.wall_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
+        done.wall_s = time.monotonic() - began
     return done
 
 
-@dataclass(kw_only=True)
-class _Keeper:
-    """Turns final outcomes of one device into rows; waits for a case's baseline, which the speedups need."""
+def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
+    """Return an invocation that begins now.
 
-    run: Run
-    environment: Environment
-    writer: RunWriter
-    lock: threading.Lock
-    done: DoneRun
-    held: dict[tuple[str | None, ...], Record]
-    """Rows of what has been timed, by case and entry; shared by the devices of one model, as the file is."""
-    controls: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
-    sampled: set[tuple[object, ...]] = field(default_factory=set)
-    """Samples that are in the store."""
-
-    def keep(self, outcomes: list[Outcome]) -> None:
-        """Store some outcomes of one case that are final."""
-        key = (outcomes[0].operator.suite, outcomes[0].case.key)
-        controls = self.controls.setdefault(key, [])
-        records = to_records(self.run, self.environment, [*controls, *outcomes])[len(controls) :]
-        controls += [outcome for outcome in outcomes if outcome.entry.role == "baseline"]
-        with self.lock:
-            self._store(outcomes, records)
-            self.done.records += records
-
-    def hold(self, outcomes: list[Outcome]) -> None:
-        """Store some outcomes of one case that another round will replace: the process may not live to see it."""
-        records = to_records(self.run, self.environment, outcomes, resamples=_PROVISIONAL_RESAMPLES)
-        with self.lock:
-            self._store(outcomes, records)
-
-    def _store(self, outcomes: list[Outcome], records: list[Record]) -> None:
-        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _place(row) not in self.sampled]
-        self.writer.append_samples(samples)
-        self.sampled.update(map(_place, samples))
-        # What was held once stays with the held rows, where it can be replaced without ever being there twice.
-        timed = {_key(record): record for record in records if record.n_rounds or _key(record) in self.held}
-        self.writer.append_records([record for record in records if _key(record) not in timed])
-        if timed:
-            self.held.update(timed)
-            self.writer.hold_records(list(self.held.values()))
-
-    def keep_broken(self, plan: Plan) -> None:
-        """Store a row for each suite that could not be loaded."""
-        records = [broken_record(self.run, self.environment, suite) for suite in plan.broken]
-        with self.lock:
-            self.writer.append_records(records)
-            self.done.records += records
+    Args:
+        checkout: A folder of the checkout whose commit the results belong to.
+        confirms: The run whose suspects are measured again.
+    """
+    now = dt.datetime.now(dt.UTC)
+    return Run(
+        run_id=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+        started_at=now.isoformat(timespec="milliseconds"),
+        commit=read_commit(checkout),
+        confirms=confirms,
+    )
 
 
-def _key(record: Record) -> tuple[str | None, ...]:
-    return record.device_uuid, record.suite, record.case, record.implementation, record.mode
+def writer_for(run: Run, store: str, device: Device) -> RunWriter:
+    """Return what writes a run's files of a device model."""
+    return RunWriter(store, run_id=run.run_id, device_slug=device.slug, month=run.started_at[:7])
 
 
-def _place(row: Samples) -> tuple[object, ...]:
-    return row.suite, row.case, row.implementation, row.mode, row.round
-
-
-_PROVISIONAL_RESAMPLES = 100
-
-
-def _site_for(site: Site, config: Config, device: Device) -> Site:
+def site_for(site: Site, config: Config, device: Device) -> Site:
     """Return the site with what suits a device where nobody chose otherwise.
 
     Raises:
@@ -248,10 +203,10 @@ def _checkout(chosen: Chosen, config: Config) -> Path:
     return Path(operators[0].path).parent if operators else config.root
 
 
-def warn_of_foreign(environment: Environment, progress: PlainProgress) -> None:
+def warn_of_foreign(environment: Environment, say: Callable[[str], None]) -> None:
     """Say which other processes compute on the device, if any."""
     foreign = environment.rest.get("observed", {}).get("foreign_processes")
     if foreign:
-        progress.say(
+        say(
             f"pairbench: processes {foreign} compute on {environment.device.selector} too; latencies will be far too long"
         )

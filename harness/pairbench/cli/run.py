@@ -67,7 +67,7 @@ def run(
         if confirm and not done.interrupted:
             from pairbench.cli.confirming import confirm_run
 
-            confirmed = confirm_run(config, site, chosen, devices, progress, done)
+            confirmed = confirm_run(config, site, chosen, devices, progress, done.run_id)
     if output == "json":
         document = {
             "run_id": done.run_id,

@@ -23,7 +23,7 @@ class Reporter:
     """Passes progress on and hands finished outcomes of one device to whoever keeps them."""
 
     progress: PlainProgress
-    keep: Callable[[list[Outcome]], None]
+    keep: Callable[[list[Outcome]], object]
     hold: Callable[[list[Outcome]], None] = lambda _: None
 
     def step(self, device: Device, stage: str, case: str) -> None:

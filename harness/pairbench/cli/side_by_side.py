@@ -130,7 +130,7 @@ class _Measurement:
 
     def run(self) -> SideBySide:
         rounds = self.site.settings.rounds
-        warn_of_foreign(self.environment, self.progress)
+        warn_of_foreign(self.environment, self.progress.say)
         alternation = self.alternation
         cases = sum(len(session.states) for session in alternation.sessions)
         self.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))

@@ -1,4 +1,4 @@
-"""One run on a device at a time: an exclusive lock that every process of the host sees and that no crash leaves behind."""
+"""One run on a device at a time: a lock that every process of the host sees and that no crash leaves behind."""
 
 import contextlib
 import fcntl
@@ -14,13 +14,16 @@ _POLL_S = 0.2
 
 
 @contextlib.contextmanager
-def device_lock(device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool]) -> Iterator[bool]:
-    """Hold a device exclusively; the kernel gives the lock back when the process ends, however it ends.
+def device_lock(
+    device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], *, shared: bool = False
+) -> Iterator[bool]:
+    """Hold a device; the kernel gives the lock back when the process ends, however it ends.
 
     Args:
         device: Two CPUs count as one: all of the host's processes share it.
         waiting: Told who holds the device, once, if somebody does.
         interrupted: Whether to give up waiting.
+        shared: With others that verify and time nothing.
 
     Yields:
         Whether the lock is held; False after an interruption.
@@ -34,7 +37,7 @@ def device_lock(device: Device, waiting: Callable[[str], None], interrupted: Cal
         os.fchmod(descriptor, 0o666)
     try:
         told = False
-        while not _try_lock(descriptor):
+        while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if interrupted():
                 yield False
                 return
@@ -50,9 +53,9 @@ def device_lock(device: Device, waiting: Callable[[str], None], interrupted: Cal
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -229,6 +229,10 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
         if self._worker is not None:
             self._worker.close()
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.pool import Site, WorkerEndedError, WorkerProcess, Workers
@@ -21,28 +22,65 @@ class Survey:
     broken: tuple[BrokenSuite, ...]
 
 
+class Scout:
+    """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
+
+    def __init__(self, site: Site) -> None:
+        self._workers = Workers(site, Device(selector="any", kind="any", name="any"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+
+    def start(self) -> None:
+        """Have the worker import torch while the caller does something else."""
+        self._workers.get()
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs, and the CPU last.
+
+        Raises:
+            PairbenchError: torch cannot be imported.
+        """
+        try:
+            (devices,) = self._workers.get().request(FindDevices())
+        except WorkerEndedError as error:
+            raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
+        return tuple(devices)
+
+    def describe(self, suite: str, path: Path) -> tuple[OperatorDescription, ...] | BrokenSuite:
+        """Return the operators of a suite file, or why there are none.
+
+        Args:
+            suite: How records name it.
+            path: Where it is.
+        """
+        try:
+            (found,) = self._workers.get().request(Describe(suite=suite, path=path))
+        except WorkerEndedError as error:
+            return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
+        assert isinstance(found, tuple | BrokenSuite)
+        return found
+
+
 def survey(site: Site, suites: tuple[tuple[str, Path], ...]) -> Survey:
-    """Find the devices and load the suites, in a worker, where nothing that a suite does at import can harm this process.
+    """Find the devices and load the suites.
 
     Raises:
         PairbenchError: torch cannot be imported.
     """
     operators: list[OperatorDescription] = []
     broken: list[BrokenSuite] = []
-    with Workers(site, Device(selector="any", kind="any", name="any")) as workers:
-        try:
-            (devices,) = workers.get().request(FindDevices())
-        except WorkerEndedError as error:
-            raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
+    with Scout(site) as scout:
+        devices = scout.devices()
         for suite, path in suites:
-            try:
-                for result in workers.get().request(Describe(suite=suite, path=path)):
-                    if isinstance(result, BrokenSuite):
-                        broken.append(result)
-                    else:
-                        operators.extend(result)
-            except WorkerEndedError as error:
-                broken.append(BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}"))
+            found = scout.describe(suite, path)
+            if isinstance(found, BrokenSuite):
+                broken.append(found)
+            else:
+                operators += found
     return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
 
 

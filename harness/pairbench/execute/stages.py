@@ -57,6 +57,8 @@ def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> I
             yield from of_case(save_outputs(job, operator, watch, device))
         case CompareOutputs():
             yield from of_case(compare_outputs(job, operator, watch, device))
+    # The next job of this case may be another worker's.
+    release(device)
     release(device)
 
 

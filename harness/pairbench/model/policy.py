@@ -30,6 +30,9 @@ class Policy:
     margin_safe: float = 0.5
     """...unless at least this part of the tolerance is still unused."""
 
+    calibration_alarms: float = 0.01
+    """Part of a calibration's judgements that may have been false alarms for its machine to count as quiet."""
+
     kernel_part: float = 0.1
     """Relative change of a kernel's profiled time that is worth naming: profiled times are indications."""
     control_part: float = 0.5

@@ -1,0 +1,69 @@
+"""`pairbench recipe`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pairbench.cli.options import FormatOption
+
+
+def recipe(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The recipe to print. Default: list them.", show_default=False),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write it there instead; the list says where it belongs.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE where it exists.")] = False,
+    output: FormatOption = "table",
+) -> None:
+    """Print a ready file for a CI system, or list what there is. What a project must change stands at the file's top.
+
+    Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
+    """
+    from pairbench.cli.context import FORMATS
+    from pairbench.errors import UsageError
+    from pairbench.integrations import recipes
+    from pairbench.report.render import render_rows
+
+    if output not in FORMATS:
+        raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
+    if name is not None:
+        chosen = recipes.recipe(name)
+        if file is None:
+            typer.echo(chosen.text, nl=False)
+        else:
+            _write(file, chosen.text, force=force)
+            typer.echo(file)
+        return
+    if file is not None:
+        names = ", ".join(one.name for one in recipes.recipes())
+        raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
+    rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in recipes.recipes()]
+    typer.echo(render_rows("recipes", rows, output), nl=False)
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    """Write a file that a project will have changed since: an existing one only where that was asked for.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    from pairbench.errors import UsageError
+
+    if file.exists() and not force:
+        raise UsageError(f"{file} is there already and may hold changes of yours; --force replaces it")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {str(file)!r} cannot be written: {error.strerror or error}") from error

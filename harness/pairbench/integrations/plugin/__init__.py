@@ -1,0 +1,1 @@
+"""What the pytest plugin does; its hooks are in `pairbench.integrations.pytest_plugin`."""

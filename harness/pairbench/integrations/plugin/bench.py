@@ -1,0 +1,203 @@
+"""Measures the cases of a pytest session when their items ask for it, and keeps what was measured."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from pairbench.analyze.records import Run
+from pairbench.cli.asked import Asked, asked_of
+from pairbench.cli.context import Chosen
+from pairbench.cli.keeping import Keeper
+from pairbench.cli.recording import new_run, site_for, warn_of_foreign, writer_for
+from pairbench.config import Config
+from pairbench.errors import PairbenchError
+from pairbench.execute.case_by_case import CaseByCase
+from pairbench.execute.case_state import CaseState
+from pairbench.execute.lock import device_lock
+from pairbench.execute.pool import Site
+from pairbench.execute.scout import probe_environment
+from pairbench.integrations.plugin.pairs import Pairs
+from pairbench.model.environment import Environment
+from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.record import Record
+from pairbench.store.writer import RunWriter
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """One item of the session: an entry of a case."""
+
+    planned: PlannedCase
+    entry: Entry
+
+    @property
+    def case(self) -> tuple[str, str]:
+        """What it shares with the other entries of its case."""
+        return self.planned.operator.suite, self.planned.case.key
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is for timing, rather than for verifying alone."""
+        return self.planned.case.tier != "edge" and self.entry not in self.planned.untimed
+
+    @property
+    def skipped(self) -> str | None:
+        """Why nothing can be done with it here, if so."""
+        return self.planned.skipped.get(self.entry)
+
+
+class Bench:
+    """Verifies and measures one case at a time: all of its entries that the session wants, and their baselines."""
+
+    def __init__(
+        self, config: Config, site: Site, pairs: Pairs, say: Say, *, times: bool, save: bool, shared: bool
+    ) -> None:
+        """Prepare; nothing is started before the first item asks.
+
+        Args:
+            config: The settings.
+            site: Where workers run.
+            pairs: What was collected.
+            say: Tells the user something.
+            times: Whether anything is going to be timed.
+            save: Whether the session becomes a run of the store.
+            shared: Whether other processes of this session verify on the same device.
+        """
+        self.config = config
+        self.pairs = pairs
+        self._site = site
+        self._say = say
+        self._times = times
+        self._save = save
+        self._shared = shared
+        self._states: dict[tuple[str, str], CaseState] = {}
+        self._verified: set[tuple[str, str]] = set()
+        self._results: dict[tuple[str, str], dict[Entry, tuple[Outcome, Record]]] = {}
+        self._whole = True
+        self._held = contextlib.ExitStack()
+        self._writer: RunWriter | None = None
+        self.records: list[Record] = []
+        """Of everything that was measured."""
+
+    def want(self, wanted: Iterable[Wanted], *, whole: bool) -> None:
+        """Take in what the session is going to ask for.
+
+        Args:
+            wanted: The items that were selected.
+            whole: Whether these are all of their suites, so that what is not among them is missing.
+        """
+        self._whole = whole
+        entries: dict[tuple[str, str], dict[Entry, None]] = {}
+        planned: dict[tuple[str, str], PlannedCase] = {}
+        for item in wanted:
+            planned[item.case] = item.planned
+            control = Entry(implementation="baseline", mode=item.entry.mode)
+            entries.setdefault(item.case, {}).update({control: None, item.entry: None})
+        for case, chosen in entries.items():
+            self._states[case] = CaseState(planned=_only(planned[case], chosen))
+
+    def verified(self, item: Wanted) -> Outcome:
+        """Return what verifying an entry came to."""
+        state = self._state(item)
+        if item.case not in self._verified:
+            self._cases.verify(state)
+            self._verified.add(item.case)
+        # What was to be verified and no more is ended as skipped once its case is measured.
+        verified = item.entry in state.verified and item.entry in item.planned.untimed
+        return replace(state.outcome(item.entry), status=Status.VERIFIED) if verified else state.outcome(item.entry)
+
+    def measured(self, item: Wanted) -> tuple[Outcome, Record]:
+        """Return what measuring an entry came to, beside the rest of its case."""
+        if item.case not in self._results:
+            self.verified(item)
+            keeper = self._keeper  # a store that cannot be written is known before anything is measured
+            state = self._state(item)
+            self._cases.measure(state)
+            self._results[item.case] = _keep(keeper, state)
+        return self._results[item.case][item.entry]
+
+    @functools.cached_property
+    def environment(self) -> Environment:
+        """The environment of the device, and what the session was asked for.
+
+        Raises:
+            PairbenchError: the device cannot be used.
+        """
+        return self._asked().put_in(probe_environment(self._site, self.pairs.device))
+
+    @functools.cached_property
+    def run(self) -> Run:
+        """This session as a run."""
+        return new_run(self.config.root)
+
+    def close(self) -> None:
+        """Account for what was not reached, end the workers, finish the files and give the device back."""
+        try:
+            if self._writer is not None:
+                for case in self._states.keys() - self._results.keys():
+                    self._give_up(case)
+        finally:
+            self._held.close()
+
+    def _give_up(self, case: tuple[str, str]) -> None:
+        state = self._states[case]
+        if state.planned.case.tier == "edge":
+            return
+        state.leave_out_untimed()
+        state.interrupt(self._site.settings.rounds)
+        self._results[case] = _keep(self._keeper, state)
+
+    def _state(self, item: Wanted) -> CaseState:
+        if not self._shared:
+            return self._states[item.case]
+        # Another process has the other entries of this case.
+        control = Entry(implementation="baseline", mode=item.entry.mode)
+        self._verified.discard(item.case)
+        return CaseState(planned=_only(item.planned, {control: None, item.entry: None}))
+
+    @functools.cached_property
+    def _cases(self) -> CaseByCase:
+        device = self.pairs.device
+        held = self._held.enter_context(device_lock(device, self._say, lambda: False, shared=self._shared))
+        assert held
+        self.pairs.close()  # its worker has done its work
+        if self._times:
+            # While no worker of ours is on the device, for it tells who else is.
+            warn_of_foreign(self.environment, self._say)
+        return self._held.enter_context(CaseByCase(site_for(self._site, self.config, device), device))
+
+    @functools.cached_property
+    def _keeper(self) -> Keeper:
+        if self._save:
+            self._writer = self._held.enter_context(writer_for(self.run, self.config.store, self.pairs.device))
+        return Keeper(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
+
+    def _asked(self) -> Asked:
+        if not self._whole:
+            nothing = frozenset[str]()
+            return Asked(select=(), suites=nothing, tiers=nothing, modes=nothing)
+        chosen = Chosen(survey=self.pairs.survey(), selections=())
+        asked = asked_of(chosen, self.pairs.device, self.config.settings)
+        return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
+
+
+def _only(planned: PlannedCase, wanted: Iterable[Entry]) -> PlannedCase:
+    """Return a case with some of its entries, in its own order."""
+    kept = set(wanted)
+    return replace(
+        planned,
+        entries=tuple(entry for entry in planned.entries if entry in kept),
+        untimed={entry: why for entry, why in planned.untimed.items() if entry in kept},
+        skipped={entry: why for entry, why in planned.skipped.items() if entry in kept},
+    )
+
+
+def _keep(keeper: Keeper, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:
+    outcomes = [state.outcome(entry) for entry in state.planned.entries]
+    if not outcomes:
+        raise PairbenchError(f"{state.planned.case.key}: nothing of it was planned; please report this")
+    return dict(zip(state.planned.entries, zip(outcomes, keeper.keep(outcomes), strict=True), strict=True))

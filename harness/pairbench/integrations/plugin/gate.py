@@ -1,0 +1,61 @@
+"""The gate of a pytest session: pairbench's verdicts on what was measured, after suspects were measured again."""
+
+import datetime as dt
+from collections.abc import Callable
+
+from pairbench.cli.branches import Repository
+from pairbench.cli.confirming import Confirmed, confirm_run
+from pairbench.cli.context import Chosen
+from pairbench.cli.progress import PlainProgress
+from pairbench.cli.sides import AUTO, Sides
+from pairbench.config import Config
+from pairbench.errors import StoreError, UsageError
+from pairbench.execute.pool import Site
+from pairbench.integrations.plugin.bench import Bench
+
+
+class SpokenProgress(PlainProgress):
+    """Progress told through pytest's terminal."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def say(self, text: str) -> None:
+        """Print a message."""
+        self._say(text)
+
+
+def check_reference(config: Config, reference: str) -> None:
+    """Refuse a reference that means nothing, before an hour of measuring.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    if reference == AUTO:
+        return
+    try:
+        Sides(config.store, Repository(config.root), now=dt.datetime.now(dt.UTC)).pick(reference)
+    except StoreError as error:
+        raise UsageError(f"--pairbench-gate={reference}: {error}") from error
+
+
+def judge_session(bench: Bench, site: Site, reference: str, say: Callable[[str], None]) -> Confirmed | None:
+    """Judge what a session measured; None if that is nothing.
+
+    Raises:
+        PairbenchError: the store cannot be read.
+    """
+    if not bench.records:
+        return None
+    chosen = Chosen(survey=bench.pairs.survey(), selections=())
+    return confirm_run(
+        bench.config,
+        site,
+        chosen,
+        (bench.pairs.device,),
+        SpokenProgress(say),
+        bench.run.run_id,
+        reference=reference,
+        quiet_only=True,
+    )

@@ -1,0 +1,157 @@
+"""Suite files as pytest sees them: an item for every operator, case, implementation and mode."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.records import call_samples
+from pairbench.errors import PairbenchError
+from pairbench.integrations.benchmark_json import ROUND_SIZES, extra_info_of
+from pairbench.integrations.plugin.bench import Bench, Wanted
+from pairbench.integrations.plugin.pairs import Pairs
+from pairbench.integrations.plugin.sampled_clock import SampledClock
+from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plan import Entry, PlannedCase
+from pairbench.suite_text import about
+
+BENCH = pytest.StashKey[Bench]()
+PAIRS = pytest.StashKey[Pairs]()
+
+_PROPERTIES = ("call_p50_ns", "call_p95_ns", "speedup", "launches_per_call", "ops_per_call", "max_abs_error", "margin")
+"""What a junit file says of an item."""
+
+
+class SuiteFile(pytest.File):
+    """A suite. It is loaded in a worker, so that nothing in it can harm pytest."""
+
+    def collect(self) -> Iterator["PairItem"]:
+        """Yield the items; those of a case stand together, its baseline first."""
+        try:
+            planned = self.config.stash[PAIRS].plan(self.path)
+        except PairbenchError as error:
+            raise self.CollectError(str(error)) from None
+        lines = {name: found.line for name, found in about(self.path, self.path.name).items()}
+        # With pytest-benchmark switched off there is still something to verify.
+        can_time = self.config.pluginmanager.hasplugin("benchmark")
+        for case in planned:
+            for entry in case.entries:
+                yield PairItem.of(self, Wanted(planned=case, entry=entry), lines.get(case.operator.name, 1), can_time)
+
+
+class PairItem(pytest.Function):
+    """One implementation of one case in one mode: verified, then timed through pytest-benchmark's fixture."""
+
+    wanted: Wanted
+    line: int
+
+    @classmethod
+    def of(cls, parent: SuiteFile, wanted: Wanted, line: int, can_time: bool) -> "PairItem":
+        """Return the item.
+
+        Args:
+            parent: The suite.
+            wanted: What to measure.
+            line: Where the operator is declared.
+            can_time: Whether pytest-benchmark is there.
+        """
+        planned, entry = wanted.planned, wanted.entry
+        clock = SampledClock()
+        item: PairItem = cls.from_parent(
+            parent,
+            name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
+            callobj=_timed(wanted, clock, parent.config)
+            if wanted.timed and can_time
+            else _proven(wanted, parent.config),
+        )
+        item.wanted, item.line = wanted, line
+        for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
+            item.add_marker(marker)
+        if can_time:
+            item.add_marker(pytest.mark.benchmark(group=planned.case.key, timer=clock))
+        if parent.config.pluginmanager.hasplugin("xdist"):  # --dist loadgroup keeps a case in one process
+            item.add_marker(pytest.mark.xdist_group(planned.case.key))
+        if wanted.skipped:
+            item.add_marker(pytest.mark.skip(reason=wanted.skipped))
+        return item
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Return where the operator is declared."""
+        return self.path, self.line - 1, self.name
+
+
+def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
+    needs = next(item.needs for item in planned.operator.implementations if item.name == entry.implementation)
+    return entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
+
+
+def _proven(wanted: Wanted, config: pytest.Config) -> Callable[[], None]:
+    def verify() -> None:
+        with _plainly():
+            _judge(config.stash[BENCH].verified(wanted))
+
+    return verify
+
+
+def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
+    def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
+        with _plainly():
+            bench = config.stash[BENCH]
+            if not benchmark.enabled:
+                # Whatever is wrong is raised where the fixture sees it, or it would complain that it was not used.
+                benchmark.pedantic(functools.partial(_judge, bench.verified(wanted)))
+                return
+            outcome, record = bench.measured(wanted)
+            benchmark.param, benchmark.params = wanted.planned.case.key, _parameters(wanted)
+            rounds = call_samples(outcome)
+            benchmark.extra_info.update(extra_info_of(record), **{ROUND_SIZES: [len(samples) for samples in rounds]})
+            if outcome.status.bad or not rounds:
+                benchmark.pedantic(functools.partial(_judge, outcome))
+                return
+            clock.play(benchmark, [sample for samples in rounds for sample in samples])
+            known = {name: getattr(record, name) for name in _PROPERTIES}
+            request.node.user_properties += [(name, value) for name, value in known.items() if value is not None]
+
+    return measure
+
+
+def _parameters(wanted: Wanted) -> dict[str, object]:
+    """Return what `--benchmark-group-by=param:NAME` can group by."""
+    planned, entry = wanted.planned, wanted.entry
+    ours = {"operator": planned.operator.name, "implementation": entry.implementation, "mode": entry.mode}
+    return {**dict(planned.case.axes), **ours}
+
+
+class _UnprovenError(Exception):
+    """An entry has nothing to be timed, and why."""
+
+    def __init__(self, reason: str, *, skipped: bool) -> None:
+        super().__init__(reason)
+        self.skipped = skipped
+
+
+def _judge(outcome: Outcome) -> None:
+    """Raise if an outcome is not what its declaration promises, or is nothing here."""
+    if outcome.status.bad or outcome.status is Status.SKIPPED:
+        reason = outcome.reason or "no reason is known"
+        skipped = outcome.status is Status.SKIPPED
+        raise _UnprovenError(reason if skipped else f"{outcome.status}: {reason}", skipped=skipped)
+
+
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """Fail or skip with the sentence alone: a traceback would show pairbench's code, which is not at fault."""
+    skipped, reason = False, None
+    try:
+        yield
+    except _UnprovenError as error:
+        skipped, reason = error.skipped, str(error)
+    except PairbenchError as error:
+        reason = f"pairbench: {error}"
+    # Not while the other exception is handled: pytest would show both.
+    if skipped:
+        pytest.skip(reason or "")
+    if reason is not None:
+        pytest.fail(reason, pytrace=False)

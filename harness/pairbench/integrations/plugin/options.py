@@ -1,0 +1,93 @@
+"""The plugin's options, and the settings that they and `[tool.pairbench]` come to."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pairbench.config import Config, load_config
+from pairbench.errors import UsageError
+from pairbench.integrations.plugin.suite_files import SuiteFiles, named_places
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options; they are those of `pairbench run` with a prefix."""
+    group = parser.getgroup("pairbench", "operator pairs (pairbench)")
+    group.addoption(
+        "--pairbench-gate",
+        nargs="?",
+        const="auto",
+        metavar="REFERENCE",
+        help="Keep the session as a run of the store and judge it at the end as `pairbench compare` does: suspects are "
+        "measured again, a regression fails the session. REFERENCE as `pairbench compare --help` says; write it with "
+        "'='. Default: the newest comparable runs of the default branch.",
+    )
+    group.addoption(
+        "--pairbench-save", action="store_true", help="Keep the session as a run of the store; a gate does so anyway."
+    )
+    group.addoption(
+        "--pairbench-store", metavar="STORE", help="A folder or URL. Default: as the settings say, or results."
+    )
+    group.addoption("--pairbench-device", metavar="DEVICE", default="auto", help="auto, cpu or cuda:N. Default: auto.")
+    group.addoption(
+        "--pairbench-tier",
+        metavar="TIERS",
+        help="edge, smoke, real, headline or several with commas. Default: edge, and smoke on a CPU or all on a GPU; "
+        "`-m headline` takes those too.",
+    )
+    group.addoption(
+        "--pairbench-mode", metavar="MODES", help="eager, compile, graph or several with commas. Default: eager."
+    )
+    group.addoption(
+        "--pairbench-rounds", metavar="N", type=int, help="Worker processes that time each case. Default: 3."
+    )
+    group.addoption("--pairbench-timer", metavar="TIMER", help="auto, or do_bench for Triton's own function.")
+    group.addoption(
+        "--pairbench-timeout", metavar="SECONDS", type=float, help="For one implementation in one stage. Default: 300."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a session was told about pairs."""
+
+    config: Config
+    files: SuiteFiles
+    device: str
+    reference: str | None
+    """What the gate compares with; None without a gate."""
+    save: bool
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> "Options":
+        """Return what the command line and the settings say.
+
+        Raises:
+            UsageError: they contradict themselves or name what does not exist.
+        """
+        given = {name: config.getoption(f"pairbench_{name}") for name in _SETTINGS}
+        start = config.invocation_params.dir
+        settings = load_config(start, **given)
+        listed = tuple((settings.root / place).resolve() for place in settings.suites or ())
+        files = SuiteFiles(
+            listed=listed,
+            named=named_places(config.args, start),
+            test_patterns=tuple(config.getini("python_files")),
+        )
+        gate: str | None = config.getoption("pairbench_gate")
+        _refuse_path(gate, start)
+        save = gate is not None or config.getoption("pairbench_save")
+        return cls(config=settings, files=files, device=config.getoption("pairbench_device"), reference=gate, save=save)
+
+
+_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "timeout")
+
+
+def _refuse_path(gate: str | None, start: Path) -> None:
+    # argparse gives an option whose value may be left out the next word, whatever it is.
+    if gate is None or gate.endswith(".parquet") or not (start / gate).exists() or (start / gate / "records").is_dir():
+        return
+    raise UsageError(
+        f"--pairbench-gate was given {gate!r}, which is a path and names no run; put the option behind the paths, or write "
+        "--pairbench-gate=REFERENCE"
+    )

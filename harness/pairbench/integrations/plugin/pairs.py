@@ -1,0 +1,77 @@
+"""What pytest collects: the devices and operators that a worker finds, planned like a run, all tiers of them."""
+
+import functools
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from pairbench.cli.context import pick_devices, shown
+from pairbench.config import Config
+from pairbench.errors import SuiteError
+from pairbench.execute.pool import Site
+from pairbench.execute.scout import Scout, Survey
+from pairbench.model.case import TIERS
+from pairbench.model.environment import Device
+from pairbench.model.plan import BrokenSuite, OperatorDescription, PlannedCase
+from pairbench.plan import make_plan, tiers_for
+
+
+class Pairs:
+    """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
+
+    def __init__(self, config: Config, site: Site, wanted: str) -> None:
+        """Start the worker.
+
+        Args:
+            config: The settings.
+            site: Where workers run.
+            wanted: The device, as `--device` names it.
+        """
+        self._config = config
+        self._settings = replace(site.settings, tiers=TIERS)
+        self._wanted = wanted
+        self._scout = Scout(site)
+        self._scout.start()
+        self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
+
+    def close(self) -> None:
+        """End the worker."""
+        self._scout.__exit__()
+
+    @functools.cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device of the machine, the CPU last."""
+        return self._scout.devices()
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """The one that is measured.
+
+        Raises:
+            UsageError: there is no such device.
+        """
+        return pick_devices(self._wanted, self.devices)[0]
+
+    def tiers(self) -> tuple[str, ...]:
+        """Return the tiers that are run where nobody asks for others."""
+        return tiers_for(self.device, self._config.settings, edge=True)
+
+    def plan(self, path: Path) -> tuple[PlannedCase, ...]:
+        """Return every case of a suite file.
+
+        Raises:
+            SuiteError: it cannot be loaded.
+        """
+        suite = shown(path, self._config)
+        found = self._scout.describe(suite, path.resolve())
+        if isinstance(found, BrokenSuite):
+            raise SuiteError(found.reason)
+        self._operators[suite] = found
+        gpus = sum(device.kind == "cuda" for device in self.devices)
+        triton = find_spec("triton") is not None
+        return make_plan(list(found), [], (), self.device, self._settings, gpus=gpus, triton=triton).cases
+
+    def survey(self) -> Survey:
+        """Return everything that was loaded."""
+        operators = tuple(operator for several in self._operators.values() for operator in several)
+        return Survey(devices=self.devices, operators=operators, broken=())

@@ -1,0 +1,179 @@
+"""One pytest session with suites in it, from collection to verdict."""
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from pairbench.cli.confirming import Confirmed
+from pairbench.cli.context import make_site
+from pairbench.errors import PairbenchError, UsageError
+from pairbench.execute.pool import Site
+from pairbench.integrations.benchmark_json import KEY, extra_info_of, machine_info_of, run_info_of
+from pairbench.integrations.plugin.bench import Bench
+from pairbench.integrations.plugin.gate import check_reference, judge_session
+from pairbench.integrations.plugin.items import BENCH, PAIRS, PairItem, SuiteFile
+from pairbench.integrations.plugin.options import Options
+from pairbench.integrations.plugin.pairs import Pairs
+from pairbench.integrations.plugin.storage import describe_machine, of_device
+from pairbench.report.comparison import render_comparison
+
+GATE_FAILED = pytest.ExitCode.USAGE_ERROR
+"""A gate that could not judge: pytest's 4, which is also what the harness's own failures exit with."""
+
+
+@dataclass(kw_only=True)
+class Sitting:
+    """What is open for the length of the session."""
+
+    options: Options
+    site: Site
+    pairs: Pairs
+    bench: Bench
+    config: pytest.Config
+    opened: contextlib.ExitStack
+    collected: list[PairItem] = field(default_factory=list)
+    """Every item of every suite, of the tiers that are run."""
+    judged: Confirmed | None = None
+    trouble: str | None = None
+    """Why there is no verdict although there should be one."""
+
+    @classmethod
+    def open(cls, config: pytest.Config, options: Options) -> Self:
+        """Start what collection needs.
+
+        Raises:
+            PairbenchError: the options cannot be followed.
+        """
+        with contextlib.ExitStack() as stack:
+            site = stack.enter_context(make_site(options.config))
+            pairs = Pairs(options.config, site, options.device)
+            stack.callback(pairs.close)
+            device = pairs.device  # one that is not there is known before anything else
+            shared = hasattr(config, "workerinput")
+            if options.reference is not None:
+                _check_gate(config, shared=shared)
+                check_reference(options.config, options.reference)
+            times = not shared and _times(config)
+            bench = Bench(options.config, site, pairs, _say(config), times=times, save=options.save, shared=shared)
+            stack.callback(bench.close)
+            if _keeps_files(config):
+                config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
+            config.stash[PAIRS], config.stash[BENCH] = pairs, bench
+            return cls(options=options, site=site, pairs=pairs, bench=bench, config=config, opened=stack.pop_all())
+
+    def close(self) -> None:
+        """End every worker."""
+        self.opened.close()
+
+    def header(self) -> str:
+        """Return a line on what is measured how."""
+        device, settings = self.pairs.device, self.options.config.settings
+        store = f", kept in {self.options.config.store}" if self.options.save else ""
+        return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
+
+    def collect(self, path: Path, parent: pytest.Collector, found: list[Any]) -> list[Any]:
+        """Return the collectors of a file, given those that pytest has for it."""
+        if not self.options.files.takes(path):
+            return found
+        others = found if self.options.files.is_test(path) else []
+        return [*others, SuiteFile.from_parent(parent, path=path)]
+
+    def leave_out_tiers(self, items: list[pytest.Item]) -> None:
+        """Deselect the tiers that are not run here, unless `-m` speaks of them or an item is named in full."""
+        ours = [item for item in items if isinstance(item, PairItem)]
+        if not ours:
+            return
+        words = re.findall(r"\w+", self.config.option.markexpr or "")
+        tiers = {*self.pairs.tiers(), *words}
+        named = {argument.partition("::")[2] for argument in self.config.args}
+        out = {item for item in ours if item.wanted.planned.case.tier not in tiers and item.name not in named}
+        self.collected = [item for item in ours if item not in out]
+        if out:
+            self.config.hook.pytest_deselected(items=[item for item in items if item in out])
+            items[:] = [item for item in items if item not in out]
+
+    def want(self, items: list[pytest.Item]) -> None:
+        """Take in the items that are left after every selection."""
+        chosen = [item for item in items if isinstance(item, PairItem)]
+        files_alone = not any("::" in argument for argument in self.config.args)
+        whole = files_alone and set(chosen) == set(self.collected)
+        self.bench.want([item.wanted for item in chosen], whole=whole)
+
+    def finish(self, exitstatus: int) -> int | None:
+        """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
+        try:
+            self.bench.close()
+            stopped = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+            if self.options.reference is None or self.config.option.collectonly or stopped:
+                return None
+            self.judged = judge_session(self.bench, self.site, self.options.reference, _say(self.config))
+        except PairbenchError as error:
+            self.trouble = str(error)
+            return GATE_FAILED
+        code = self.judged.exit_code if self.judged else 0
+        return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
+
+    def summarise(self, terminal: Any) -> None:
+        """Print the verdicts."""
+        if self.trouble:
+            terminal.section("pairbench", sep="=", red=True)
+            terminal.write_line(self.trouble)
+        if self.judged is None:
+            return
+        found = self.judged.judged
+        terminal.section("pairbench gate", sep="=")
+        for line in render_comparison(found.comparison, "table").splitlines():
+            terminal.write_line(line)
+        for note in filter(None, [found.note, *found.newer]):
+            terminal.write_line(f"pairbench: {note}")
+
+    def describe_machine(self, machine_info: dict[str, Any]) -> None:
+        """Add to what pytest-benchmark says of the machine."""
+        describe_machine(machine_info, machine_info_of(self.bench.environment))
+
+    def complete(self, output_json: dict[str, Any]) -> None:
+        """Add to a file of pytest-benchmark what `pairbench import` needs besides."""
+        records = self.bench.records
+        if not records:
+            return
+        output_json[KEY] = {
+            "environment": records[0].environment,
+            "run": run_info_of(records[0]),
+            "not_measured": [extra_info_of(record) for record in records if record.call_p50_ns is None],
+        }
+
+
+def _say(config: pytest.Config) -> Any:
+    def say(text: str) -> None:
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.ensure_newline()
+            terminal.write_line(text)
+
+    return say
+
+
+def _times(config: pytest.Config) -> bool:
+    """Return whether pytest-benchmark is there and was not told to time nothing."""
+    told = ("benchmark_disable", "benchmark_skip", "collectonly")
+    return config.pluginmanager.hasplugin("benchmark") and not any(config.getoption(name) for name in told)
+
+
+def _check_gate(config: pytest.Config, *, shared: bool) -> None:
+    if shared:
+        raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
+    if not config.pluginmanager.hasplugin("benchmark"):
+        raise UsageError("--pairbench-gate needs pytest-benchmark; `pip install 'pairbench[pytest]'` brings it")
+    for name in ("benchmark_disable", "benchmark_skip"):
+        if config.getoption(name):
+            raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
+
+
+def _keeps_files(config: pytest.Config) -> bool:
+    """Return whether pytest-benchmark reads or writes files in its storage."""
+    names = ("benchmark_save", "benchmark_autosave", "benchmark_compare")
+    return config.pluginmanager.hasplugin("benchmark") and any(config.getoption(name) for name in names)

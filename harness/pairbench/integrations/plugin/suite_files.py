@@ -1,0 +1,61 @@
+"""Which of the files that pytest comes across are suites."""
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_DECLARES = re.compile(r"\bpairbench\b[\s\S]*\bOperator\(")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteFiles:
+    """The rule: what the settings list is a suite, and so is what the command line names and what looks like one.
+
+    A folder that is named stands for the files in it, not for those in folders below: `pytest tests` must not go
+    looking for suites among the data of tests.
+    """
+
+    listed: tuple[Path, ...]
+    """Files and folders of the settings."""
+    named: tuple[Path, ...]
+    """Files and folders of the command line."""
+    test_patterns: tuple[str, ...]
+    """Names of test files, as pytest's `python_files` gives them; those are pytest's own."""
+
+    def takes(self, file: Path) -> bool:
+        """Return whether a file is a suite."""
+        if file.suffix != ".py" or not file.is_file():
+            return False
+        if file in self.listed:
+            return True
+        if file.parent in self.listed:
+            return "Operator" in file.read_text(errors="replace")
+        if file not in self.named and file.parent not in self.named:
+            return False
+        return not self.is_test(file) and _DECLARES.search(file.read_text(errors="replace")) is not None
+
+    def is_test(self, file: Path) -> bool:
+        """Return whether pytest would take a file that nobody named for one of tests."""
+        known = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)
+        return known or file.name in ("conftest.py", "__init__.py")
+
+    def found(self) -> bool:
+        """Return whether pytest can come across any suite at all."""
+        return any(self.takes(file) for file in self._in_reach())
+
+    def _in_reach(self) -> Iterable[Path]:
+        for place in self.named:
+            if not place.is_dir():
+                yield place
+                continue
+            yield from place.glob("*.py")
+            for listed in self.listed:
+                if listed.is_relative_to(place):
+                    yield from listed.glob("*.py") if listed.is_dir() else (listed,)
+
+
+def named_places(arguments: Iterable[str], folder: Path) -> tuple[Path, ...]:
+    """Return the files and folders that pytest's arguments name, such as `suites/conv.py::causal_conv3d[...]`."""
+    return tuple((folder / re.split(r"::|\[", argument, maxsplit=1)[0]).resolve() for argument in arguments)

@@ -1,0 +1,83 @@
+"""Times on a CPU under a gate: judged where a calibration found the machine quiet, else undecided; counts always."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.cli.judging import judge
+from pairbench.config import Config
+from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.store.calibrations import write_calibration
+from tests.builders import CASES, make_run, run_id_of, write_runs
+
+CPU: dict[str, Any] = {"device_kind": "cpu", "device_name": "a CPU", "device_uuid": None, "launch_status": "not_applicable"}
+SLOWER = {f"{CASES[0]}-fused": 1.2}
+
+
+def calibration(records: tuple[Record, ...], **changes: Any) -> Calibration:
+    floors = {
+        series: Floor(p50=0.004, p95=0.01, runs=5, source="calibration")
+        for one in records
+        if (series := Series.of(one))
+    }
+    known: dict[str, Any] = {
+        "calibration_id": "20240101T000000-aaaaaa",
+        "made_at": "2024-01-01T00:00:00+00:00",
+        "device_name": records[0].device_name,
+        "environment_hash": records[0].environment_hash,
+        "runs": (),
+        "comparisons": 10,
+        "judged": 400,
+        "alarms": 4,
+        "floors": floors,
+    }
+    return Calibration(**{**known, **changes})
+
+
+def changes(store: Path, *, quiet_only: bool = True) -> dict[str, Change]:
+    found = judge(Config(root=store, store=str(store)), current=run_id_of(9), quiet_only=quiet_only)
+    return {
+        change.series.implementation: change for change in found.comparison.changes if change.series.case == CASES[0]
+    }
+
+
+def slowed(store: Path, **columns: Any) -> tuple[Record, ...]:
+    """Write a reference and a run with one variant slower; return the latter."""
+    records = make_run(9, slower=SLOWER, **columns)
+    write_runs(store, *(make_run(number, **columns) for number in range(3)), records)
+    return records
+
+
+def test_without_a_calibration_nothing_is_said_of_time(tmp_path: Path) -> None:
+    slowed(tmp_path, **CPU)
+    found = changes(tmp_path)["fused"]
+    assert found.outcome is GateOutcome.UNDECIDED and "`pairbench calibrate` has found quiet" in found.reason
+    assert "+20" in found.reason or "+19" in found.reason  # what was measured is said all the same
+    assert changes(tmp_path, quiet_only=False)["fused"].outcome is GateOutcome.REGRESSION
+
+
+def test_a_quiet_machine_is_judged(tmp_path: Path) -> None:
+    write_calibration(str(tmp_path), calibration(slowed(tmp_path, **CPU)))
+    assert changes(tmp_path)["fused"].outcome is GateOutcome.REGRESSION
+    assert changes(tmp_path)["baseline"].outcome is GateOutcome.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alarms": 5}, {"environment_hash": "e" * 16}, {"device_name": "another CPU"}, {"floors": {}}]
+)
+def test_a_calibration_that_does_not_show_it_quiet_is_not_enough(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    write_calibration(str(tmp_path), calibration(slowed(tmp_path, **CPU), **wrong))
+    assert changes(tmp_path)["fused"].outcome is GateOutcome.UNDECIDED
+
+
+def test_a_gpu_needs_no_calibration(tmp_path: Path) -> None:
+    slowed(tmp_path)
+    assert changes(tmp_path)["fused"].outcome is GateOutcome.REGRESSION
+
+
+def test_counts_gate_on_any_machine(tmp_path: Path) -> None:
+    write_runs(tmp_path, make_run(0, **CPU, ops_per_call=3), make_run(9, **CPU, ops_per_call=4))
+    assert changes(tmp_path)["fused"].outcome is GateOutcome.REGRESSION

@@ -1,0 +1,120 @@
+"""A project of somebody's with a suite in it, and pytest as they would run it, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+SUITE = '''"""Twice a tensor."""
+
+import torch
+from pairbench import EXACT, Operator, Variant
+
+
+def added(x):
+    return x + x
+
+
+def scaled(x):
+    return 2 * x
+
+
+def kernel(x):
+    return 2 * x
+
+
+double = Operator(
+    "double",
+    baseline=added,
+    variants={"scaled": scaled, "kernel": Variant(kernel, needs="cuda")},
+    inputs=lambda make, n: {"x": make.normal(n)},
+    cases={"edge": [dict(n=0)], "smoke": [dict(n=256)], "real": [dict(n=65536)]},
+    tolerance=EXACT,
+)
+'''
+
+SLOW = "for _ in range(100):\n        x = x.neg()\n    return 2 * x"
+"""A body of `scaled` that takes many times as long, in as many operators more."""
+EXTRA = "return (2 * x).neg().neg()"
+"""One that dispatches two operators more."""
+WRONG = "return 2 * x + 0.25"
+
+SETTINGS = {"rounds": 1, "case_seconds": 0.05, "min_samples": 20}
+
+
+@dataclass
+class Finished:
+    """What a pytest process left."""
+
+    code: int
+    out: str
+
+
+class Project:
+    """A folder with `suites/double.py` and settings for short runs."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.folder = folder
+        self.suite = folder / "suites" / "double.py"
+        self.suite.parent.mkdir()
+        self.suite.write_text(SUITE)
+        lines = [f"{name} = {json.dumps(value)}" for name, value in ({**SETTINGS, **settings}).items()]
+        (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", 'suites = ["suites"]', *lines]) + "\n")
+        (folder / "tmp").mkdir()
+        # Its own folder for temporary files, and so device locks of its own.
+        outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        self.environment = {
+            **outer,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "TMPDIR": str(folder / "tmp"),
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+        }
+
+    def change(self, body: str) -> None:
+        """Give `scaled` another body."""
+        assert "def scaled(x):\n    return 2 * x" in SUITE
+        self.suite.write_text(SUITE.replace("def scaled(x):\n    return 2 * x", f"def scaled(x):\n    {body}"))
+
+    def pytest(self, *arguments: str) -> Finished:
+        """Run pytest in the folder."""
+        return self.run("-m", "pytest", *loading(), *arguments)
+
+    def pairbench(self, *arguments: str) -> Finished:
+        """Run pairbench in the folder."""
+        return self.run("-m", "pairbench", *arguments)
+
+    def run(self, *arguments: str) -> Finished:
+        """Run Python in the folder."""
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout)
+
+    def saved(self) -> list[Path]:
+        """Return the files that pytest-benchmark has saved, oldest first."""
+        return sorted((self.folder / ".benchmarks").rglob("*.json"), key=lambda file: file.name)
+
+    def document(self, file: Path | str) -> dict[str, Any]:
+        """Return a JSON file of the folder."""
+        found: dict[str, Any] = json.loads((self.folder / file).read_text())
+        return found
+
+
+def loading() -> list[str]:
+    """Return what makes pytest load the plugin where pairbench runs from a checkout that is not installed."""
+    from importlib.metadata import entry_points
+
+    installed = any(point.name == "pairbench" for point in entry_points(group="pytest11"))
+    return [] if installed else ["-p", "pairbench.integrations.pytest_plugin"]

@@ -1,0 +1,176 @@
+"""What pytest collects of a project with suites: names, markers, selections, and what happens to a broken suite."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.pytest_project import ROOT, SUITE, Finished, Project
+
+SMOKE = ("baseline", "scaled", "kernel")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def names(done: Finished) -> list[str]:
+    """Return the items that `--collect-only -q` lists."""
+    return [line.strip() for line in done.out.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED"))]
+
+
+def collected(project: Project, *arguments: str) -> list[str]:
+    done = project.pytest("--collect-only", "-q", *arguments)
+    assert done.code == 0, done.out
+    return names(done)
+
+
+def test_an_item_for_every_operator_case_implementation_and_mode(project: Project) -> None:
+    found = collected(project, "suites", "--pairbench-mode", "eager,compile", "--pairbench-tier", "all")
+    assert found == [
+        f"suites/double.py::double[n={n}]-{name}-{mode}"
+        for n in (0, 256, 65536)
+        for mode in ("eager", "compile")
+        for name in SMOKE
+    ]
+
+
+def test_without_a_tier_it_is_what_suits_a_cpu(project: Project) -> None:
+    found = project.pytest("--collect-only", "-q", "suites")
+    assert {re.findall(r"\[.*\]", name)[0] for name in names(found)} == {"[n=0]", "[n=256]"}
+    assert "6/9 tests collected (3 deselected)" in found.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-m", "variant and smoke"], ["[n=256]-scaled", "[n=256]-kernel"]),
+        (["-m", "baseline and real"], ["[n=65536]-baseline"]),  # a tier that -m speaks of is taken
+        (["-m", "gpu"], ["[n=0]-kernel", "[n=256]-kernel"]),
+        (["-m", "edge and not gpu"], ["[n=0]-baseline", "[n=0]-scaled"]),
+        (["-k", "scaled and 256"], ["[n=256]-scaled"]),
+        (
+            ["--deselect", "suites/double.py::double[n=0]-kernel-eager", "-m", "edge"],
+            ["[n=0]-baseline", "[n=0]-scaled"],
+        ),
+    ],
+)
+def test_pytests_own_selections(project: Project, arguments: list[str], expected: list[str]) -> None:
+    assert collected(project, "suites", *arguments) == [f"suites/double.py::double{name}-eager" for name in expected]
+
+
+@pytest.mark.parametrize(
+    ("argument", "count"),
+    [
+        ("suites/double.py", 6),
+        ("suites/double.py::double", 6),
+        ("suites/double.py::double[n=256]-scaled-eager", 1),
+        ("suites/double.py::double[n=65536]-scaled-eager", 1),  # named in full, so wanted whatever its tier
+        (".", 6),  # the settings list the folder
+    ],
+)
+def test_places_to_collect_from(project: Project, argument: str, count: int) -> None:
+    assert len(collected(project, argument)) == count
+
+
+def test_a_suite_that_no_setting_lists_is_collected_where_it_is_named(project: Project) -> None:
+    (project.folder / "more").mkdir()
+    (project.folder / "more" / "own.py").write_text(SUITE)
+    (project.folder / "more" / "test_own.py").write_text(
+        "from pairbench import Operator\n\ndef test_it(): Operator('x')\n"
+    )
+    (project.folder / "more" / "helpers.py").write_text("def helper(): ...\n")
+    assert {name.split("::")[0] for name in collected(project, "more")} == {"more/own.py", "more/test_own.py"}
+    assert {name.split("::")[0] for name in collected(project, ".")} == {"suites/double.py", "more/test_own.py"}
+
+
+def test_a_project_without_suites_is_left_alone(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(
+        "import sys\n\ndef test_it(benchmark):\n    benchmark(lambda: 1)\n"
+        "    assert not {'torch', 'pandas', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+    )
+    done = project.pytest("tests", "--benchmark-autosave")
+    assert done.code == 0 and "pairbench:" not in done.out, done.out
+    (saved,) = project.saved()
+    assert saved.parent.parent.name == ".benchmarks"  # and its files stay where they were
+    assert "pairbench" not in project.document(saved)["machine_info"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("from pairbench import Operator\n\nx = (\n", "suite double.py, line 3: SyntaxError"),
+        (
+            SUITE.replace("import torch", "import torch\nimport nowhere_to_be_found"),
+            "suite double.py, line 4: ModuleNotFoundError",
+        ),
+        (SUITE.replace("dict(n=0)", "dict(m=0)"), "suite double.py, line 18"),
+        ("import os\nfrom pairbench import Operator\nos._exit(3)\n", "ended its process with exit status 3"),
+    ],
+)
+def test_a_broken_suite_names_file_and_line_and_does_not_hide_others(project: Project, text: str, said: str) -> None:
+    (project.folder / "suites" / "fine.py").write_text(SUITE)
+    project.suite.write_text(text)
+    done = project.pytest("--collect-only", "-q", "suites")
+    assert done.code == 2 and said in done.out, done.out
+    assert "Traceback" not in done.out and "ERROR suites/double.py" in done.out
+    assert len([name for name in names(done) if name.startswith("suites/fine.py")]) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pairbench-device", "cuda:7"], "--device 'cuda:7' is not here"),
+        (["--pairbench-tier", "huge"], "tier 'huge' is unknown"),
+        (["--pairbench-rounds", "0"], "setting 'rounds' is 0"),
+        (["--pairbench-gate", "suites"], "write --pairbench-gate=REFERENCE"),
+        (["--pairbench-gate=nothing"], "--pairbench-gate=nothing"),
+        (["--pairbench-gate", "-p", "no:benchmark"], "--pairbench-gate needs pytest-benchmark"),
+        (["--pairbench-gate", "--benchmark-disable"], "leave out --benchmark-disable"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(project: Project, arguments: list[str], said: str) -> None:
+    done = project.pytest("suites", *arguments)
+    assert done.code == 4 and said in done.out, done.out
+    assert "Traceback" not in done.out
+
+
+SPY = """
+import os, sys
+
+class Spy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            open(os.environ["TORCH_IMPORTS"], "a").write(f"{os.getpid()}\\n")
+
+sys.meta_path.insert(0, Spy())
+"""
+
+
+def test_the_whole_catalogue_is_collected_within_two_seconds_importing_torch_once(tmp_path: Path) -> None:
+    """The best of several, for the question is what it needs and not how busy the machine is."""
+    project = Project(tmp_path)
+    (tmp_path / "spy").mkdir()
+    (tmp_path / "spy" / "sitecustomize.py").write_text(SPY)
+    imports = tmp_path / "imports.txt"
+    project.environment |= {"TORCH_IMPORTS": str(imports)}
+    project.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "spy"), project.environment["PYTHONPATH"]])
+    best = float("inf")
+    for _ in range(6):
+        imports.unlink(missing_ok=True)
+        start = time.perf_counter()
+        done = project.pytest(
+            "--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), str(ROOT / "suites")
+        )
+        best = min(best, time.perf_counter() - start)
+        assert done.code == 0, done.out
+        assert len(names(done)) > 100
+        assert len(imports.read_text().splitlines()) == 1
+        if best < 2:
+            return
+    pytest.fail(f"collecting the catalogue takes {best:.2f} s, expected less than 2")

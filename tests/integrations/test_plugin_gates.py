@@ -1,0 +1,121 @@
+"""`pytest --pairbench-gate`: named outcomes at the end of a session, and pytest's own exit statuses."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.integrations.pytest_project import EXTRA, SUITE, WRONG, Finished, Project
+
+SLEEP = "__import__('time').sleep(0.002); return 2 * x"
+"""A body of `scaled` that is slower and dispatches no operator more."""
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
+    """Return a project after its first gated session."""
+    project = Project(tmp_path_factory.mktemp("gated"), rounds=2)
+    return project, project.pytest("suites", "--pairbench-gate")
+
+
+@pytest.fixture
+def project(first: tuple[Project, Finished], tmp_path: Path) -> Project:
+    """Return a project of one's own with that session in its store."""
+    import shutil
+
+    own = Project(tmp_path, rounds=2)
+    shutil.copytree(first[0].folder / "results", own.folder / "results")
+    return own
+
+
+def verdicts(done: Finished) -> str:
+    """Return what the gate printed."""
+    return done.out.split(" pairbench gate ")[1]
+
+
+def records(project: Project) -> pd.DataFrame:
+    found = pd.read_parquet(project.folder / "results" / "records")
+    return found[found.run_id == found.run_id.max()].set_index("implementation")
+
+
+def test_the_first_session_has_nothing_to_compare_with_and_is_kept(first: tuple[Project, Finished]) -> None:
+    project, done = first
+    assert done.code == 0, done.out
+    assert "there is no earlier run at all, so this one can be the reference of the next" in verdicts(done)
+    rows = records(project)
+    assert rows.status.to_dict() == {"baseline": "measured", "scaled": "measured", "kernel": "skipped"}
+    assert (rows.n_rounds.dropna() == 2).all() and (rows.call_p50_ns.dropna() > 0).all()
+    assert rows.speedup["scaled"] > 0 and (rows.tier == "smoke").all()
+
+
+def test_of_the_same_code_nothing_is_said_and_time_is_undecided(project: Project) -> None:
+    done = project.pytest("suites", "--pairbench-gate")
+    assert done.code == 0, done.out
+    assert "pairbench calibrate" in verdicts(done) and "undecided" in verdicts(done)
+
+
+def test_an_extra_operator_is_a_regression(project: Project) -> None:
+    project.change(EXTRA)
+    done = project.pytest("suites", "--pairbench-gate")
+    assert done.code == 1, done.out
+    assert "1 look worse than the reference and are measured again" in done.out
+    said = verdicts(done)
+    assert "regression" in said and "double[n=256]" in said and "1 -> 3" in said, said
+    assert "Traceback" not in done.out and "4 passed" in done.out  # each test passes; it is the gate that fails
+
+
+def test_a_slower_variant_on_a_cpu_that_nobody_calibrated_is_undecided(project: Project) -> None:
+    project.change(SLEEP)
+    done = project.pytest("suites", "--pairbench-gate")
+    assert done.code == 0, done.out
+    assert "not judged: on a CPU" in verdicts(done) and "measured again" not in done.out
+
+
+def test_a_renamed_variant_is_missing_and_new(project: Project) -> None:
+    project.suite.write_text(SUITE.replace('"scaled": scaled', '"renamed": scaled'))
+    done = project.pytest("suites", "--pairbench-gate")
+    said = verdicts(done)
+    assert "1 missing" in said and "1 new" in said and "double[n=256]-scaled" in said, said
+    assert done.code == 0
+
+
+def test_what_was_not_selected_is_not_missing(project: Project) -> None:
+    done = project.pytest("suites", "-k", "scaled", "--pairbench-gate")
+    assert done.code == 0 and "missing" not in verdicts(done), done.out
+    assert set(records(project).index) == {"baseline", "scaled"}  # a variant is never measured without its control
+
+
+def test_a_mismatch_fails_the_test_and_the_gate(project: Project) -> None:
+    project.change(WRONG)
+    done = project.pytest("suites", "--pairbench-gate")
+    assert done.code == 1 and "1 failed, 3 passed" in done.out, done.out
+    assert "failed" in verdicts(done) and "mismatched" in verdicts(done)
+    assert records(project).status["scaled"] == "mismatched"
+
+
+def test_what_a_stopped_session_did_not_reach_is_accounted_for(project: Project) -> None:
+    project.suite.write_text(
+        SUITE.replace('"smoke": [dict(n=256)]', '"smoke": [dict(n=256), dict(n=512)]').replace(
+            "return 2 * x\n\n\ndef k", f"{WRONG}\n\n\ndef k"
+        )
+    )
+    done = project.pytest("suites", "-x", "--pairbench-save")
+    assert done.code == 1, done.out
+    rows = records(project).reset_index().set_index(["case", "implementation"])
+    assert rows.status["double[n=256]", "scaled"] == "mismatched"
+    assert rows.status["double[n=512]", "baseline"] == "skipped"
+    assert "interrupted" in rows.reason["double[n=512]", "baseline"]
+
+
+def test_a_reference_by_name(project: Project) -> None:
+    (run_id,) = records(project).run_id.unique()
+    project.change(EXTRA)
+    done = project.pytest("suites", f"--pairbench-gate={run_id}")
+    assert done.code == 1 and run_id in verdicts(done), done.out
+
+
+def test_a_store_that_cannot_be_written_is_no_traceback(project: Project) -> None:
+    (project.folder / "file").write_text("in the way")
+    done = project.pytest("suites", "--pairbench-gate", "--pairbench-store=file/store")
+    assert done.code != 0 and "Traceback" not in done.out, done.out
+    assert "file/store" in done.out

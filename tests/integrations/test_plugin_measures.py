@@ -1,0 +1,165 @@
+"""pytest-benchmark's own features on pairbench's numbers, each in a real pytest process."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.integrations.pytest_project import EXTRA, SLOW, SUITE, WRONG, Finished, Project
+
+CASE = "double[n=256]"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
+    """Return a project that was measured with everything that pytest-benchmark has."""
+    project = Project(tmp_path_factory.mktemp("measured"), rounds=2)
+    done = project.pytest(
+        *("suites", "--benchmark-only", "--benchmark-autosave", "--benchmark-save-data", "--benchmark-json=all.json"),
+        *("--benchmark-histogram=pictures/of", "--junitxml=junit.xml", "--durations=3", "-rs"),
+    )
+    assert done.code == 0, done.out
+    return project, done
+
+
+def benchmarks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in document["benchmarks"]}
+
+
+def test_the_table_shows_a_pair_side_by_side(measured: tuple[Project, Finished]) -> None:
+    _, done = measured
+    table = done.out.split(f"benchmark '{CASE}': 2 tests")[1].split("Legend")[0]
+    assert f"{CASE}-baseline-eager" in table and f"{CASE}-scaled-eager" in table
+    assert "2 passed" in done.out
+    assert "needs a CUDA device; this is cpu" in done.out
+    assert "slowest 3 durations" in done.out
+
+
+def test_its_numbers_are_those_of_the_samples(measured: tuple[Project, Finished]) -> None:
+    project, _ = measured
+    document = project.document("all.json")
+    for name, found in benchmarks(document).items():
+        data, extra = found["stats"]["data"], found["extra_info"]
+        assert found["name"] == name and found["group"] == CASE
+        assert found["stats"]["median"] == pytest.approx(statistics.median(data))
+        assert extra["call_p50_ns"] == pytest.approx(1e9 * statistics.median(data), rel=1e-6)
+        assert len(data) == extra["n_samples"] == found["stats"]["rounds"] and extra["n_rounds"] == 2
+        assert min(data) > 0 and found["stats"]["iterations"] == 1
+
+
+def test_extra_info_and_machine_info(measured: tuple[Project, Finished]) -> None:
+    project, _ = measured
+    (saved,) = project.saved()
+    for document in (project.document(saved), project.document("all.json")):
+        extra = benchmarks(document)[f"{CASE}-scaled-eager"]["extra_info"]
+        assert {"call_p50_ns", "call_p95_ns", "ops_per_call", "max_abs_error", "margin", "speedup"} <= extra.keys()
+        assert (extra["ops_per_call"], extra["max_abs_error"], extra["timer"]) == (1, 0, "perf_counter")
+        machine = document["machine_info"]["pairbench"]
+        assert machine["device_kind"] == "cpu" and {"torch", "python", "environment_hash"} <= machine.keys()
+        assert "environment" not in machine and json.loads(document["pairbench"]["environment"])["observed"]
+    slug = re.sub(r"[^a-z0-9]+", "-", machine["device_name"].lower()).strip("-")
+    assert saved.relative_to(project.folder / ".benchmarks").parts[0] == slug
+
+
+def test_histogram_and_junit(measured: tuple[Project, Finished]) -> None:
+    project, _ = measured
+    (picture,) = (project.folder / "pictures").glob("*.svg")
+    assert CASE in picture.read_text()
+    # pytest 9.2 closes a bracket that it opened for itself.
+    cases = {case.get("name", "").removesuffix("]"): case for case in ET.parse(project.folder / "junit.xml").iter("testcase")}
+    scaled = cases[f"{CASE}-scaled-eager"]
+    properties = {item.get("name"): float(item.get("value", "nan")) for item in scaled.iter("property")}
+    assert properties["call_p50_ns"] > 0 and properties["speedup"] > 0 and properties["ops_per_call"] == 1
+    assert cases[f"{CASE}-kernel-eager"].find("skipped") is not None
+
+
+def test_compare_with_what_was_saved(project: Project) -> None:
+    assert project.pytest("suites", "--benchmark-only", "--benchmark-save=before").code == 0
+    again = project.pytest("suites", "--benchmark-only", "--benchmark-compare", "--benchmark-compare-fail=median:400%")
+    assert again.code == 0, again.out
+    assert f"{CASE}-scaled-eager (NOW)" in again.out and f"{CASE}-scaled-eager (0001_before)" in again.out
+    assert "machine_info is different" not in again.out  # the machine is the same, and is said to be
+    project.change(SLOW)
+    slow = project.pytest(
+        "suites", "--benchmark-only", "--benchmark-compare=0001", "--benchmark-compare-fail=median:400%"
+    )
+    assert slow.code == 1, slow.out
+    failed = slow.out.split("Performance has regressed")[1]
+    assert f"{CASE}-scaled-eager" in failed and f"{CASE}-baseline-eager (0001" not in failed.split("Traceback")[0]
+
+
+def test_a_file_of_another_device_is_refused(project: Project) -> None:
+    assert project.pytest("suites", "--benchmark-only", "--benchmark-save=before").code == 0
+    (saved,) = project.saved()
+    document = project.document(saved)
+    document["machine_info"]["pairbench"]["device_name"] = "NVIDIA H100 80GB HBM3"
+    (project.folder / "h100.json").write_text(json.dumps(document))
+    done = project.pytest("suites", "--benchmark-only", "--benchmark-compare=h100.json")
+    assert done.code == 4 and "was measured on NVIDIA H100 80GB HBM3, this is" in done.out, done.out
+    assert "Traceback" not in done.out
+
+
+def test_a_mismatch_fails_with_its_numbers_and_is_not_timed(project: Project) -> None:
+    project.change(WRONG)
+    done = project.pytest("suites", "--benchmark-json=all.json", "--junitxml=junit.xml")
+    assert done.code == 1
+    section = done.out.split(f"{CASE}-scaled-eager")[1]
+    assert "mismatched:" in section and "0.25" in section, done.out
+    assert "Traceback" not in done.out and "not used" not in done.out
+    assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
+    assert 'failures="1"' in (project.folder / "junit.xml").read_text()  # the edge case has no element to be wrong in
+
+
+def test_last_failed_and_exit_first(project: Project) -> None:
+    project.change(WRONG)
+    assert project.pytest("suites", "--benchmark-disable").code == 1
+    again = project.pytest("suites", "--benchmark-disable", "--lf", "-v")
+    ran = [line for line in again.out.splitlines() if line.startswith("suites/") and "FAILED" in line]
+    assert again.code == 1 and ran and all("scaled" in line for line in ran), again.out
+    first = project.pytest("suites", "--benchmark-disable", "-x", "-m", "smoke or real")
+    assert first.code == 1 and "stopping after 1 failures" in first.out
+
+
+def test_without_timing_everything_is_verified(project: Project) -> None:
+    for arguments in (["--benchmark-disable"], ["-p", "no:benchmark"], ["-n", "2"], ["-n", "2", "--dist", "loadgroup"]):
+        done = project.pytest("suites", *arguments)
+        assert done.code == 0 and "4 passed, 2 skipped" in done.out, done.out
+    project.change(WRONG)
+    done = project.pytest("suites", "-n", "2")
+    assert done.code == 1 and "mismatched:" in done.out, done.out
+
+
+def test_a_crash_costs_its_own_item_only(project: Project) -> None:
+    project.suite.write_text(
+        SUITE.replace("def scaled(x):\n    return 2 * x", "def scaled(x):\n    import os\n    os.abort()")
+    )
+    done = project.pytest("suites", "--benchmark-only", "--benchmark-json=all.json")
+    assert done.code == 1 and "1 failed, 1 passed" in done.out, done.out
+    assert "crashed its process with signal SIGABRT" in done.out and "Traceback" not in done.out
+    assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
+
+
+def test_ops_are_counted_exactly(project: Project) -> None:
+    project.change(EXTRA)
+    assert project.pytest("suites", "--benchmark-only", "--benchmark-json=all.json").code == 0
+    found = benchmarks(project.document("all.json"))
+    assert {name: item["extra_info"]["ops_per_call"] for name, item in found.items()} == {
+        f"{CASE}-baseline-eager": 1,
+        f"{CASE}-scaled-eager": 3,
+    }
+
+
+def test_group_by_parameters(project: Project) -> None:
+    done = project.pytest("suites", "--benchmark-only", "--benchmark-group-by=param:implementation")
+    assert done.code == 0, done.out
+    assert "benchmark 'implementation=baseline': 1 tests" in done.out
+    assert "benchmark 'implementation=scaled': 1 tests" in done.out

@@ -1,0 +1,178 @@
+"""Every shell line of every recipe, run as its CI system would: with nothing changed, and with an operator more in a variant.
+
+pip really installs, git really merges, pairbench really measures. Only `gh`, which needs GitHub, is a program that writes
+down what it was asked.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integrations.ci_github import Actions, Job
+from tests.integrations.ci_machine import Machine, git
+from tests.integrations.ci_pipelines import PULL_REQUEST, Done, World, github, gitlab
+from tests.integrations.recipe_files import content
+
+MARKER = "<!-- pairbench-gpu -->"
+SERIES = "silu[n=1024]-fused"
+
+# On a busy machine the whole is minutes of starting processes.
+pytestmark = pytest.mark.timeout(900)
+
+
+Pipelines = dict[Any, Future[Done]]
+
+SCENARIOS = [
+    (system, name, changed) for changed in (True, False) for system in (github, gitlab) for name in ("cpu", "gpu")
+]
+
+
+@pytest.fixture(scope="module")
+def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
+    """Start all pipelines, two at a time: they wait much for processes to start."""
+    world = World.make(tmp_path_factory.mktemp("recipes"))
+    with ThreadPoolExecutor(2) as threads:
+        yield {key: threads.submit(key[0], world, key[1], changed=key[2]) for key in SCENARIOS}
+        threads.shutdown(cancel_futures=True)
+
+
+def is_clean(text: str) -> bool:
+    """Return whether a comparison says that nothing got worse."""
+    return "### pairbench: no regression" in text and "suites/silu.py" in text
+
+
+def names_the_planted(text: str) -> bool:
+    """Return whether a comparison says which series does more than before."""
+    plain = text.replace("\\", "")  # which keeps Markdown from reading names as markup
+    return "### pairbench: 1 regression" in plain and SERIES in plain and "1 more dispatched operators" in plain
+
+
+def has_site(folder: Path) -> bool:
+    """Return whether a site is there that shows the operator."""
+    return "silu" in (folder / "index.html").read_text()
+
+
+def failures(report: Path) -> list[str]:
+    """Return the names of what failed in a JUnit report."""
+    cases = ET.parse(report).iter("testcase")
+    return [
+        str(case.get("name")) for case in cases if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
+def test_github_gpu_replaces_its_comment(tmp_path: Path) -> None:
+    machine = Machine.make(tmp_path / "machine", comments="41\n42\n")
+    (tmp_path / "machine" / "artifacts" / "pairbench-comment").mkdir(parents=True)
+    (tmp_path / "machine" / "artifacts" / "pairbench-comment" / "comment.md").write_text(MARKER)
+    event = {
+        "event_name": "pull_request",
+        "repository": "team/ops",
+        "token": "no token",
+        "event": {"pull_request": PULL_REQUEST},
+    }
+    actions = Actions(machine=machine, checkout=tmp_path, event=event, changed={})
+    measured = Job(result="failure", outputs={"comment": "true"}, folder=tmp_path)
+    job = actions.run_job("comment", content("github-gpu"), {"measure": measured})
+    assert job.result == "success", job.logs
+    _, replaced = Done(machine=machine, checkout=tmp_path, jobs={}).asked
+    assert replaced["arguments"][:4] == ["api", "--method", "PATCH", "repos/team/ops/issues/comments/41"]
+    assert replaced["body"] == MARKER
+
+
+def test_github_cpu_planted(pipelines: Pipelines) -> None:
+    done = pipelines[github, "cpu", True].result()
+    job = done.jobs["gate"]
+    assert [name for name, how in job.conclusions.items() if how == "failure"] == ["Gate"], job.logs
+    assert job.result == "failure"
+    assert names_the_planted(job.summary) and SERIES in job.logs["Gate"]
+    assert "::error title=regression%3A silu fused,file=suites/silu.py::" in job.logs["Say what changed"]
+    assert has_site(done.machine.folder / "artifacts" / "pairbench-cpu" / "pairbench-site")
+    assert job.conclusions["actions/cache/save"] == "skipped"
+
+
+def test_github_cpu_compares_with_the_base_and_not_with_the_history(pipelines: Pipelines) -> None:
+    job = pipelines[github, "cpu", True].result().jobs["gate"]
+    base = git(job.folder, "rev-parse", "HEAD^1")
+    assert base != git(job.folder, "rev-parse", "first") and base[:7] in job.summary
+
+
+def test_github_gpu_planted(pipelines: Pipelines) -> None:
+    done = pipelines[github, "gpu", True].result()
+    job = done.jobs["measure"]
+    assert [name for name, how in job.conclusions.items() if how == "failure"] == ["Measure"], job.logs
+    assert job.result == "failure" and job.summary.count("### pairbench") == 1
+    assert names_the_planted(job.summary) and "are measured again" in job.logs["Measure"]
+    assert done.jobs["comment"].result == "success" and done.jobs["pages"].result == "skipped"
+    assert has_site(done.machine.folder / "artifacts" / "pairbench-gpu")
+    asked, posted = done.asked
+    assert asked["arguments"][:3] == ["api", "--paginate", "repos/team/ops/issues/7/comments"]
+    assert posted["arguments"][:5] == ["pr", "comment", "7", "--repo", "team/ops"]
+    assert posted["body"].startswith(f"{MARKER}\n") and names_the_planted(posted["body"])
+
+
+def test_gitlab_cpu_planted(pipelines: Pipelines) -> None:
+    done = pipelines[gitlab, "cpu", True].result()
+    assert done.code == 1, done.log
+    assert names_the_planted((done.checkout / "pairbench-note.md").read_text()), done.log
+    assert has_site(done.checkout / "pairbench-site") and (done.checkout / "pairbench-junit.xml").is_file()
+    assert git(done.checkout, "worktree", "list").count("\n") == 0
+
+
+def test_gitlab_gpu_planted(pipelines: Pipelines) -> None:
+    done = pipelines[gitlab, "gpu", True].result()
+    assert done.code == 1, done.log
+    assert names_the_planted((done.checkout / "pairbench-note.md").read_text()), done.log
+    assert "are measured again" in done.log and has_site(done.checkout / "pairbench-site")
+    assert not list((done.machine.folder / "tmp").glob("tmp.*")), "what the job put there is gone"
+
+
+def test_github_cpu_unchanged(pipelines: Pipelines) -> None:
+    job = pipelines[github, "cpu", False].result().jobs["gate"]
+    assert job.result == "success", job.logs
+    assert is_clean(job.summary) and has_site(job.folder / "pairbench-site")
+    assert failures(job.folder / "pairbench-junit.xml") == []
+    assert job.conclusions["Measure the base of the pull request on this machine"] == "skipped"
+    assert job.conclusions["actions/cache/save"] == "success"
+
+
+def test_github_gpu_unchanged(pipelines: Pipelines) -> None:
+    done = pipelines[github, "gpu", False].result()
+    job = done.jobs["measure"]
+    assert job.result == "success", job.logs
+    assert is_clean(job.summary) and job.summary.count("### pairbench") == 1
+    assert {name: other.result for name, other in done.jobs.items()} == {
+        "measure": "success",
+        "comment": "skipped",
+        "pages": "success",
+    }
+    assert has_site(done.machine.folder / "artifacts" / "github-pages")
+    assert "https://team.github.io/ops" in (job.folder / "pairbench-site" / "feed.xml").read_text()
+
+
+def test_gitlab_cpu_unchanged(pipelines: Pipelines) -> None:
+    done = pipelines[gitlab, "cpu", False].result()
+    assert done.code == 0, done.log
+    assert is_clean((done.checkout / "pairbench-note.md").read_text())
+    assert has_site(done.checkout / "pairbench-site") and failures(done.checkout / "pairbench-junit.xml") == []
+
+
+def test_gitlab_gpu_unchanged(pipelines: Pipelines) -> None:
+    done = pipelines[gitlab, "gpu", False].result()
+    assert done.code == 0, done.log
+    assert is_clean((done.checkout / "pairbench-note.md").read_text()) and has_site(done.checkout / "public")
+    assert "https://team.example.org/ops" in (done.checkout / "public" / "feed.xml").read_text()
+
+
+@pytest.mark.parametrize("system", [github, gitlab])
+def test_only_the_default_branch_adds_to_the_history(pipelines: Pipelines, system: Any) -> None:
+    counts = {
+        changed: len(
+            list((pipelines[system, "gpu", changed].result().machine.folder / "store").rglob("records/**/*.parquet"))
+        )
+        for changed in (True, False)
+    }
+    assert counts == {True: 1, False: 2}
