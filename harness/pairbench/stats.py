@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 
@@ -181,6 +180,8 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats) -> Interval:
     reach = 1.0
     if len(of_rounds) > 1:
         error = np.std(np.log(of_rounds), ddof=1) / np.sqrt(len(of_rounds))
+        from scipy import special  # a third of a second that whoever only wants the values need not wait for
+
         reach = np.exp(special.stdtrit(len(of_rounds) - 1, 1 - tail) * error)
     return Interval(estimate, float(min(low, estimate / reach)), float(max(high, estimate * reach)))
 
@@ -188,6 +189,8 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats) -> Interval:
 @functools.lru_cache(maxsize=4096)
 def _median_rank(size: int) -> int:
     """Return the place from either end whose order statistics enclose the median with at least 95 %."""
+    from scipy import special
+
     return int(special.bdtrik((1 - _CONFIDENCE) / 2, size, 0.5))
 
 

@@ -13,7 +13,12 @@ from pairbench.model.series import Series
 from pairbench.store.calibrations import write_calibration
 from tests.builders import CASES, make_run, run_id_of, write_runs
 
-CPU: dict[str, Any] = {"device_kind": "cpu", "device_name": "a CPU", "device_uuid": None, "launch_status": "not_applicable"}
+CPU: dict[str, Any] = {
+    "device_kind": "cpu",
+    "device_name": "a CPU",
+    "device_uuid": None,
+    "launch_status": "not_applicable",
+}
 SLOWER = {f"{CASES[0]}-fused": 1.2}
 
 
@@ -54,7 +59,9 @@ def slowed(store: Path, **columns: Any) -> tuple[Record, ...]:
 def test_without_a_calibration_nothing_is_said_of_time(tmp_path: Path) -> None:
     slowed(tmp_path, **CPU)
     found = changes(tmp_path)["fused"]
-    assert found.outcome is GateOutcome.UNDECIDED and "`pairbench calibrate` has found quiet" in found.reason
+    assert (
+        found.outcome is GateOutcome.UNDECIDED and "`pairbench calibrate` has not found this CPU quiet" in found.reason
+    )
     assert "+20" in found.reason or "+19" in found.reason  # what was measured is said all the same
     assert changes(tmp_path, quiet_only=False)["fused"].outcome is GateOutcome.REGRESSION
 

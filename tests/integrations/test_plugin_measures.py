@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import pandas as pd
 import pytest
 
 from tests.integrations.pytest_project import EXTRA, SLOW, SUITE, WRONG, Finished, Project
@@ -75,7 +76,9 @@ def test_histogram_and_junit(measured: tuple[Project, Finished]) -> None:
     (picture,) = (project.folder / "pictures").glob("*.svg")
     assert CASE in picture.read_text()
     # pytest 9.2 closes a bracket that it opened for itself.
-    cases = {case.get("name", "").removesuffix("]"): case for case in ET.parse(project.folder / "junit.xml").iter("testcase")}
+    cases = {
+        case.get("name", "").removesuffix("]"): case for case in ET.parse(project.folder / "junit.xml").iter("testcase")
+    }
     scaled = cases[f"{CASE}-scaled-eager"]
     properties = {item.get("name"): float(item.get("value", "nan")) for item in scaled.iter("property")}
     assert properties["call_p50_ns"] > 0 and properties["speedup"] > 0 and properties["ops_per_call"] == 1
@@ -97,8 +100,8 @@ def test_compare_with_what_was_saved(project: Project) -> None:
     assert f"{CASE}-scaled-eager" in failed and f"{CASE}-baseline-eager (0001" not in failed.split("Traceback")[0]
 
 
-def test_a_file_of_another_device_is_refused(project: Project) -> None:
-    assert project.pytest("suites", "--benchmark-only", "--benchmark-save=before").code == 0
+def test_a_file_of_another_device_is_refused(measured: tuple[Project, Finished]) -> None:
+    project, _ = measured
     (saved,) = project.saved()
     document = project.document(saved)
     document["machine_info"]["pairbench"]["device_name"] = "NVIDIA H100 80GB HBM3"
@@ -108,13 +111,26 @@ def test_a_file_of_another_device_is_refused(project: Project) -> None:
     assert "Traceback" not in done.out
 
 
+def test_its_json_is_imported_as_the_run_that_it_was(measured: tuple[Project, Finished]) -> None:
+    project, _ = measured
+    done = project.pairbench("import", "pytest-benchmark", "all.json")
+    assert done.code == 0, done.out
+    rows = pd.read_parquet(project.folder / "results" / "records").set_index("implementation")
+    extra = benchmarks(project.document("all.json"))[f"{CASE}-scaled-eager"]["extra_info"]
+    assert rows.call_p50_ns["scaled"] == extra["call_p50_ns"] and rows.speedup["scaled"] == extra["speedup"]
+    assert rows.status.to_dict() == {"baseline": "measured", "scaled": "measured", "kernel": "skipped"}
+    samples = pd.read_parquet(project.folder / "results" / "samples")
+    assert sorted(samples["round"]) == [0, 0, 1, 1]
+    assert samples.call_ns.map(len).sum() == rows.n_samples.sum()
+
+
 def test_a_mismatch_fails_with_its_numbers_and_is_not_timed(project: Project) -> None:
     project.change(WRONG)
     done = project.pytest("suites", "--benchmark-json=all.json", "--junitxml=junit.xml")
     assert done.code == 1
     section = done.out.split(f"{CASE}-scaled-eager")[1]
-    assert "mismatched:" in section and "0.25" in section, done.out
-    assert "Traceback" not in done.out and "not used" not in done.out
+    assert "mismatched: output differs" in section and "instead of" in section, done.out
+    assert "During handling" not in done.out and "Traceback" not in done.out and "not used" not in done.out
     assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
     assert 'failures="1"' in (project.folder / "junit.xml").read_text()  # the edge case has no element to be wrong in
 
@@ -130,7 +146,7 @@ def test_last_failed_and_exit_first(project: Project) -> None:
 
 
 def test_without_timing_everything_is_verified(project: Project) -> None:
-    for arguments in (["--benchmark-disable"], ["-p", "no:benchmark"], ["-n", "2"], ["-n", "2", "--dist", "loadgroup"]):
+    for arguments in (["-p", "no:benchmark"], ["-n", "2", "--dist", "loadgroup"]):
         done = project.pytest("suites", *arguments)
         assert done.code == 0 and "4 passed, 2 skipped" in done.out, done.out
     project.change(WRONG)
@@ -148,18 +164,16 @@ def test_a_crash_costs_its_own_item_only(project: Project) -> None:
     assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
 
 
-def test_ops_are_counted_exactly(project: Project) -> None:
+def test_ops_are_counted_exactly_and_parameters_group(project: Project) -> None:
     project.change(EXTRA)
-    assert project.pytest("suites", "--benchmark-only", "--benchmark-json=all.json").code == 0
+    done = project.pytest(
+        "suites", "--benchmark-only", "--benchmark-json=all.json", "--benchmark-group-by=param:implementation"
+    )
+    assert done.code == 0, done.out
+    assert "benchmark 'implementation=baseline': 1 tests" in done.out
+    assert "benchmark 'implementation=scaled': 1 tests" in done.out
     found = benchmarks(project.document("all.json"))
     assert {name: item["extra_info"]["ops_per_call"] for name, item in found.items()} == {
         f"{CASE}-baseline-eager": 1,
         f"{CASE}-scaled-eager": 3,
     }
-
-
-def test_group_by_parameters(project: Project) -> None:
-    done = project.pytest("suites", "--benchmark-only", "--benchmark-group-by=param:implementation")
-    assert done.code == 0, done.out
-    assert "benchmark 'implementation=baseline': 1 tests" in done.out
-    assert "benchmark 'implementation=scaled': 1 tests" in done.out

@@ -91,17 +91,19 @@ def judgements(
 
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
-    return {
-        metric: replace(
-            found,
-            outcome=GateOutcome.UNDECIDED,
-            verdict=Verdict.UNDECIDED,
-            minimum_effect=None,
-            reason=f"{WORDS[metric]} {percent(found.change.estimate) if found.change else 'changed'}, not judged: on a CPU "
-            "only one that `pairbench calibrate` has found quiet",
-        )
-        for metric, found in judgements.items()
-    }
+    return {metric: _unjudged(found) for metric, found in judgements.items()}
+
+
+def _unjudged(found: Judgement) -> Judgement:
+    assert isinstance(found.current, float) and isinstance(found.reference, float)
+    moved = f"{WORDS[found.metric]} {percent(found.current / found.reference)}"
+    return replace(
+        found,
+        outcome=GateOutcome.UNDECIDED,
+        verdict=Verdict.UNDECIDED,
+        minimum_effect=None,
+        reason=f"{moved}, not judged: `pairbench calibrate` has not found this CPU quiet",
+    )
 
 
 def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:

@@ -82,7 +82,7 @@ def _collect(value: Any, seen: dict[str, str], name: str = "") -> None:
         seen[f"instance {name}"] = _constant(getattr(value, "__dict__", {}), seen, name)
         value = type(value)
     key = f"{_home(value)}.{getattr(value, '__qualname__', name)}"
-    text = _code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""
+    text = _code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""  # type: ignore[arg-type]
     # Two lambdas of one scope have one name.
     key = f"{key} {_digest([text])}" if "<lambda>" in key else key
     if key in seen:
@@ -148,6 +148,7 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*(_names(constant) for constant in inner))
 
 
+@functools.cache  # a helper is reached from every variant that uses it
 def _code_text(value: Any) -> str:
     """Return the source as a syntax tree without positions and docstrings, so that comments and layout do not count."""
     try:

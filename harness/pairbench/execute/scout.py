@@ -34,10 +34,6 @@ class Scout:
     def __exit__(self, *_: object) -> None:
         self._workers.close()
 
-    def start(self) -> None:
-        """Have the worker import torch while the caller does something else."""
-        self._workers.get()
-
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs, and the CPU last.
 

@@ -34,11 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     with _usage():
         options = Options.of(config)
-        if not options.files.found() or _distributes(config):
+        files = options.files.in_reach()
+        if not files or _distributes(config):
             return
         from pairbench.integrations.plugin.sitting import Sitting
 
-        sitting = Sitting.open(config, options)
+        sitting = Sitting.open(config, options, files)
     config.stash[_SITTING] = sitting
     config.add_cleanup(sitting.close)
 

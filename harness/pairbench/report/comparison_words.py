@@ -153,7 +153,8 @@ def _numbers_say_it(one: Change) -> bool:
     if one.accepted is not None or one.attribution is not None or one.confirmed is not None or not one.judgements:
         return False
     first = one.judgements[0]
-    return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and first.change is not None)
+    judged = first.change is not None and first.minimum_effect is not None
+    return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and judged)
 
 
 def kernel(difference: KernelChange) -> str:

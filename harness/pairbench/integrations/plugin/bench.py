@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pairbench.analyze.records import Run
 from pairbench.cli.asked import Asked, asked_of
@@ -18,6 +18,7 @@ from pairbench.execute.lock import device_lock
 from pairbench.execute.pool import Site
 from pairbench.execute.scout import probe_environment
 from pairbench.integrations.plugin.pairs import Pairs
+from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.environment import Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
@@ -25,29 +26,6 @@ from pairbench.model.record import Record
 from pairbench.store.writer import RunWriter
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """One item of the session: an entry of a case."""
-
-    planned: PlannedCase
-    entry: Entry
-
-    @property
-    def case(self) -> tuple[str, str]:
-        """What it shares with the other entries of its case."""
-        return self.planned.operator.suite, self.planned.case.key
-
-    @property
-    def timed(self) -> bool:
-        """Whether it is for timing, rather than for verifying alone."""
-        return self.planned.case.tier != "edge" and self.entry not in self.planned.untimed
-
-    @property
-    def skipped(self) -> str | None:
-        """Why nothing can be done with it here, if so."""
-        return self.planned.skipped.get(self.entry)
 
 
 class Bench:

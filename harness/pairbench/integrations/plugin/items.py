@@ -3,21 +3,19 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pairbench.analyze.records import call_samples
 from pairbench.errors import PairbenchError
-from pairbench.integrations.benchmark_json import ROUND_SIZES, extra_info_of
-from pairbench.integrations.plugin.bench import Bench, Wanted
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.sampled_clock import SampledClock
+from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
-from pairbench.suite_text import about
 
-BENCH = pytest.StashKey[Bench]()
+BENCH = pytest.StashKey[Any]()  # a Bench
 PAIRS = pytest.StashKey[Pairs]()
 
 _PROPERTIES = ("call_p50_ns", "call_p95_ns", "speedup", "launches_per_call", "ops_per_call", "max_abs_error", "margin")
@@ -33,28 +31,25 @@ class SuiteFile(pytest.File):
             planned = self.config.stash[PAIRS].plan(self.path)
         except PairbenchError as error:
             raise self.CollectError(str(error)) from None
-        lines = {name: found.line for name, found in about(self.path, self.path.name).items()}
         # With pytest-benchmark switched off there is still something to verify.
         can_time = self.config.pluginmanager.hasplugin("benchmark")
         for case in planned:
             for entry in case.entries:
-                yield PairItem.of(self, Wanted(planned=case, entry=entry), lines.get(case.operator.name, 1), can_time)
+                yield PairItem.of(self, Wanted(planned=case, entry=entry), can_time=can_time)
 
 
 class PairItem(pytest.Function):
     """One implementation of one case in one mode: verified, then timed through pytest-benchmark's fixture."""
 
     wanted: Wanted
-    line: int
 
     @classmethod
-    def of(cls, parent: SuiteFile, wanted: Wanted, line: int, can_time: bool) -> "PairItem":
+    def of(cls, parent: SuiteFile, wanted: Wanted, *, can_time: bool) -> "PairItem":
         """Return the item.
 
         Args:
             parent: The suite.
             wanted: What to measure.
-            line: Where the operator is declared.
             can_time: Whether pytest-benchmark is there.
         """
         planned, entry = wanted.planned, wanted.entry
@@ -66,7 +61,7 @@ class PairItem(pytest.Function):
             if wanted.timed and can_time
             else _proven(wanted, parent.config),
         )
-        item.wanted, item.line = wanted, line
+        item.wanted = wanted
         for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
             item.add_marker(marker)
         if can_time:
@@ -79,7 +74,15 @@ class PairItem(pytest.Function):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return where the operator is declared."""
-        return self.path, self.line - 1, self.name
+        return self.path, _lines(self.path).get(self.wanted.planned.operator.name, 1) - 1, self.name
+
+
+@functools.cache
+def _lines(path: Path) -> dict[str, int]:
+    """Return where a file declares each operator, lines counted from 1."""
+    from pairbench.suite_text import about
+
+    return {name: found.line for name, found in about(path, path.name).items()}
 
 
 def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
@@ -97,6 +100,10 @@ def _proven(wanted: Wanted, config: pytest.Config) -> Callable[[], None]:
 
 def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
+        # Not at the top: `--collect-only` needs none of what they bring.
+        from pairbench.analyze.records import call_samples
+        from pairbench.integrations.benchmark_json import ROUND_SIZES, extra_info_of
+
         with _plainly():
             bench = config.stash[BENCH]
             if not benchmark.enabled:
@@ -143,15 +150,11 @@ def _judge(outcome: Outcome) -> None:
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
     """Fail or skip with the sentence alone: a traceback would show pairbench's code, which is not at fault."""
-    skipped, reason = False, None
     try:
         yield
     except _UnprovenError as error:
-        skipped, reason = error.skipped, str(error)
+        if error.skipped:
+            raise pytest.skip.Exception(str(error)) from None
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
     except PairbenchError as error:
-        reason = f"pairbench: {error}"
-    # Not while the other exception is handled: pytest would show both.
-    if skipped:
-        pytest.skip(reason or "")
-    if reason is not None:
-        pytest.fail(reason, pytrace=False)
+        raise pytest.fail.Exception(f"pairbench: {error}", pytrace=False) from None

@@ -1,6 +1,8 @@
 """What pytest collects: the devices and operators that a worker finds, planned like a run, all tiers of them."""
 
 import functools
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,29 +21,36 @@ from pairbench.plan import make_plan, tiers_for
 class Pairs:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
-    def __init__(self, config: Config, site: Site, wanted: str) -> None:
+    def __init__(self, config: Config, site: Site, wanted: str, files: Iterable[Path]) -> None:
         """Start the worker.
 
         Args:
             config: The settings.
             site: Where workers run.
             wanted: The device, as `--device` names it.
+            files: The suites that pytest will come to, as far as that can be told beforehand: they are loaded meanwhile.
         """
         self._config = config
         self._settings = replace(site.settings, tiers=TIERS)
         self._wanted = wanted
         self._scout = Scout(site)
-        self._scout.start()
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
+        self._thread = ThreadPoolExecutor(1)  # one, for a worker takes one job after the other
+        self._devices = self._thread.submit(self._scout.devices)
+        self._loading = {path: self._load(path) for path in files}
+
+    def _load(self, path: Path) -> Future[tuple[OperatorDescription, ...] | BrokenSuite]:
+        return self._thread.submit(self._scout.describe, shown(path, self._config), path.resolve())
 
     def close(self) -> None:
         """End the worker."""
+        self._thread.shutdown(cancel_futures=True)
         self._scout.__exit__()
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
         """Every device of the machine, the CPU last."""
-        return self._scout.devices()
+        return self._devices.result()
 
     @functools.cached_property
     def device(self) -> Device:
@@ -62,11 +71,10 @@ class Pairs:
         Raises:
             SuiteError: it cannot be loaded.
         """
-        suite = shown(path, self._config)
-        found = self._scout.describe(suite, path.resolve())
+        found = (self._loading.get(path) or self._load(path)).result()
         if isinstance(found, BrokenSuite):
             raise SuiteError(found.reason)
-        self._operators[suite] = found
+        self._operators[shown(path, self._config)] = found
         gpus = sum(device.kind == "cuda" for device in self.devices)
         triton = find_spec("triton") is not None
         return make_plan(list(found), [], (), self.device, self._settings, gpus=gpus, triton=triton).cases

@@ -1,25 +1,27 @@
 """One pytest session with suites in it, from collection to verdict."""
 
 import contextlib
+import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from pairbench.cli.confirming import Confirmed
 from pairbench.cli.context import make_site
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.execute.pool import Site
-from pairbench.integrations.benchmark_json import KEY, extra_info_of, machine_info_of, run_info_of
-from pairbench.integrations.plugin.bench import Bench
-from pairbench.integrations.plugin.gate import check_reference, judge_session
 from pairbench.integrations.plugin.items import BENCH, PAIRS, PairItem, SuiteFile
 from pairbench.integrations.plugin.options import Options
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.storage import describe_machine, of_device
-from pairbench.report.comparison import render_comparison
+
+# What measures and judges is imported where it is used: collecting needs none of it.
+if TYPE_CHECKING:
+    from pairbench.cli.confirming import Confirmed
+    from pairbench.integrations.plugin.bench import Bench
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR
 """A gate that could not judge: pytest's 4, which is also what the harness's own failures exit with."""
@@ -32,38 +34,60 @@ class Sitting:
     options: Options
     site: Site
     pairs: Pairs
-    bench: Bench
     config: pytest.Config
     opened: contextlib.ExitStack
     collected: list[PairItem] = field(default_factory=list)
     """Every item of every suite, of the tiers that are run."""
-    judged: Confirmed | None = None
+    judged: "Confirmed | None" = None
     trouble: str | None = None
     """Why there is no verdict although there should be one."""
 
     @classmethod
-    def open(cls, config: pytest.Config, options: Options) -> Self:
+    def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:
         """Start what collection needs.
+
+        Args:
+            config: pytest's.
+            options: What the session was told.
+            files: The suites in reach.
 
         Raises:
             PairbenchError: the options cannot be followed.
         """
         with contextlib.ExitStack() as stack:
             site = stack.enter_context(make_site(options.config))
-            pairs = Pairs(options.config, site, options.device)
+            pairs = Pairs(options.config, site, options.device, files)
             stack.callback(pairs.close)
             device = pairs.device  # one that is not there is known before anything else
-            shared = hasattr(config, "workerinput")
             if options.reference is not None:
-                _check_gate(config, shared=shared)
+                from pairbench.integrations.plugin.gate import check_reference
+
+                _check_gate(config)
                 check_reference(options.config, options.reference)
-            times = not shared and _times(config)
-            bench = Bench(options.config, site, pairs, _say(config), times=times, save=options.save, shared=shared)
-            stack.callback(bench.close)
             if _keeps_files(config):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
-            config.stash[PAIRS], config.stash[BENCH] = pairs, bench
-            return cls(options=options, site=site, pairs=pairs, bench=bench, config=config, opened=stack.pop_all())
+            config.stash[PAIRS] = pairs
+            return cls(options=options, site=site, pairs=pairs, config=config, opened=stack.pop_all())
+
+    @functools.cached_property
+    def bench(self) -> "Bench":
+        """What measures."""
+        from pairbench.integrations.plugin.bench import Bench
+
+        shared = _is_one_of_several(self.config)
+        times = not shared and _times(self.config)
+        bench = Bench(
+            self.options.config,
+            self.site,
+            self.pairs,
+            _say(self.config),
+            times=times,
+            save=self.options.save,
+            shared=shared,
+        )
+        self.opened.callback(bench.close)
+        self.config.stash[BENCH] = bench
+        return bench
 
     def close(self) -> None:
         """End every worker."""
@@ -98,6 +122,8 @@ class Sitting:
 
     def want(self, items: list[pytest.Item]) -> None:
         """Take in the items that are left after every selection."""
+        if self.config.option.collectonly:
+            return
         chosen = [item for item in items if isinstance(item, PairItem)]
         files_alone = not any("::" in argument for argument in self.config.args)
         whole = files_alone and set(chosen) == set(self.collected)
@@ -105,11 +131,15 @@ class Sitting:
 
     def finish(self, exitstatus: int) -> int | None:
         """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
+        if self.config.option.collectonly:
+            return None
         try:
             self.bench.close()
             stopped = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-            if self.options.reference is None or self.config.option.collectonly or stopped:
+            if self.options.reference is None or stopped:
                 return None
+            from pairbench.integrations.plugin.gate import judge_session
+
             self.judged = judge_session(self.bench, self.site, self.options.reference, _say(self.config))
         except PairbenchError as error:
             self.trouble = str(error)
@@ -124,6 +154,8 @@ class Sitting:
             terminal.write_line(self.trouble)
         if self.judged is None:
             return
+        from pairbench.report.comparison import render_comparison
+
         found = self.judged.judged
         terminal.section("pairbench gate", sep="=")
         for line in render_comparison(found.comparison, "table").splitlines():
@@ -133,10 +165,14 @@ class Sitting:
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
         """Add to what pytest-benchmark says of the machine."""
+        from pairbench.integrations.benchmark_json import machine_info_of
+
         describe_machine(machine_info, machine_info_of(self.bench.environment))
 
     def complete(self, output_json: dict[str, Any]) -> None:
         """Add to a file of pytest-benchmark what `pairbench import` needs besides."""
+        from pairbench.integrations.benchmark_json import KEY, extra_info_of, run_info_of
+
         records = self.bench.records
         if not records:
             return
@@ -163,8 +199,13 @@ def _times(config: pytest.Config) -> bool:
     return config.pluginmanager.hasplugin("benchmark") and not any(config.getoption(name) for name in told)
 
 
-def _check_gate(config: pytest.Config, *, shared: bool) -> None:
-    if shared:
+def _is_one_of_several(config: pytest.Config) -> bool:
+    """Return whether this process is one of pytest-xdist's."""
+    return hasattr(config, "workerinput")
+
+
+def _check_gate(config: pytest.Config) -> None:
+    if _is_one_of_several(config):
         raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
     if not config.pluginmanager.hasplugin("benchmark"):
         raise UsageError("--pairbench-gate needs pytest-benchmark; `pip install 'pairbench[pytest]'` brings it")

@@ -5,7 +5,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pairbench.errors import UsageError
-from pairbench.integrations.benchmark_json import KEY, steady
 from pairbench.model.environment import Device
 
 _UNSTEADY = ("hz_actual", "hz_actual_friendly")
@@ -27,6 +26,8 @@ def of_device(storage: str, device: Device) -> str:
 
 def describe_machine(machine_info: dict[str, Any], columns: Mapping[str, Any]) -> None:
     """Put an environment into what pytest-benchmark says of the machine, and take out what is never twice the same."""
+    from pairbench.integrations.benchmark_json import KEY, steady
+
     machine_info[KEY] = steady(columns)
     for name in _UNSTEADY:
         if isinstance(machine_info.get("cpu"), dict):
@@ -39,6 +40,8 @@ def refuse_unlike(machine_info: Mapping[str, Any], compared: Mapping[str, Any]) 
     Raises:
         UsageError: it is one.
     """
+    from pairbench.integrations.benchmark_json import KEY
+
     ours, theirs = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return

@@ -41,19 +41,19 @@ class SuiteFiles:
         known = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)
         return known or file.name in ("conftest.py", "__init__.py")
 
-    def found(self) -> bool:
-        """Return whether pytest can come across any suite at all."""
-        return any(self.takes(file) for file in self._in_reach())
+    def in_reach(self) -> tuple[Path, ...]:
+        """Return the suites that pytest can come across, as far as paths tell."""
+        return tuple(dict.fromkeys(file for file in self._candidates() if self.takes(file)))
 
-    def _in_reach(self) -> Iterable[Path]:
+    def _candidates(self) -> Iterable[Path]:
         for place in self.named:
             if not place.is_dir():
                 yield place
                 continue
-            yield from place.glob("*.py")
+            yield from sorted(place.glob("*.py"))
             for listed in self.listed:
                 if listed.is_relative_to(place):
-                    yield from listed.glob("*.py") if listed.is_dir() else (listed,)
+                    yield from sorted(listed.glob("*.py")) if listed.is_dir() else (listed,)
 
 
 def named_places(arguments: Iterable[str], folder: Path) -> tuple[Path, ...]:
