@@ -42,7 +42,12 @@ def bench(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests that need no GPU. Arguments go to pytest."""
     _install(session, "-e", ".[test]")
-    session.run("python", "-m", "pytest", *session.posargs)
+    if session.posargs:
+        session.run("python", "-m", "pytest", *session.posargs)
+        return
+    session.run("python", "-m", "pytest", "--ignore=tests/integrations")
+    # These mostly start pytest and CI jobs and wait for them, and time nothing that must be exact.
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadfile", "tests/integrations")
 
 
 @nox.session

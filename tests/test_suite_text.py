@@ -50,7 +50,18 @@ def test_every_operator_of_the_catalogue() -> None:
     found = {
         name: one for file in sorted((ROOT / "suites").glob("*.py")) for name, one in about(file, file.name).items()
     }
-    assert found.keys() == {"causal_conv3d", "causal_conv3d_chunk", "depthwise_conv1d", "patch_embed"}
+    assert found.keys() == {
+        *("causal_conv3d", "causal_conv3d_chunk", "causal_conv3d_frame", "conv3d_layout", "conv3d_block"),
+        *(
+            "depthwise_conv1d",
+            "depthwise_conv2d",
+            "depthwise_conv3d",
+            "grouped_conv2d",
+            "patch_embed",
+            "patch_embed_video",
+        ),
+        *("decode_assemble", "frames_to_uint8", "vae_decode_dtype", "vae_static_shapes", "vae_temporal_chunk"),
+    }
     assert found["depthwise_conv1d"].source == "candle #3531"
     for one in found.values():
         lines = (ROOT / "suites" / one.path).read_text().splitlines()

@@ -242,6 +242,23 @@ def test_the_oracle_rule_allows_one_spacing_where_the_baseline_is_exact() -> Non
     assert "the oracle rule allows 2" in str(mismatch(three, exact, truth, Tolerance(rtol=1.0)))
 
 
+def test_a_limit_of_the_whole_takes_the_place_of_the_oracle_rule() -> None:
+    expected = torch.tensor([3.0, 4.0])
+    oracle = expected.double()  # the baseline is exact, so by the oracle rule nothing else is right
+    coarse = Tolerance(atol=1.0, rel_l2=0.1)
+    assert mismatch(torch.tensor([3.3, 4.3]), expected, oracle, coarse) is None
+    said = mismatch(torch.tensor([3.5, 4.0]), expected, oracle, Tolerance(atol=1.0, rel_l2=0.09))
+    assert said is not None and "off the baseline's by 0.1 as a whole" in said and "0.09 is allowed" in said
+    assert "oracle rule" in str(mismatch(torch.tensor([3.3, 4.3]), expected, oracle, Tolerance(atol=1.0)))
+    assert mismatch(torch.tensor([4.5, 4.0]), expected, oracle, Tolerance(atol=1.0, rel_l2=1.0)) is not None
+
+
+def test_a_limit_of_the_whole_where_the_baseline_is_zero() -> None:
+    tolerance = Tolerance(atol=1.0, rel_l2=0.5)
+    assert mismatch(torch.zeros(2), torch.zeros(2), None, tolerance) is None
+    assert "inf as a whole" in str(mismatch(torch.tensor([0.0, 0.1]), torch.zeros(2), None, tolerance))
+
+
 def test_a_better_answer_than_the_baselines_passes() -> None:
     truth = torch.full((4,), 1.0, dtype=torch.float64)
     baseline = torch.full((4,), 1.0 + 1e-6)

@@ -82,7 +82,7 @@ def test_a_suite_that_no_setting_lists_is_collected_where_it_is_named(project: P
     (project.folder / "more" / "test_own.py").write_text(
         "from pairbench import Operator\n\ndef test_it(): Operator('x')\n"
     )
-    (project.folder / "more" / "helpers.py").write_text("def helper(): ...\n")
+    (project.folder / "more" / "helpers.py").write_text(f"SUITE = {SUITE!r}\n")  # a mention is no declaration
     assert {name.split("::")[0] for name in collected(project, "more")} == {"more/own.py", "more/test_own.py"}
     assert {name.split("::")[0] for name in collected(project, ".")} == {"suites/double.py", "more/test_own.py"}
 
@@ -109,7 +109,7 @@ def test_a_project_without_suites_is_left_alone(tmp_path: Path) -> None:
             SUITE.replace("import torch", "import torch\nimport nowhere_to_be_found"),
             "suite double.py, line 4: ModuleNotFoundError",
         ),
-        (SUITE.replace("dict(n=0)", "dict(m=0)"), "suite double.py, line 18"),
+        (SUITE.replace("dict(n=0)", "dict(m=0)"), "suite double.py, line 19: operator 'double'"),
         ("import os\nfrom pairbench import Operator\nos._exit(3)\n", "ended its process with exit status 3"),
     ],
 )

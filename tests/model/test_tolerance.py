@@ -50,3 +50,9 @@ def test_reassociated_is_wider_for_narrower_dtypes() -> None:
     assert len(rtols) == 4
     assert rtols == sorted(rtols)
     assert [tolerance.atol_rms for tolerance in order] == sorted(tolerance.atol_rms for tolerance in order)
+
+
+def test_a_limit_that_nobody_set_is_in_no_definition_hash() -> None:
+    """They are made of this text, and files of earlier releases hold them."""
+    assert repr(Tolerance(rtol=0.5)) == "Tolerance(rtol=0.5, atol=0.0, atol_rms=0.0)"
+    assert repr(Tolerance(atol=1, rel_l2=0.5)) == "Tolerance(rtol=0.0, atol=1, atol_rms=0.0, rel_l2=0.5)"

@@ -106,7 +106,8 @@ def _judge_tensor(
         return f"{name} is on {value.device}, the baseline's is on {expected.device}", None
     if (nans := _nan_difference(value, expected)) is not None:
         return f"{name} {nans}", None
-    rtol, atol = limits(expected, tolerance_for(dtype_name(expected)))
+    tolerance = tolerance_for(dtype_name(expected))
+    rtol, atol = limits(expected, tolerance)
     beyond, used, where = _beyond(value, expected, rtol, atol)
     ratio, errors = _oracle_ratio(value, expected, truth)
     fraction = beyond / max(1, value.numel())
@@ -129,17 +130,36 @@ def _judge_tensor(
             f"{name} differs from the baseline's in {beyond} of {value.numel()} elements ({fraction:.2%}) beyond "
             f"rtol {rtol:.3g} and atol {atol:.3g}; the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
         ), correctness
-    if ratio is not None and ratio > 2:
-        return (
-            f"{name} is within the tolerance, but its largest error against the float64 oracle is {ratio:.3g} times the "
-            "baseline's (half an output spacing added); the oracle rule allows 2"
-        ), correctness
+    if tolerance.rel_l2 is not None:
+        wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
+    else:
+        wrong = _off_the_oracle(ratio)
+    if wrong is not None:
+        return f"{name} is within the tolerance, but {wrong}", correctness
     return None, correctness
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
     """Return a tensor's dtype as suites write it, such as `bfloat16`."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
+    apart = distance(value, expected)
+    square, reference = apart.sum_square, apart.sum_square_reference
+    relative = math.sqrt(square / reference) if reference else math.inf if square else 0.0
+    if relative <= limit:
+        return None
+    return f"off the baseline's by {relative:.3g} as a whole (relative L2), where {limit:.3g} is allowed"
+
+
+def _off_the_oracle(ratio: float | None) -> str | None:
+    if ratio is None or ratio <= 2:
+        return None
+    return (
+        f"its largest error against the float64 oracle is {ratio:.3g} times the baseline's (half an output spacing added); the "
+        "oracle rule allows 2"
+    )
 
 
 def limits(expected: torch.Tensor, tolerance: Tolerance) -> tuple[float, float]:

@@ -18,6 +18,9 @@ class Tolerance:
     atol: float | None = None
     atol_rms: float = 0.0
     """Part of the root mean square of the baseline's output; keeps the limit free of the output's magnitude."""
+    rel_l2: float | None = None
+    """Limit for the relative L2 distance of a whole output, beside those of each element, for variants that compute in a lower
+    precision on purpose. It takes the place of the oracle rule: such a variant is further from the oracle by design."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -28,6 +31,14 @@ class Tolerance:
             object.__setattr__(self, "rtol", 0.0)
         if self.atol is None and (self.rtol is not None or self.atol_rms):
             object.__setattr__(self, "atol", 0.0)
+
+    def __repr__(self) -> str:
+        """Return what definition hashes are made of: a limit that nobody set must not begin new series."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = ", ".join(
+            f"{name}={value!r}" for name, value in values.items() if name != "rel_l2" or value is not None
+        )
+        return f"Tolerance({shown})"
 
 
 EXACT = Tolerance(rtol=0.0, atol=0.0)

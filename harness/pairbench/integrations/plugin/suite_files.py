@@ -1,5 +1,6 @@
 """Which of the files that pytest comes across are suites."""
 
+import ast
 import fnmatch
 import re
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ class SuiteFiles:
     """The rule: what the settings list is a suite, and so is what the command line names and what looks like one.
 
     A folder that is named stands for the files in it, not for those in folders below: `pytest tests` must not go
-    looking for suites among the data of tests.
+    looking for suites among the data of tests. In it, what looks like a suite assigns an operator at its top level.
     """
 
     listed: tuple[Path, ...]
@@ -32,9 +33,10 @@ class SuiteFiles:
             return True
         if file.parent in self.listed:
             return "Operator" in file.read_text(errors="replace")
-        if file not in self.named and file.parent not in self.named:
+        if self.is_test(file):
             return False
-        return not self.is_test(file) and _DECLARES.search(file.read_text(errors="replace")) is not None
+        text = file.read_text(errors="replace") if file in self.named or file.parent in self.named else ""
+        return _DECLARES.search(text) is not None and (file in self.named or _assigns_an_operator(text))
 
     def is_test(self, file: Path) -> bool:
         """Return whether pytest would take a file that nobody named for one of tests."""
@@ -54,6 +56,17 @@ class SuiteFiles:
             for listed in self.listed:
                 if listed.is_relative_to(place):
                     yield from sorted(listed.glob("*.py")) if listed.is_dir() else (listed,)
+
+
+def _assigns_an_operator(text: str) -> bool:
+    """Return whether a module does so at its top level; a text that is no Python may well be meant to."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return True
+    calls = [node.value for node in module.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    names = [getattr(call.func, "id", None) or getattr(call.func, "attr", None) for call in calls]
+    return "Operator" in names
 
 
 def named_places(arguments: Iterable[str], folder: Path) -> tuple[Path, ...]:
