@@ -1,0 +1,128 @@
+"""Other ways to compute what `vae_wan.Forms` names, and the weights laid out for them."""
+
+import functools
+
+import kernels_conv3d_torch
+import torch
+import torch.nn.functional as F
+import vae_wan
+from kernels_conv3d_gemm import implicit_gluon, implicit_weight
+
+STRIDE = (1, 1, 1)
+
+# -- fewer copies, another layout, another kernel ---------------------------------------------------------------------
+
+
+def pad_time(x, cache, layer):
+    """Put the frames together in one concatenation; the convolution pads height and width."""
+    weight = layer["weight"]
+    return kernels_conv3d_torch.pad_time(x, cache, weight, layer["bias"], STRIDE, [k // 2 for k in weight.shape[2:]])
+
+
+def gluon(x, cache, layer):
+    """Read chunk and cache where they lie, as an implicit GEMM for Hopper."""
+    weight = layer["weight"]
+    padding = [k // 2 for k in weight.shape[2:]]
+    return implicit_gluon(x, cache, weight, layer["bias"], STRIDE, padding, layer["packed"])
+
+
+def interleave_in_layout(x):
+    """Write either half of the channels to every other frame, in the layout of x."""
+    b, c, t, h, w = x.shape
+    layout = kernels_conv3d_torch.layout_of(x)
+    frames = torch.empty((b, c // 2, 2 * t, h, w), dtype=x.dtype, device=x.device, memory_format=layout)
+    frames[:, :, 0::2] = x[:, : c // 2]
+    frames[:, :, 1::2] = x[:, c // 2 :]
+    return frames
+
+
+ONE_COPY = vae_wan.Forms(causal=pad_time)
+CHANNELS_LAST = vae_wan.Forms(causal=pad_time, interleave=interleave_in_layout)
+GLUON = vae_wan.Forms(causal=gluon, interleave=interleave_in_layout)
+
+
+def in_channels_last(layer):
+    layout = torch.channels_last_3d if layer["weight"].dim() == 5 else torch.channels_last
+    return layer | {"weight": layer["weight"].contiguous(memory_format=layout)}
+
+
+def packed(layer):
+    """Pack what the implicit GEMM reads; images are convolved as before, in channels-last layout."""
+    return layer | implicit_weight(**layer) if layer["weight"].dim() == 5 else in_channels_last(layer)
+
+
+def each_layer(tree, change):
+    """Return the tree of weights with `change` applied to every convolution."""
+    if isinstance(tree, list):
+        return [each_layer(item, change) for item in tree]
+    if isinstance(tree, dict):
+        return change(tree) if "weight" in tree else {name: each_layer(item, change) for name, item in tree.items()}
+    return tree
+
+
+def to_dtype(tree, dtype):
+    """Return the tree of weights in another dtype."""
+    if isinstance(tree, list):
+        return [to_dtype(item, dtype) for item in tree]
+    return {name: to_dtype(item, dtype) for name, item in tree.items()} if isinstance(tree, dict) else tree.to(dtype)
+
+
+# -- one shape for every chunk ----------------------------------------------------------------------------------------
+
+
+def fill_caches(caches):
+    """Bring what latent 0 left to its final shape, with zeros before it: what padding would have been."""
+    filled = []
+    for cache in caches:
+        if cache is vae_wan.SKIPPED:  # it stands behind the cache of a convolution with as many channels and pixels
+            filled.append(torch.zeros_like(filled[-1]))
+        else:
+            missing = torch.zeros_like(cache[:, :, : vae_wan.KEPT - cache.shape[2]])
+            filled.append(torch.cat([missing, cache], dim=2))
+    return filled
+
+
+def keep_before(latents, chunk, times, device):
+    """Return a `keep` for a chunk of which only the first latents count.
+
+    Where those end is a tensor, so that it is no part of what a compiled chunk is compiled for.
+
+    Args:
+        latents: How many count.
+        chunk: How many there are.
+        times: By how much the frames of a latent can have been multiplied.
+        device: Of the frames.
+    """
+    last = {n: torch.arange(n * latents - vae_wan.KEPT, n * latents, device=device) for n in times}
+    last[1] = last[1] + vae_wan.KEPT  # counted from the first frame kept before: one latent needs the newest of those
+    return functools.partial(_keep_at, last, chunk)
+
+
+def _keep_at(last, chunk, x, cache):
+    n = x.shape[2] // chunk
+    return (torch.cat([cache, x], dim=2) if n == 1 else x).index_select(2, last[n])
+
+
+# -- the oracle -------------------------------------------------------------------------------------------------------
+
+
+def sum_of_taps(x, cache, layer):
+    """Add up one convolution of images for each temporal tap, so that no 3-D convolution takes part."""
+    weight = layer["weight"]
+    b, _, t = x.shape[:3]
+    before = weight.shape[2] - 1 - (cache.shape[2] if cache is not None else 0)
+    frames = F.pad(x if cache is None else torch.cat([cache, x], dim=2), (0, 0, 0, 0, before, 0))
+    padding = [k // 2 for k in weight.shape[3:]]
+    y = layer["bias"][:, None, None].expand(b * t, -1, *x.shape[3:])
+    for i in range(weight.shape[2]):
+        y = y + F.conv2d(frames[:, :, i : i + t].transpose(1, 2).flatten(0, 1), weight[:, :, i], padding=padding)
+    return y.unflatten(0, (b, t)).transpose(1, 2)
+
+
+def softmax_attend(q, k, v):
+    """Attend by the formula, one image at a time: the scores of all would not fit."""
+    scale = q.shape[-1] ** -0.5
+    return torch.stack([(qi * scale @ ki.mT).softmax(-1) @ vi for qi, ki, vi in zip(q, k, v, strict=True)])
+
+
+BY_FORMULA = vae_wan.Forms(causal=sum_of_taps, attend=softmax_attend)
