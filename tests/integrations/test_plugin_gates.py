@@ -103,8 +103,9 @@ def test_what_a_stopped_session_did_not_reach_is_accounted_for(project: Project)
             "return 2 * x\n\n\ndef k", f"{WRONG}\n\n\ndef k"
         )
     )
-    done = project.pytest("suites", "-x", "--pairbench-save")
+    done = project.pytest("suites", "-x", "--pairbench-gate")
     assert done.code == 1, done.out
+    assert "nothing was judged: the session was stopped before everything was measured" in verdicts(done)
     rows = records(project).reset_index().set_index(["case", "implementation"])
     assert rows.status["double[n=256]", "scaled"] == "mismatched"
     assert rows.status["double[n=512]", "baseline"] == "skipped"

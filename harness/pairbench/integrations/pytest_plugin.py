@@ -75,6 +75,7 @@ def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[N
     return sitting.collect(file_path, parent, found) if sitting else found
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tiers that nobody asked for."""
     if sitting := _sitting(config):
@@ -90,7 +91,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the measuring, and judge it where a gate is asked for."""
-    if (sitting := _sitting(session.config)) and (status := sitting.finish(session.exitstatus)) is not None:
+    if (sitting := _sitting(session.config)) and (status := sitting.finish(session)) is not None:
         session.exitstatus = status
 
 

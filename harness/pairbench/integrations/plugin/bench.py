@@ -26,6 +26,7 @@ from pairbench.model.record import Record
 from pairbench.store.writer import RunWriter
 
 Say = Callable[[str], None]
+_Key = tuple[str, str] | tuple[str, str, Entry]
 
 
 class Bench:
@@ -52,9 +53,9 @@ class Bench:
         self._times = times
         self._save = save
         self._shared = shared
-        self._states: dict[tuple[str, str], CaseState] = {}
-        self._verified: set[tuple[str, str]] = set()
-        self._results: dict[tuple[str, str], dict[Entry, tuple[Outcome, Record]]] = {}
+        self._states: dict[_Key, CaseState] = {}
+        self._verified: set[_Key] = set()
+        self._results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = {}
         self._whole = True
         self._held = contextlib.ExitStack()
         self._writer: RunWriter | None = None
@@ -69,34 +70,39 @@ class Bench:
             whole: Whether these are all of their suites, so that what is not among them is missing.
         """
         self._whole = whole
-        entries: dict[tuple[str, str], dict[Entry, None]] = {}
-        planned: dict[tuple[str, str], PlannedCase] = {}
+        entries: dict[_Key, dict[Entry, None]] = {}
+        planned: dict[_Key, PlannedCase] = {}
         for item in wanted:
-            planned[item.case] = item.planned
+            planned[self._key(item)] = item.planned
             control = Entry(implementation="baseline", mode=item.entry.mode)
-            entries.setdefault(item.case, {}).update({control: None, item.entry: None})
-        for case, chosen in entries.items():
-            self._states[case] = CaseState(planned=_only(planned[case], chosen))
+            entries.setdefault(self._key(item), {}).update({control: None, item.entry: None})
+        for key, chosen in entries.items():
+            self._states[key] = CaseState(planned=_only(planned[key], chosen))
+
+    def _key(self, item: Wanted) -> _Key:
+        # Among several processes, each has some items of a case, and does not know which.
+        return (*item.case, item.entry) if self._shared else item.case
 
     def verified(self, item: Wanted) -> Outcome:
         """Return what verifying an entry came to."""
-        state = self._state(item)
-        if item.case not in self._verified:
+        key = self._key(item)
+        state = self._states[key]
+        if key not in self._verified:
             self._cases.verify(state)
-            self._verified.add(item.case)
+            self._verified.add(key)
         # What was to be verified and no more is ended as skipped once its case is measured.
         verified = item.entry in state.verified and item.entry in item.planned.untimed
         return replace(state.outcome(item.entry), status=Status.VERIFIED) if verified else state.outcome(item.entry)
 
     def measured(self, item: Wanted) -> tuple[Outcome, Record]:
         """Return what measuring an entry came to, beside the rest of its case."""
-        if item.case not in self._results:
+        key = self._key(item)
+        if key not in self._results:
             self.verified(item)
             keeper = self._keeper  # a store that cannot be written is known before anything is measured
-            state = self._state(item)
-            self._cases.measure(state)
-            self._results[item.case] = _keep(keeper, state)
-        return self._results[item.case][item.entry]
+            self._cases.measure(self._states[key])
+            self._results[key] = _keep(keeper, self._states[key])
+        return self._results[key][item.entry]
 
     @functools.cached_property
     def environment(self) -> Environment:
@@ -116,26 +122,18 @@ class Bench:
         """Account for what was not reached, end the workers, finish the files and give the device back."""
         try:
             if self._writer is not None:
-                for case in self._states.keys() - self._results.keys():
-                    self._give_up(case)
+                for key in [key for key in self._states if key not in self._results]:
+                    self._give_up(key)
         finally:
             self._held.close()
 
-    def _give_up(self, case: tuple[str, str]) -> None:
-        state = self._states[case]
+    def _give_up(self, key: _Key) -> None:
+        state = self._states[key]
         if state.planned.case.tier == "edge":
             return
         state.leave_out_untimed()
         state.interrupt(self._site.settings.rounds)
-        self._results[case] = _keep(self._keeper, state)
-
-    def _state(self, item: Wanted) -> CaseState:
-        if not self._shared:
-            return self._states[item.case]
-        # Another process has the other entries of this case.
-        control = Entry(implementation="baseline", mode=item.entry.mode)
-        self._verified.discard(item.case)
-        return CaseState(planned=_only(item.planned, {control: None, item.entry: None}))
+        self._results[key] = _keep(self._keeper, state)
 
     @functools.cached_property
     def _cases(self) -> CaseByCase:

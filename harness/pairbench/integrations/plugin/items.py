@@ -17,6 +17,7 @@ from pairbench.model.plan import Entry, PlannedCase
 
 BENCH = pytest.StashKey[Any]()  # a Bench
 PAIRS = pytest.StashKey[Pairs]()
+MADE = pytest.StashKey["list[PairItem]"]()
 
 _PROPERTIES = ("call_p50_ns", "call_p95_ns", "speedup", "launches_per_call", "ops_per_call", "max_abs_error", "margin")
 """What a junit file says of an item."""
@@ -35,7 +36,9 @@ class SuiteFile(pytest.File):
         can_time = self.config.pluginmanager.hasplugin("benchmark")
         for case in planned:
             for entry in case.entries:
-                yield PairItem.of(self, Wanted(planned=case, entry=entry), can_time=can_time)
+                item = PairItem.of(self, Wanted(planned=case, entry=entry), can_time=can_time)
+                self.config.stash.setdefault(MADE, []).append(item)
+                yield item
 
 
 class PairItem(pytest.Function):

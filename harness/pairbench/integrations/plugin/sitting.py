@@ -4,7 +4,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +13,7 @@ import pytest
 from pairbench.cli.context import make_site
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.execute.pool import Site
-from pairbench.integrations.plugin.items import BENCH, PAIRS, PairItem, SuiteFile
+from pairbench.integrations.plugin.items import BENCH, MADE, PAIRS, PairItem, SuiteFile
 from pairbench.integrations.plugin.options import Options
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.storage import describe_machine, of_device
@@ -36,8 +36,8 @@ class Sitting:
     pairs: Pairs
     config: pytest.Config
     opened: contextlib.ExitStack
-    collected: list[PairItem] = field(default_factory=list)
-    """Every item of every suite, of the tiers that are run."""
+    tiers: frozenset[str] = frozenset()
+    """Those that are run, once pytest has collected."""
     judged: "Confirmed | None" = None
     trouble: str | None = None
     """Why there is no verdict although there should be one."""
@@ -112,35 +112,42 @@ class Sitting:
         if not ours:
             return
         words = re.findall(r"\w+", self.config.option.markexpr or "")
-        tiers = {*self.pairs.tiers(), *words}
+        self.tiers = frozenset({*self.pairs.tiers(), *words})
         named = {argument.partition("::")[2] for argument in self.config.args}
-        out = {item for item in ours if item.wanted.planned.case.tier not in tiers and item.name not in named}
-        self.collected = [item for item in ours if item not in out]
+        out = {item for item in ours if not self._is_run(item) and item.name not in named}
         if out:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
+
+    def _is_run(self, item: PairItem) -> bool:
+        return item.wanted.planned.case.tier in self.tiers
 
     def want(self, items: list[pytest.Item]) -> None:
         """Take in the items that are left after every selection."""
         if self.config.option.collectonly:
             return
         chosen = [item for item in items if isinstance(item, PairItem)]
-        files_alone = not any("::" in argument for argument in self.config.args)
-        whole = files_alone and set(chosen) == set(self.collected)
-        self.bench.want([item.wanted for item in chosen], whole=whole)
+        # All that suites hold, before `--lf`, `-k` or anybody else took some away.
+        made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
+        self.bench.want([item.wanted for item in chosen], whole=made <= {item.nodeid for item in chosen})
 
-    def finish(self, exitstatus: int) -> int | None:
+    def finish(self, session: pytest.Session) -> int | None:
         """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
         if self.config.option.collectonly:
             return None
         try:
             self.bench.close()
-            stopped = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-            if self.options.reference is None or stopped:
+            if self.options.reference is None:
+                return None
+            ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+            if not ended or session.shouldstop or session.shouldfail:
+                self.trouble = "nothing was judged: the session was stopped before everything was measured"
                 return None
             from pairbench.integrations.plugin.gate import judge_session
 
             self.judged = judge_session(self.bench, self.site, self.options.reference, _say(self.config))
+            if self.judged is None:
+                self.trouble = "nothing was judged: nothing was measured"
         except PairbenchError as error:
             self.trouble = str(error)
             return GATE_FAILED
@@ -150,7 +157,7 @@ class Sitting:
     def summarise(self, terminal: Any) -> None:
         """Print the verdicts."""
         if self.trouble:
-            terminal.section("pairbench", sep="=", red=True)
+            terminal.section("pairbench gate", sep="=", red=True)
             terminal.write_line(self.trouble)
         if self.judged is None:
             return
