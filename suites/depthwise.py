@@ -19,6 +19,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from kernels_depthwise import HALF, fused_kernel, output_length
+from kernels_grouped import is_depthwise, one_channel_a_group
 
 from pairbench import REASSOCIATED, Cost, Operator, Variant, grid
 
@@ -144,20 +145,6 @@ def gated(x, weight, bias, padding, stride, dilation):
     if plain and x.is_cuda and 2 * x.shape[1] >= 2 * taps - 1 and work <= 2**20:
         return shifted_sum(x, weight, bias, padding, stride, dilation)
     return per_group_loop(x, weight, bias, padding, stride, dilation)
-
-
-def is_depthwise(x, weight, **_):
-    if weight.shape[1] != 1:
-        return f"{weight.shape[1]} channels in a group; a sum over taps alone leaves out the sum over channels"
-    if weight.shape[0] != x.shape[1]:
-        return f"{weight.shape[0]} filters for {x.shape[1]} channels; slices and filters do not pair up"
-    return True
-
-
-def one_channel_a_group(x, weight, **_):
-    if weight.shape[1] != 1:
-        return f"{weight.shape[1]} channels in a group; the kernel sums over taps only"
-    return x.dtype != torch.float64 or "float64; the kernel accumulates in float32"
 
 
 # Independent oracle

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from pairbench.analyze.records import environment_columns
 from pairbench.integrations.benchmark_json import (
     ENVIRONMENT_COLUMNS,
     KEY,
     RUN_COLUMNS,
-    environment_columns,
     extra_info_of,
     is_ours,
     machine_info_of,

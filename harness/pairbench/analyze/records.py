@@ -109,7 +109,7 @@ def _reason(outcome: Outcome) -> str | None:
 
 
 def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
-    device, commit = environment.device, run.commit
+    commit = run.commit
     return {
         "run_id": run.run_id,
         "confirms": run.confirms,
@@ -118,6 +118,14 @@ def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
         "commit_at": commit.committed_at if commit else None,
         "branch": commit.branch if commit else None,
         "dirty": commit.dirty if commit else None,
+        **environment_columns(environment),
+    }
+
+
+def environment_columns(environment: Environment) -> dict[str, Any]:
+    """Return an environment as columns of a record."""
+    device = environment.device
+    return {
         "device_kind": device.kind,
         "device_name": device.name,
         "device_uuid": device.uuid,

@@ -9,12 +9,12 @@
 Null columns are left out. A benchmark is taken for ours if its extra_info has `IDENTITY`.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from pairbench.analyze.records import environment_columns
 from pairbench.model.environment import Environment
 from pairbench.model.record import Record
 from pairbench.store.schema import from_rows, to_table
@@ -59,26 +59,6 @@ def steady(machine: Mapping[str, Any]) -> dict[str, Any]:
 def run_info_of(record: Record) -> dict[str, Any]:
     """Return the run's columns as JSON values without nulls; they belong into `run` of the document's `KEY`."""
     return _present({name: getattr(record, name) for name in RUN_COLUMNS})
-
-
-def environment_columns(environment: Environment) -> dict[str, Any]:
-    """Return an environment as columns of a record."""
-    device = environment.device
-    return {
-        "device_kind": device.kind,
-        "device_name": device.name,
-        "device_uuid": device.uuid,
-        "driver": environment.driver,
-        "cuda": environment.cuda,
-        "cudnn": environment.cudnn,
-        "torch": environment.torch,
-        "triton": environment.triton,
-        "python": environment.python,
-        "hostname": environment.hostname,
-        "cpu": environment.cpu,
-        "environment_hash": environment.hash,
-        "environment": json.dumps(environment.rest, sort_keys=True, default=str),
-    }
 
 
 def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> bool:

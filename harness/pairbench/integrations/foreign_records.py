@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pairbench.integrations.benchmark_json import environment_columns
+from pairbench.analyze.records import environment_columns
 from pairbench.integrations.foreign import ForeignRun, Result, Timing
 from pairbench.integrations.pairing import BASELINE, Pairing, split
 from pairbench.model.case import Case
