@@ -1,12 +1,13 @@
 """What a build does to its folder: only what changed, nothing outside it, nothing of others."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pairbench.cli.address import web_address
 from pairbench.cli.publish import MANIFEST, publish
-from pairbench.errors import UsageError
+from pairbench.errors import StoreError, UsageError
 from pairbench.report.site.values import File
 
 SITE = [File(path="index.html", content=b"one"), File(path="runs/a.html", content=b"two")]
@@ -38,6 +39,16 @@ def test_nothing_is_written_outside_the_folder(tmp_path: Path, path: str) -> Non
     with pytest.raises(UsageError, match="no file inside"):
         publish(tmp_path / "site", [File(path=path, content=b"x")])
     assert not (tmp_path / "out.html").exists()
+
+
+def test_a_store_that_fails_on_the_way_is_not_blamed_on_the_folder(tmp_path: Path) -> None:
+    def files() -> Iterator[File]:
+        yield SITE[0]
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(StoreError, match="the store cannot be read to its end: Input/output error"):
+        publish(tmp_path / "site", files())
+    assert (tmp_path / "site" / "index.html").read_bytes() == b"one"
 
 
 def test_what_an_interrupted_build_wrote_is_a_site(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import configure, no_collection
+from pairbench.cli.context import configure, collector_at_rest
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
 from pairbench.cli.verdicts import policy_of, tell
 
@@ -60,7 +60,7 @@ def compare(
 
     config = configure(output, store=store)
     policy = policy_of(min_effect)
-    with no_collection():
+    with collector_at_rest():
         found = judge(config, reference, current, select=select or (), policy=policy, quiet_only=quiet_only)
     typer.echo(render_comparison(found.comparison, output), nl=False)
     tell(found)

@@ -34,7 +34,7 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def no_collection() -> Iterator[None]:
+def collector_at_rest() -> Iterator[None]:
     """Keep the garbage collector still while a store is read: millions of values, no garbage among them, a third of the time."""
     gc.disable()
     try:

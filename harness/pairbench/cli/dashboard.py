@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import catalogue_folder, configure, no_collection
+from pairbench.cli.context import catalogue_folder, configure, collector_at_rest
 from pairbench.cli.options import StoreOption
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def dashboard(
     _check_address("--repository", repository)
     _check_address("--address", address)
     folder = output if output is not None else config.root / _FOLDER
-    with no_collection():
+    with collector_at_rest():
         options = ("--store", store) if store is not None else ()
         reading = _read(config, repository, last, options)
         facts = reading.facts if reading is not None else _nothing(config)

@@ -3,11 +3,11 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pairbench.errors import UsageError
+from pairbench.errors import StoreError, UsageError
 from pairbench.report.site.values import File
 
 MANIFEST = ".pairbench-site.json"
@@ -28,11 +28,20 @@ def publish(folder: Path, files: Iterable[File]) -> Published:
 
     Raises:
         UsageError: the folder holds something else, or cannot be written.
+        StoreError: the store could not be read while the files were made of it.
     """
     try:
-        return _publish(folder, files)
+        return _publish(folder, _made(files))
     except OSError as error:
         raise UsageError(f"--output {str(folder)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _made(files: Iterable[File]) -> Iterator[File]:
+    """Yield the files; what goes wrong while they are made is no fault of the folder."""
+    try:
+        yield from files
+    except OSError as error:
+        raise StoreError(f"the store cannot be read to its end: {error.strerror or error}") from error
 
 
 def _publish(folder: Path, files: Iterable[File]) -> Published:

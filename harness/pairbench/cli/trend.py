@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import configure, no_collection
+from pairbench.cli.context import configure, collector_at_rest
 from pairbench.cli.options import FormatOption, StoreOption
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def trend(
     config = configure(output, store=store)
     target = _target(picture)
     one = find_series(config.store, series, device_name=device_name)
-    with no_collection():
+    with collector_at_rest():
         reading = read_history(config.store, one.value)
         found = make_trend(
             reading.value, one.value, timer=timer, last=last, floor=reading.floor, acceptance=reading.acceptance

@@ -82,7 +82,9 @@ class Record:
         "part of the tolerance left at the worst element: 1 equal to the baseline, below 0 a mismatch"
     )
 
-    timer: str | None = column("how a sample was taken: cuda_event, do_bench or perf_counter; never compared across")
+    timer: str | None = column(
+        "how a sample was taken: cuda_event, do_bench or perf_counter; of imported runs `asv`, or `pytest-benchmark` and its timer's name; never compared across"
+    )
     call_p50_ns: float | None = column("median latency of a call, cold L2, as its caller sees it")
     call_p50_ns_low: float | None = column("lower end of its 95 % interval")
     call_p50_ns_high: float | None = column("upper end of its 95 % interval")
@@ -154,7 +156,9 @@ class Samples:
     stop_reason: str = column("what ended this round's measuring of the case")
     block: tuple[int, ...] = column("block of each sample; samples of one block are paired across implementations")
     position: tuple[int, ...] = column("place in the block's random order")
-    at_ns: tuple[int, ...] = column("when each was taken, from the start of the case's timing in this round")
+    at_ns: tuple[int, ...] = column(
+        "when each was taken, from the start of the case's timing in this round; of imported runs what the samples before took"
+    )
     call_ns: tuple[float, ...] = column("call latency")
     host_ns: tuple[float, ...] | None = column("time until the call returned")
     device_ns: tuple[float, ...] | None = column("device latency; null where it could not be taken")
