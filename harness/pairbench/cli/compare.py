@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import configure, collector_at_rest
+from pairbench.cli.context import collector_at_rest, configure
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
 from pairbench.cli.verdicts import policy_of, tell
 

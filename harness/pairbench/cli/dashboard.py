@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import catalogue_folder, configure, collector_at_rest
+from pairbench.cli.context import catalogue_folder, collector_at_rest, configure
 from pairbench.cli.options import StoreOption
 
 if TYPE_CHECKING:

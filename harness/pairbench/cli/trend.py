@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import configure, collector_at_rest
+from pairbench.cli.context import collector_at_rest, configure
 from pairbench.cli.options import FormatOption, StoreOption
 
 if TYPE_CHECKING:
