@@ -57,12 +57,16 @@ def test_of_the_same_code_nothing_is_said_and_time_is_undecided(project: Project
 def test_an_extra_operator_is_a_regression(project: Project) -> None:
     (run_id,) = records(project).run_id.unique()
     project.change(EXTRA)
-    done = project.pytest("suites", f"--pairbench-gate={run_id}")
+    done = project.pytest("suites", f"--pairbench-gate={run_id}", "--junitxml=junit.xml")
     assert done.code == 1 and run_id in verdicts(done), done.out
     assert "1 look worse than the reference and are measured again" in done.out
     said = verdicts(done)
     assert "regression" in said and "double[n=256]" in said and "1 -> 3" in said, said
-    assert "Traceback" not in done.out and "4 passed" in done.out  # each test passes; it is the gate that fails
+    # The test passed, and then failed the gate: so the summary, junit and --lf know which it was.
+    assert "Traceback" not in done.out and "1 failed, 4 passed" in done.out
+    assert "FAILED suites/double.py::double[n=256]-scaled-eager" in done.out
+    assert 'failures="1"' in (project.folder / "junit.xml").read_text()
+    assert "double[n=256]-scaled-eager" in (project.folder / ".pytest_cache/v/cache/lastfailed").read_text()
 
 
 def test_a_slower_variant_on_a_cpu_that_nobody_calibrated_is_undecided(project: Project) -> None:

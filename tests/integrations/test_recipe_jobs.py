@@ -89,6 +89,7 @@ def test_github_cpu_planted(pipelines: Pipelines) -> None:
     assert [name for name, how in job.conclusions.items() if how == "failure"] == ["Gate"], job.logs
     assert job.result == "failure"
     assert names_the_planted(job.summary) and SERIES in job.logs["Gate"]
+    assert [SERIES in name for name in failures(job.folder / "pairbench-junit.xml")] == [True]
     assert "::error title=regression%3A silu fused,file=suites/silu.py::" in job.logs["Say what changed"]
     assert has_site(done.machine.folder / "artifacts" / "pairbench-cpu" / "pairbench-site")
     assert job.conclusions["actions/cache/save"] == "skipped"

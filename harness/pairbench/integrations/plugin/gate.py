@@ -1,7 +1,9 @@
 """The gate of a pytest session: pairbench's verdicts on what was measured, after suspects were measured again."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import pytest
 
 from pairbench.cli.branches import Repository
 from pairbench.cli.confirming import Confirmed, confirm_run
@@ -12,6 +14,9 @@ from pairbench.config import Config
 from pairbench.errors import StoreError, UsageError
 from pairbench.execute.pool import Site
 from pairbench.integrations.plugin.bench import Bench
+from pairbench.integrations.plugin.items import PairItem
+from pairbench.integrations.plugin.wanted import Wanted
+from pairbench.model.comparison import Comparison, GateOutcome
 
 
 class SpokenProgress(PlainProgress):
@@ -38,6 +43,32 @@ def check_reference(config: Config, reference: str) -> None:
         Sides(config.store, Repository(config.root), now=dt.datetime.now(dt.UTC)).pick(reference)
     except StoreError as error:
         raise UsageError(f"--pairbench-gate={reference}: {error}") from error
+
+
+def report_regressions(comparison: Comparison, items: Iterable[pytest.Item]) -> None:
+    """Fail the tests whose series regressed, so that pytest's summary, its junit file and `--lf` know of them.
+
+    What failed in the session itself has been reported by its own test.
+    """
+    tests = {_series(item.wanted): item for item in items if isinstance(item, PairItem)}
+    for change in comparison.changes:
+        series = change.series
+        item = tests.get((series.suite, series.case, series.implementation, series.mode))
+        if item is None or change.outcome is not GateOutcome.REGRESSION:
+            continue
+        report = pytest.TestReport(
+            nodeid=item.nodeid,
+            location=item.location,
+            keywords={},
+            outcome="failed",
+            longrepr=f"regression: {change.reason}",
+            when="call",
+        )
+        item.ihook.pytest_runtest_logreport(report=report)
+
+
+def _series(item: Wanted) -> tuple[str, str, str, str]:
+    return (*item.case, item.entry.implementation, item.entry.mode)
 
 
 def judge_session(bench: Bench, site: Site, reference: str, say: Callable[[str], None]) -> Confirmed | None:

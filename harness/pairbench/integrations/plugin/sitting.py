@@ -143,11 +143,13 @@ class Sitting:
             if not ended or session.shouldstop or session.shouldfail:
                 self.trouble = "nothing was judged: the session was stopped before everything was measured"
                 return None
-            from pairbench.integrations.plugin.gate import judge_session
+            from pairbench.integrations.plugin.gate import judge_session, report_regressions
 
             self.judged = judge_session(self.bench, self.site, self.options.reference, _say(self.config))
             if self.judged is None:
                 self.trouble = "nothing was judged: nothing was measured"
+            else:
+                report_regressions(self.judged.judged.comparison, session.items)
         except PairbenchError as error:
             self.trouble = str(error)
             return GATE_FAILED
