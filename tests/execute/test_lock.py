@@ -50,6 +50,20 @@ def test_the_free_device_is_held_at_once(folder: Path) -> None:
     assert not said
 
 
+def test_those_that_only_verify_share_a_device_and_nobody_times_beside_them(folder: Path) -> None:
+    def gives_up() -> bool:
+        return True
+
+    with device_lock(CPU, print, gives_up, shared=True) as one, device_lock(CPU, print, gives_up, shared=True) as two:
+        assert one and two
+        with device_lock(CPU, lambda _: None, gives_up) as alone:
+            assert not alone
+    with device_lock(CPU, print, gives_up) as alone:
+        assert alone
+        with device_lock(CPU, lambda _: None, gives_up, shared=True) as beside:
+            assert not beside
+
+
 def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str]) -> None:
     said: list[str] = []
     until = time.monotonic() + 0.5
