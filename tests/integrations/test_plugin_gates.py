@@ -14,7 +14,7 @@ SLEEP = "__import__('time').sleep(0.002); return 2 * x"
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
     """Return a project after its first gated session."""
-    project = Project(tmp_path_factory.mktemp("gated"), rounds=2)
+    project = Project(tmp_path_factory.mktemp("gated"))
     return project, project.pytest("suites", "--pairbench-gate")
 
 
@@ -23,7 +23,7 @@ def project(first: tuple[Project, Finished], tmp_path: Path) -> Project:
     """Return a project of one's own with that session in its store."""
     import shutil
 
-    own = Project(tmp_path, rounds=2)
+    own = Project(tmp_path)
     shutil.copytree(first[0].folder / "results", own.folder / "results")
     return own
 
@@ -44,7 +44,7 @@ def test_the_first_session_has_nothing_to_compare_with_and_is_kept(first: tuple[
     assert "there is no earlier run at all, so this one can be the reference of the next" in verdicts(done)
     rows = records(project)
     assert rows.status.to_dict() == {"baseline": "measured", "scaled": "measured", "kernel": "skipped"}
-    assert (rows.n_rounds.dropna() == 2).all() and (rows.call_p50_ns.dropna() > 0).all()
+    assert (rows.n_rounds.dropna() == 1).all() and (rows.call_p50_ns.dropna() > 0).all()
     assert rows.speedup["scaled"] > 0 and (rows.tier == "smoke").all()
 
 
