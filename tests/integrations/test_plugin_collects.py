@@ -87,6 +87,11 @@ def test_a_suite_that_no_setting_lists_is_collected_where_it_is_named(project: P
     assert {name.split("::")[0] for name in collected(project, ".")} == {"suites/double.py", "more/test_own.py"}
 
 
+def test_a_folder_behind_a_link_is_the_folder(project: Project) -> None:
+    (project.folder / "linked").symlink_to(project.folder / "suites")
+    assert {name.split("::")[0] for name in collected(project, "linked")} == {"linked/double.py"}
+
+
 def test_a_project_without_suites_is_left_alone(tmp_path: Path) -> None:
     project = Project(tmp_path)
     (tmp_path / "tests").mkdir()

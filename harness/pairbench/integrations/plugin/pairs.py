@@ -37,7 +37,7 @@ class Pairs:
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
         self._thread = ThreadPoolExecutor(1)  # one, for a worker takes one job after the other
         self._devices = self._thread.submit(self._scout.devices)
-        self._loading = {path: self._load(path) for path in files}
+        self._loading = {path.resolve(): self._load(path) for path in files}
 
     def _load(self, path: Path) -> Future[tuple[OperatorDescription, ...] | BrokenSuite]:
         return self._thread.submit(self._scout.describe, shown(path, self._config), path.resolve())
@@ -71,7 +71,7 @@ class Pairs:
         Raises:
             SuiteError: it cannot be loaded.
         """
-        found = (self._loading.get(path) or self._load(path)).result()
+        found = (self._loading.get(path.resolve()) or self._load(path)).result()
         if isinstance(found, BrokenSuite):
             raise SuiteError(found.reason)
         self._operators[shown(path, self._config)] = found

@@ -27,6 +27,7 @@ class SuiteFiles:
 
     def takes(self, file: Path) -> bool:
         """Return whether a file is a suite."""
+        file = file.resolve()  # pytest keeps links as they are
         if file.suffix != ".py" or not file.is_file():
             return False
         if file in self.listed:
