@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import inspect
+import sys
 import textwrap
 import types
 from collections.abc import Callable
@@ -159,6 +160,20 @@ def _code_text(value: Any) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
+    return _dumped(tree)
+
+
+_WITH_TYPE_PARAMETERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _dumped(tree: ast.AST) -> str:
+    """Return a syntax tree as Python 3.12 writes it, whichever Python this is: a newer one must not begin new series."""
+    if sys.version_info >= (3, 13):
+        return ast.dump(tree, show_empty=True)
+    declared: list[Any] = [node for node in ast.walk(tree) if isinstance(node, _WITH_TYPE_PARAMETERS)]
+    for node in declared:
+        if "type_params" not in node._fields:
+            node.type_params, node._fields = [], (*node._fields, "type_params")
     return ast.dump(tree)
 
 
