@@ -137,6 +137,8 @@ def test_a_broken_suite_names_file_and_line_and_does_not_hide_others(project: Pr
         (["--pairbench-gate=nothing"], "--pairbench-gate=nothing"),
         (["--pairbench-gate", "-p", "no:benchmark"], "--pairbench-gate needs pytest-benchmark"),
         (["--pairbench-gate", "--benchmark-disable"], "leave out --benchmark-disable"),
+        (["--pairbench-gate", "-n", "2"], "leave out -n"),
+        (["--pairbench-device", "cuda:7", "-n", "2"], "--device 'cuda:7' is not here"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(project: Project, arguments: list[str], said: str) -> None:

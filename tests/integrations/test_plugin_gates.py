@@ -1,5 +1,6 @@
 """`pytest --pairbench-gate`: named outcomes at the end of a session, and pytest's own exit statuses."""
 
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -114,6 +115,16 @@ def test_what_a_stopped_session_did_not_reach_is_accounted_for(project: Project)
     assert rows.status["double[n=256]", "scaled"] == "mismatched"
     assert rows.status["double[n=512]", "baseline"] == "skipped"
     assert "interrupted" in rows.reason["double[n=512]", "baseline"]
+
+
+def test_a_run_is_of_the_commit_that_its_suites_are_of(tmp_path: Path) -> None:
+    """As in `pairbench run`: settings may stand outside of the checkout."""
+    project = Project(tmp_path)
+    identity = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+    for command in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "one")):
+        subprocess.run(["git", *command], cwd=project.suite.parent, check=True)
+    assert project.pytest("suites", "-k", "baseline", "--pairbench-save").code == 0
+    assert records(project).commit.notna().all()
 
 
 def test_a_store_that_cannot_be_written_is_no_traceback(project: Project) -> None:

@@ -112,7 +112,7 @@ def record_run(
         UsageError: the settings ask for what a device cannot do.
     """
     began = time.monotonic()
-    run = new_run(_checkout(chosen, config), confirms=confirms)
+    run = new_run(checkout_of(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
     plans = {device: plan_for(site, chosen, device, edge=False) for device in devices}
     sites = {device: site_for(site, config, device) for device in devices}
@@ -197,7 +197,7 @@ _CPU_CASE_SECONDS = 0.3
 """A CPU's clock jitter does not average out in a second either, and CI pays for every one."""
 
 
-def _checkout(chosen: Chosen, config: Config) -> Path:
+def checkout_of(chosen: Chosen, config: Config) -> Path:
     """Return the folder whose commit the results belong to: the first suite's."""
     operators = chosen.survey.operators
     return Path(operators[0].path).parent if operators else config.root

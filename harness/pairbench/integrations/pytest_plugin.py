@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pairbench.errors import PairbenchError
-from pairbench.integrations.plugin.options import Options, add_options
+from pairbench.integrations.plugin.options import Options, add_options, distributes
 
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.sitting import Sitting
@@ -35,18 +35,17 @@ def pytest_configure(config: pytest.Config) -> None:
     with _usage():
         options = Options.of(config)
         files = options.files.in_reach()
-        if not files or _distributes(config):
+        if not files:
             return
         from pairbench.integrations.plugin.sitting import Sitting
 
+        if distributes(config) and not hasattr(config, "workerinput"):
+            # All tests are left to other processes, each of which would fail for itself for an option that is wrong.
+            Sitting.open(config, options, ()).close()
+            return
         sitting = Sitting.open(config, options, files)
     config.stash[_SITTING] = sitting
     config.add_cleanup(sitting.close)
-
-
-def _distributes(config: pytest.Config) -> bool:
-    """Return whether this process leaves all tests to those of pytest-xdist."""
-    return config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
 
 
 @contextlib.contextmanager

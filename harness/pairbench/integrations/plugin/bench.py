@@ -9,7 +9,7 @@ from pairbench.analyze.records import Run
 from pairbench.cli.asked import Asked, asked_of
 from pairbench.cli.context import Chosen
 from pairbench.cli.keeping import Keeper
-from pairbench.cli.recording import new_run, site_for, warn_of_foreign, writer_for
+from pairbench.cli.recording import checkout_of, new_run, site_for, warn_of_foreign, writer_for
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
 from pairbench.execute.case_by_case import CaseByCase
@@ -116,7 +116,7 @@ class Bench:
     @functools.cached_property
     def run(self) -> Run:
         """This session as a run."""
-        return new_run(self.config.root)
+        return new_run(checkout_of(self._chosen(), self.config))
 
     def close(self) -> None:
         """Account for what was not reached, end the workers, finish the files and give the device back."""
@@ -152,12 +152,14 @@ class Bench:
             self._writer = self._held.enter_context(writer_for(self.run, self.config.store, self.pairs.device))
         return Keeper(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
 
+    def _chosen(self) -> Chosen:
+        return Chosen(survey=self.pairs.survey(), selections=())
+
     def _asked(self) -> Asked:
         if not self._whole:
             nothing = frozenset[str]()
             return Asked(select=(), suites=nothing, tiers=nothing, modes=nothing)
-        chosen = Chosen(survey=self.pairs.survey(), selections=())
-        asked = asked_of(chosen, self.pairs.device, self.config.settings)
+        asked = asked_of(self._chosen(), self.pairs.device, self.config.settings)
         return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
 
 

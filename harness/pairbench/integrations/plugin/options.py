@@ -75,7 +75,9 @@ class Options:
             test_patterns=tuple(config.getini("python_files")),
         )
         gate: str | None = config.getoption("pairbench_gate")
-        _refuse_path(gate, start)
+        if gate is not None:
+            _refuse_path(gate, start)
+            _check_gate(config)
         save = gate is not None or config.getoption("pairbench_save")
         return cls(config=settings, files=files, device=config.getoption("pairbench_device"), reference=gate, save=save)
 
@@ -83,9 +85,24 @@ class Options:
 _SETTINGS = ("store", "tier", "mode", "rounds", "timer", "timeout")
 
 
-def _refuse_path(gate: str | None, start: Path) -> None:
+def distributes(config: pytest.Config) -> bool:
+    """Return whether tests are run by several processes, this one or others."""
+    return config.getoption("dist", "no") != "no" or hasattr(config, "workerinput")
+
+
+def _check_gate(config: pytest.Config) -> None:
+    if distributes(config):
+        raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
+    if not config.pluginmanager.hasplugin("benchmark"):
+        raise UsageError("--pairbench-gate needs pytest-benchmark; `pip install 'pairbench[pytest]'` brings it")
+    for name in ("benchmark_disable", "benchmark_skip"):
+        if config.getoption(name):
+            raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
+
+
+def _refuse_path(gate: str, start: Path) -> None:
     # argparse gives an option whose value may be left out the next word, whatever it is.
-    if gate is None or gate.endswith(".parquet") or not (start / gate).exists() or (start / gate / "records").is_dir():
+    if gate.endswith(".parquet") or not (start / gate).exists() or (start / gate / "records").is_dir():
         return
     raise UsageError(
         f"--pairbench-gate was given {gate!r}, which is a path and names no run; put the option behind the paths, or write "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from pairbench.cli.context import make_site
-from pairbench.errors import PairbenchError, UsageError
+from pairbench.errors import PairbenchError
 from pairbench.execute.pool import Site
 from pairbench.integrations.plugin.items import BENCH, MADE, PAIRS, PairItem, SuiteFile
 from pairbench.integrations.plugin.options import Options
@@ -62,7 +62,6 @@ class Sitting:
             if options.reference is not None:
                 from pairbench.integrations.plugin.gate import check_reference
 
-                _check_gate(config)
                 check_reference(options.config, options.reference)
             if _keeps_files(config):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
@@ -211,16 +210,6 @@ def _times(config: pytest.Config) -> bool:
 def _is_one_of_several(config: pytest.Config) -> bool:
     """Return whether this process is one of pytest-xdist's."""
     return hasattr(config, "workerinput")
-
-
-def _check_gate(config: pytest.Config) -> None:
-    if _is_one_of_several(config):
-        raise UsageError("--pairbench-gate needs times, and side by side nothing can be timed; leave out -n")
-    if not config.pluginmanager.hasplugin("benchmark"):
-        raise UsageError("--pairbench-gate needs pytest-benchmark; `pip install 'pairbench[pytest]'` brings it")
-    for name in ("benchmark_disable", "benchmark_skip"):
-        if config.getoption(name):
-            raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
 
 
 def _keeps_files(config: pytest.Config) -> bool:
