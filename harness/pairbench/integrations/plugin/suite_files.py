@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_DECLARES = re.compile(r"\bpairbench\b[\s\S]*\bOperator\(")
+_MENTIONS = re.compile(r"\bpairbench\b[\s\S]*\bOperator\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class SuiteFiles:
         if self.is_test(file):
             return False
         text = file.read_text(errors="replace") if file in self.named or file.parent in self.named else ""
-        return _DECLARES.search(text) is not None and (file in self.named or _assigns_an_operator(text))
+        return _MENTIONS.search(text) is not None and (file in self.named or _assigns_an_operator(text))
 
     def is_test(self, file: Path) -> bool:
         """Return whether pytest would take a file that nobody named for one of tests."""
