@@ -25,7 +25,7 @@ Rows = list[dict[str, Any]]
 SETTINGS = {"case_seconds": 0.05, "min_samples": 20, "rounds": 1}
 BROKEN_ENTRIES = (
     *("raises", "exits", "segfaults", "nan", "wrong_shape", "wrong_dtype", "cached", "cached_later", "unwritten"),
-    *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance", "allocates"),
+    *("mutates", "stateful", "flags", "prepare_raises", "inputs_raise", "loose_tolerance", "strays", "allocates"),
 )
 FINE = ("good", "syncs", "prints", "impostor_passes", "impostor_crashes")
 BROKEN_FILES = (

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing._comparison import default_tolerances
 
-from pairbench.execute import judge as module
-from pairbench.execute.judge import judge, limits, output_spacing, worst
+from pairbench.execute import distance as module
+from pairbench.execute.distance import limits, output_spacing
+from pairbench.execute.judge import judge, worst
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
 
@@ -320,3 +321,40 @@ def test_a_nested_structure_is_compared_leaf_by_leaf() -> None:
         }
         name = ["a[0]", "a[1][0]", "b"][index]
         assert f"output {name} differs" in str(mismatch(wrong, tree))
+
+
+def a_million(**others: float) -> torch.Tensor:
+    """Return bf16 ones, with other values at the places `at_N`."""
+    values = torch.ones(2_000_000, dtype=torch.bfloat16)
+    for place, value in others.items():
+        values[int(place.removeprefix("at_"))] = value
+    return values
+
+
+TWO_SPACINGS = Tolerance(rtol=1.6e-2)
+TRUTH = torch.ones(2_000_000, dtype=torch.float64)
+
+
+def test_an_element_in_a_million_may_be_off_the_baseline_if_it_is_right() -> None:
+    """The baseline is three spacings above the variant there, and the truth lies between them."""
+    value, expected = a_million(at_5=0.99), a_million(at_5=1.015625)
+    found = judge(value, expected, TRUTH, lambda _: TWO_SPACINGS)
+    assert (found.mismatch, found.strays) == (None, 1)
+    assert found.correctness is not None
+    assert found.correctness.margin == 1.0
+    assert found.correctness.mismatched_fraction == 1 / 2_000_000
+    assert "in 1 of 2000000" in str(mismatch(value, expected, None, TWO_SPACINGS))
+
+
+def test_an_element_that_is_wrong_is_no_stray() -> None:
+    off_both = a_million(at_5=1.03125, at_6=1.0)
+    worse = a_million(at_5=0.9375)  # a baseline as bad, so that the oracle rule has nothing against the variant
+    assert "in 1 of 2000000" in str(mismatch(off_both, worse, TRUTH, TWO_SPACINGS))
+
+
+def test_strays_are_few() -> None:
+    places = {f"at_{place}": 1.015625 for place in (5, 6, 7)}
+    value = a_million(**dict.fromkeys(places, 0.99))
+    assert "in 3 of 2000000" in str(mismatch(value, a_million(**places), TRUTH, TWO_SPACINGS))
+    small, few = a_million(at_5=0.99)[:900_000], a_million(at_5=1.015625)[:900_000]
+    assert "in 1 of 900000" in str(mismatch(small, few, TRUTH[:900_000], TWO_SPACINGS))

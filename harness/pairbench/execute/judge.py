@@ -1,31 +1,16 @@
 """Whether one implementation's outputs are another's, and how far off they are: tensors in, numbers out."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pairbench.execute.distance import AS_EXACT_AS_THE_ORACLE, Distance, distance, find_beyond, limits, output_spacing
 from pairbench.execute.trees import leaves
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import Tolerance
-
-_DEFAULTS = {
-    torch.float16: (1e-3, 1e-5),
-    torch.bfloat16: (1.6e-2, 1e-5),
-    torch.float32: (1.3e-6, 1e-5),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex64: (1.3e-6, 1e-5),
-    torch.complex128: (1e-7, 1e-7),
-}
-"""rtol and atol of `torch.testing.assert_close`; every other dtype must be equal. A test holds them to torch's."""
-
-_AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
-"""Outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
-
-_CHUNK = 1 << 24
-"""Elements compared at once: bounds the float64 temporaries to a few hundred megabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +19,8 @@ class Judgement:
 
     mismatch: str | None
     correctness: Correctness | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Distance:
-    """Of one output tensor to another."""
-
-    max_abs: float
-    sum_abs: float
-    sum_square: float
-    sum_square_reference: float
-    max_reference: float
+    strays: int = 0
+    """Elements beyond the tolerance to the baseline that were let through, being within it to the oracle."""
 
 
 def judge(
@@ -66,17 +42,19 @@ def judge(
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
     truths = [leaf for _, leaf in leaves(oracle)] if oracle is not None else [None] * len(mine)
     worst: Correctness | None = None
+    strays = 0
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
         name = f"output {path}" if path else "output"
         if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
             if type(value) is not type(expected) or value != expected:
                 return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
             continue
-        wrong, found = _judge_tensor(name, value, expected, truth, tolerance_for)
-        worst = found if worst is None else _worse(worst, found)
-        if wrong:
-            return Judgement(mismatch=wrong, correctness=worst)
-    return Judgement(mismatch=None, correctness=worst)
+        found = _judge_tensor(name, value, expected, truth, tolerance_for)
+        worst = found.correctness if worst is None else _worse(worst, found.correctness)
+        strays += found.strays
+        if found.mismatch:
+            return Judgement(mismatch=found.mismatch, correctness=worst)
+    return Judgement(mismatch=None, correctness=worst, strays=strays)
 
 
 def _mismatch(reason: str) -> Judgement:
@@ -97,20 +75,20 @@ def _judge_tensor(
     expected: torch.Tensor,
     truth: torch.Tensor | None,
     tolerance_for: Callable[[str], Tolerance],
-) -> tuple[str | None, Correctness | None]:
+) -> Judgement:
     if value.shape != expected.shape:
-        return f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}", None
+        return _mismatch(f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}")
     if value.dtype != expected.dtype:
-        return f"{name} is {dtype_name(value)}, the baseline's is {dtype_name(expected)}", None
+        return _mismatch(f"{name} is {dtype_name(value)}, the baseline's is {dtype_name(expected)}")
     if value.device != expected.device:
-        return f"{name} is on {value.device}, the baseline's is on {expected.device}", None
+        return _mismatch(f"{name} is on {value.device}, the baseline's is on {expected.device}")
     if (nans := _nan_difference(value, expected)) is not None:
-        return f"{name} {nans}", None
+        return _mismatch(f"{name} {nans}")
     tolerance = tolerance_for(dtype_name(expected))
     rtol, atol = limits(expected, tolerance)
-    beyond, used, where = _beyond(value, expected, rtol, atol)
+    beyond = find_beyond(value, expected, truth, rtol, atol)
     ratio, errors = _oracle_ratio(value, expected, truth)
-    fraction = beyond / max(1, value.numel())
+    fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(
         max_abs_error=errors.max_abs if errors else None,
         mean_abs_error=errors.sum_abs / max(1, value.numel()) if errors else None,
@@ -121,22 +99,24 @@ def _judge_tensor(
         mismatched_fraction=fraction,
         rtol=rtol,
         atol=atol,
-        margin=1.0 - used,
+        margin=1.0 - beyond.used,
     )
-    if beyond:
+    if beyond.wrong:
+        where = beyond.where
         index = [int(i) for i in torch.unravel_index(torch.tensor(where), value.shape)] if value.dim() else []
         got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
-        return (
-            f"{name} differs from the baseline's in {beyond} of {value.numel()} elements ({fraction:.2%}) beyond "
+        mismatch = (
+            f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
             f"rtol {rtol:.3g} and atol {atol:.3g}; the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
-        ), correctness
+        )
+        return Judgement(mismatch=mismatch, correctness=correctness)
     if tolerance.rel_l2 is not None:
         wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
     else:
         wrong = _off_the_oracle(ratio)
     if wrong is not None:
-        return f"{name} is within the tolerance, but {wrong}", correctness
-    return None, correctness
+        return Judgement(mismatch=f"{name} is within the tolerance, but {wrong}", correctness=correctness)
+    return Judgement(mismatch=None, correctness=correctness, strays=beyond.strays)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -162,25 +142,6 @@ def _off_the_oracle(ratio: float | None) -> str | None:
     )
 
 
-def limits(expected: torch.Tensor, tolerance: Tolerance) -> tuple[float, float]:
-    """Return the rtol and atol to apply to an output, the RMS part resolved against the baseline's values."""
-    default_rtol, default_atol = _DEFAULTS.get(expected.dtype, (0.0, 0.0))
-    rtol = default_rtol if tolerance.rtol is None else tolerance.rtol
-    atol = default_atol if tolerance.atol is None else tolerance.atol
-    if tolerance.atol_rms and expected.numel():
-        square = sum(float(chunk.abs().nan_to_num(0, 0, 0).square().sum()) for (chunk,) in _chunks(expected))
-        atol += tolerance.atol_rms * math.sqrt(square / expected.numel())
-    return rtol, atol
-
-
-def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory."""
-    flat = [tensor.detach().reshape(-1) for tensor in tensors]
-    for start in range(0, flat[0].numel(), _CHUNK):
-        pieces = [tensor[start : start + _CHUNK] for tensor in flat]
-        yield tuple(piece.to(torch.complex128 if piece.is_complex() else torch.float64) for piece in pieces)
-
-
 def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
     if not (value.is_floating_point() or value.is_complex()):
         return None
@@ -193,64 +154,17 @@ def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
     )
 
 
-def _beyond(value: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> tuple[int, float, int]:
-    """Return how many elements are beyond the limit, the largest part of the limit used, and where."""
-    count, used, where, start = 0, 0.0, 0, 0
-    for mine, theirs in _chunks(value, expected):
-        # Equal infinities and NaNs differ by nothing; unequal ones by infinity.
-        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
-        difference = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(math.inf, math.inf)
-        if not (value.is_floating_point() or value.is_complex()):
-            # float64 holds 53 bits of an integer; where the others differ, it is by one at least.
-            piece = slice(start, start + mine.numel())
-            unequal = value.reshape(-1)[piece] != expected.reshape(-1)[piece]
-            difference = torch.where(unequal, difference.clamp(min=1.0), 0.0)
-        limit = atol + rtol * theirs.abs().nan_to_num(0, 0, 0)
-        count += int((difference > limit).sum())
-        part = torch.where(difference == 0, 0.0, difference / limit)
-        at = int(part.argmax())
-        if float(part[at]) > used:
-            used, where = float(part[at]), start + at
-        start += mine.numel()
-    return count, used, where
-
-
-def distance(value: torch.Tensor, truth: torch.Tensor) -> _Distance:
-    """Return the distances of a tensor to a reference in float64; elements that are not finite in both are left out."""
-    largest = total = square = square_reference = peak = 0.0
-    for mine, reference in _chunks(value, truth):
-        finite = mine.isfinite() & reference.isfinite()
-        difference = torch.where(finite, (mine - reference).abs(), 0.0)
-        magnitude = torch.where(finite, reference.abs(), 0.0)
-        largest = max(largest, float(difference.max()))
-        peak = max(peak, float(magnitude.max()))
-        total += float(difference.sum())
-        square += float(difference.square().sum())
-        square_reference += float(magnitude.square().sum())
-    return _Distance(
-        max_abs=largest, sum_abs=total, sum_square=square, sum_square_reference=square_reference, max_reference=peak
-    )
-
-
 def _oracle_ratio(
     value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None
-) -> tuple[float | None, _Distance | None]:
+) -> tuple[float | None, Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
     mine = distance(value, truth)
-    if not (value.is_floating_point() or value.is_complex()) or value.dtype in _AS_EXACT_AS_THE_ORACLE:
+    if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
         return None, mine
     theirs = distance(expected, truth)
     spacing = output_spacing(mine.max_reference, value.dtype)
     return mine.max_abs / (theirs.max_abs + spacing / 2), mine
-
-
-def output_spacing(magnitude: float, dtype: torch.dtype) -> float:
-    """Return the gap between neighbouring numbers of a dtype at a magnitude."""
-    info = torch.finfo(dtype)
-    if magnitude < info.tiny:
-        return info.tiny * info.eps
-    return float(info.eps * 2.0 ** math.floor(math.log2(magnitude)))
 
 
 def _worse(left: Correctness, right: Correctness | None) -> Correctness:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call
+from pairbench.execute.distance import distance
 from pairbench.execute.faults import explain, is_out_of_memory
 from pairbench.execute.flags import changed_flags, read_flags, restore_flags
-from pairbench.execute.judge import Judgement, distance, judge, worst
+from pairbench.execute.judge import Judgement, judge, worst
 from pairbench.execute.poison import PoisonEmpty, poison, poison_freed
 from pairbench.execute.trees import changed_input, copy_tree, refill, tensors, upcast_tree
 from pairbench.model.operator import Operator, Variant
@@ -46,14 +47,24 @@ def make_reference(operator: Operator, inputs: dict[str, Any]) -> Reference:
     """Compute what is right for these inputs: the baseline's outputs and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
     _synchronize_all()
+    oracle, missing = oracle_or_why(operator, inputs)
+    return Reference(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
+
+
+def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
+    """Return the float64 outputs to judge by, or why there are none.
+
+    Raises:
+        Exception: what the operator's own oracle raised, memory apart: the suite is at fault.
+    """
     try:
-        oracle, missing = _oracle_outputs(operator, inputs), None
+        oracle = _oracle_outputs(operator, inputs)
         _synchronize_all()
     except Exception as error:
         if not is_out_of_memory(error) and operator.oracle is not None:
             raise
-        oracle, missing = None, f"no oracle: {explain(error)[1]}"
-    return Reference(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
+        return None, f"no oracle: {explain(error)[1]}"
+    return oracle, None
 
 
 def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
@@ -133,7 +144,7 @@ def _verify(
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
-        reason=references[0].oracle_missing,
+        reason=references[0].oracle_missing or _strays(judgements),
         correctness=correctness,
         first_call_ns=float(first_call_ns),
         uncapturable=_uncapturable(call) if device.type == "cuda" and entry.mode != "graph" else None,
@@ -173,6 +184,13 @@ def _judgements(
             outputs = run(first)
         yield judged(outputs, first)
     yield judged(run(second), second)
+
+
+def _strays(judgements: list[Judgement]) -> str | None:
+    most = max(item.strays for item in judgements)
+    if not most:
+        return None
+    return f"elements beyond the tolerance to the baseline, but within it to the float64 oracle: {most}"
 
 
 def _uncapturable(call: Call) -> str | None:

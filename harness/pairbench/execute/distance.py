@@ -1,0 +1,150 @@
+"""How far tensors lie from one another, element by element and as a whole, in float64 and without a copy of the whole."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from pairbench.model.tolerance import Tolerance
+
+_DEFAULTS = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+    torch.complex64: (1.3e-6, 1e-5),
+    torch.complex128: (1e-7, 1e-7),
+}
+"""rtol and atol of `torch.testing.assert_close`; every other dtype must be equal. A test holds them to torch's."""
+
+AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
+"""Outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
+
+_STRAY = 1e-6
+"""Part of an output's elements that may be beyond the tolerance to the baseline, if they are within it to the oracle.
+
+Where both sides round on the way, their difference has a tail: among some hundred million elements a few are three spacings
+apart, and which side is off there is for the oracle to say. An output of fewer than a million elements has none to spare.
+"""
+
+_CHUNK = 1 << 24
+"""Elements compared at once: bounds the float64 temporaries to a few hundred megabytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beyond:
+    """The elements of one output beyond the tolerance to the baseline."""
+
+    count: int
+    strays: int
+    """How many of them are let through."""
+    used: float
+    """The largest part of the tolerance that an element uses which is not let through."""
+    where: int
+    """That element's flat index."""
+
+    @property
+    def wrong(self) -> int:
+        """How many are not let through."""
+        return self.count - self.strays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distance:
+    """Of one output tensor to another."""
+
+    max_abs: float
+    sum_abs: float
+    sum_square: float
+    sum_square_reference: float
+    max_reference: float
+
+
+def limits(expected: torch.Tensor, tolerance: Tolerance) -> tuple[float, float]:
+    """Return the rtol and atol to apply to an output, the RMS part resolved against the baseline's values."""
+    default_rtol, default_atol = _DEFAULTS.get(expected.dtype, (0.0, 0.0))
+    rtol = default_rtol if tolerance.rtol is None else tolerance.rtol
+    atol = default_atol if tolerance.atol is None else tolerance.atol
+    if tolerance.atol_rms and expected.numel():
+        square = sum(float(chunk.abs().nan_to_num(0, 0, 0).square().sum()) for (chunk,) in _chunks(expected))
+        atol += tolerance.atol_rms * math.sqrt(square / expected.numel())
+    return rtol, atol
+
+
+def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory."""
+    flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _CHUNK):
+        pieces = [tensor[start : start + _CHUNK] for tensor in flat]
+        yield tuple(piece.to(torch.complex128 if piece.is_complex() else torch.float64) for piece in pieces)
+
+
+def find_beyond(
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, rtol: float, atol: float
+) -> Beyond:
+    """Find the elements beyond the limit to the baseline, and those among them that may be let through."""
+    strays = _strays_possible(value, truth)
+    found = _tally(value, expected, truth if strays else None, rtol, atol)
+    if found.strays and found.count > _STRAY * value.numel():
+        return _tally(value, expected, None, rtol, atol)
+    return found
+
+
+def _strays_possible(value: torch.Tensor, truth: torch.Tensor | None) -> bool:
+    if truth is None or not value.is_floating_point() or value.dtype in AS_EXACT_AS_THE_ORACLE:
+        return False
+    return truth.shape == value.shape and value.numel() * _STRAY >= 1
+
+
+def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, rtol: float, atol: float) -> Beyond:
+    """Count the elements beyond the limit to the baseline; those within it to the truth, where one is given, as strays."""
+    count, strays, used, where, start = 0, 0, 0.0, 0, 0
+    against = (value, expected) if truth is None else (value, expected, truth)
+    for mine, theirs, *true in _chunks(*against):
+        # Equal infinities and NaNs differ by nothing; unequal ones by infinity.
+        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+        difference = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(math.inf, math.inf)
+        if not (value.is_floating_point() or value.is_complex()):
+            # float64 holds 53 bits of an integer; where the others differ, it is by one at least.
+            piece = slice(start, start + mine.numel())
+            unequal = value.reshape(-1)[piece] != expected.reshape(-1)[piece]
+            difference = torch.where(unequal, difference.clamp(min=1.0), 0.0)
+        limit = atol + rtol * theirs.abs().nan_to_num(0, 0, 0)
+        part = torch.where(difference == 0, 0.0, difference / limit)
+        beyond = difference > limit
+        count += int(beyond.sum())
+        for exact in true:
+            stray = beyond & ((mine - exact).abs() <= atol + rtol * exact.abs())
+            strays += int(stray.sum())
+            part = torch.where(stray, 0.0, part)
+        at = int(part.argmax())
+        if float(part[at]) > used:
+            used, where = float(part[at]), start + at
+        start += mine.numel()
+    return Beyond(count=count, strays=strays, used=used, where=where)
+
+
+def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
+    """Return the distances of a tensor to a reference in float64; elements that are not finite in both are left out."""
+    largest = total = square = square_reference = peak = 0.0
+    for mine, reference in _chunks(value, truth):
+        finite = mine.isfinite() & reference.isfinite()
+        difference = torch.where(finite, (mine - reference).abs(), 0.0)
+        magnitude = torch.where(finite, reference.abs(), 0.0)
+        largest = max(largest, float(difference.max()))
+        peak = max(peak, float(magnitude.max()))
+        total += float(difference.sum())
+        square += float(difference.square().sum())
+        square_reference += float(magnitude.square().sum())
+    return Distance(
+        max_abs=largest, sum_abs=total, sum_square=square, sum_square_reference=square_reference, max_reference=peak
+    )
+
+
+def output_spacing(magnitude: float, dtype: torch.dtype) -> float:
+    """Return the gap between neighbouring numbers of a dtype at a magnitude."""
+    info = torch.finfo(dtype)
+    if magnitude < info.tiny:
+        return info.tiny * info.eps
+    return float(info.eps * 2.0 ** math.floor(math.log2(magnitude)))
