@@ -73,10 +73,16 @@ def limits(expected: torch.Tensor, tolerance: Tolerance) -> tuple[float, float]:
 
 
 def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory."""
+    """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory.
+
+    Outputs on the host are compared on the GPU, where this process has one: a host takes minutes for a video.
+    """
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    device = flat[0].device
+    if device.type == "cpu" and torch.cuda.is_initialized():
+        device = torch.device("cuda")
     for start in range(0, flat[0].numel(), _CHUNK):
-        pieces = [tensor[start : start + _CHUNK] for tensor in flat]
+        pieces = [tensor[start : start + _CHUNK].to(device) for tensor in flat]
         yield tuple(piece.to(torch.complex128 if piece.is_complex() else torch.float64) for piece in pieces)
 
 
@@ -105,10 +111,10 @@ def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | No
         # Equal infinities and NaNs differ by nothing; unequal ones by infinity.
         same = (mine == theirs) | (mine.isnan() & theirs.isnan())
         difference = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(math.inf, math.inf)
-        if not (value.is_floating_point() or value.is_complex()):
-            # float64 holds 53 bits of an integer; where the others differ, it is by one at least.
+        if value.dtype == torch.int64:
+            # float64 holds 53 of its bits; where the others differ, it is by one at least.
             piece = slice(start, start + mine.numel())
-            unequal = value.reshape(-1)[piece] != expected.reshape(-1)[piece]
+            unequal = (value.reshape(-1)[piece] != expected.reshape(-1)[piece]).to(difference.device)
             difference = torch.where(unequal, difference.clamp(min=1.0), 0.0)
         limit = atol + rtol * theirs.abs().nan_to_num(0, 0, 0)
         part = torch.where(difference == 0, 0.0, difference / limit)
