@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from kernels_conv3d_gemm import gluon_valid, implicit, implicit_gluon, implicit_valid, implicit_weight
 
-from pairbench import REASSOCIATED, Cost, Operator, Variant
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Variant
 
 
 def inputs(
@@ -239,4 +239,33 @@ causal_conv3d = Operator(
     tolerance=REASSOCIATED,
     cost=cost,
     source="diffusers #12800",
+    claims=[
+        Claim(
+            latency_ms=(44.787, 42.507),
+            device="a GPU that is not named",
+            source="diffusers #12800",
+            cases=[HEADLINE[0]],
+        ),
+        Claim(
+            speedup=1.0,
+            mode="compile",
+            implementation="pad_time",
+            device="a GPU that is not named",
+            source="diffusers #12800",
+            cases=[HEADLINE[0]],
+        ),
+        Claim(
+            speedup=(1.14, 1.31),
+            device="NVIDIA H200",
+            source="sglang #27263",
+            cases=[HEADLINE[3]],
+            shape="bfloat16 with cached frames, sizes not said",
+        ),
+        Claim(
+            speedup=(1.49, 2.30),
+            device="NVIDIA H200",
+            source="sglang #27263",
+            shape="assembling the input alone, without the convolution",
+        ),
+    ],
 )

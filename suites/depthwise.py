@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from kernels_depthwise import HALF, fused_kernel, output_length
 from kernels_grouped import is_depthwise, one_channel_a_group
 
-from pairbench import REASSOCIATED, Cost, Operator, Variant, grid
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Variant, grid
 
 
 def inputs(
@@ -292,8 +292,10 @@ REAL = [
     dict(**CONFORMER, batch=1, length=500, dtype="float32"),
 ]
 
+PUBLISHED = grid(batch=[1], channels=[2048], length=[21], taps=[3], dtype=["float32", "bfloat16"])
+
 HEADLINE = [
-    *grid(batch=[1], channels=[2048], length=[21], taps=[3], dtype=["float32", "bfloat16"]),
+    *PUBLISHED,
     dict(batch=8, channels=6144, length=16384, taps=4, padding=(3, 0), dtype="bfloat16"),
 ]
 
@@ -322,4 +324,28 @@ depthwise_conv1d = Operator(
     cost=cost,
     constants=["weight", "bias"],
     source="candle #3531",
+    claims=[
+        Claim(
+            latency_ms=(31.971, 0.023),
+            device="NVIDIA RTX PRO 6000",
+            source="candle #3531",
+            cases=PUBLISHED,
+            shape="dtype not said",
+        ),
+        Claim(launches=(4096, 5), device="NVIDIA RTX PRO 6000", source="candle #3531", cases=PUBLISHED),
+        Claim(
+            latency_ms=(33.0, 0.1),
+            device="NVIDIA RTX 5090",
+            source="candle #3531",
+            cases=PUBLISHED,
+            shape="a layer of LFM2; under 0.1 ms",
+        ),
+        Claim(
+            speedup=0.526,
+            implementation="shifted_sum",
+            device="a GPU that is not named",
+            source="candle #3531",
+            shape="the worst of 113 shapes without a gate; 26 of them were slower",
+        ),
+    ],
 )

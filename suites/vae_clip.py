@@ -11,16 +11,20 @@ from pairbench import Cost, Tolerance
 
 
 def inputs(make, latents, height, width, dtype, chunk, split=0, batch=1, base=96):
+    return clip(make, latents, height, width, dtype, split, batch, base) | {"chunk": chunk}
+
+
+def clip(make, latents, height, width, dtype, split, batch, base):
+    """Return a clip of latents and the weights that decode it; how many go through at once is not said."""
     widths = vae_wan.Widths(base=base)
     return {
         "latents": make.normal(batch, widths.latent, latents, height, width, dtype=dtype),
         "weights": vae_wan.make_weights(make, widths, dtype),
-        "chunk": chunk,
         "split": split,
     }
 
 
-def cost(latents, height, width, dtype, chunk, split=0, batch=1, base=96):
+def cost(latents, height, width, dtype, chunk=1, split=0, batch=1, base=96):
     """Return the arithmetic of convolutions and attention; latents and weights are read once, the video is written."""
     widths = vae_wan.Widths(base=base)
     pixels = height * width * (widths.latent * latents + 3 * 64 * vae_wan.clip_frames(latents))
@@ -77,7 +81,7 @@ def empty_video(latents):
 # -- an independent oracle --------------------------------------------------------------------------------------------
 
 
-def whole_clip(latents, weights, chunk, split):
+def whole_clip(latents, weights, split, chunk=1):
     """Decode the clip in one piece, with no cache and no 3-D convolution.
 
     A long clip's activations would not fit: it has the plain form itself, with the same sums in place of convolutions.

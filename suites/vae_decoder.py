@@ -3,8 +3,8 @@
 The published decoder takes one latent a call, which keeps memory small and launches the whole network for every four
 frames. Every operation in it is causal or concerns one frame, and latent 0 alone passes by what doubles the frames; so
 after latent 0 the clip may be cut anywhere. The contract: `latents` [b, c, n, h, w] give a video [b, 3, 4 * n - 3, 8 * h, 8 * w]
-within [-1, 1]. `chunk` latents go through at once, all but the first for -1. With `split`, the clip comes in two parts:
-the second begins at that latent and goes on from what the first one kept.
+within [-1, 1]. Latent 0 goes through alone, then as many at once as an implementation takes. With `split`, the clip comes in
+two parts: the second begins at that latent and goes on from what the first one kept.
 """
 
 import torch
@@ -14,41 +14,66 @@ import vae_wan_forms as forms
 from kernels_conv3d_gemm import gluon_valid
 from vae_wan import PUBLISHED, decode_chunk, fresh_caches
 
-from pairbench import Operator, Variant, grid
+from pairbench import Claim, Operator, Variant, grid
 
 # -- the plain form, and longer chunks --------------------------------------------------------------------------------
 
 
-def one_by_one(latents, weights, chunk, split):
+def inputs(make, latents, height, width, dtype, split=0, batch=1, base=96):
+    return clip.clip(make, latents, height, width, dtype, split, batch, base)
+
+
+def one_by_one(latents, weights, split):
     """Decode one latent a call, and append its frames to a video that is copied as it grows."""
     return clip.growing(latents, weights, clip.cuts(latents.shape[2], 1, split))
 
 
-def chunked(latents, weights, chunk, split):
-    """The same with a chunk of latents a call."""
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split))
+def by_two(latents, weights, split):
+    """The same with two latents a call."""
+    return clip.growing(latents, weights, clip.cuts(latents.shape[2], 2, split))
 
 
-def assembled(latents, weights, chunk, split):
-    """Write each chunk's frames, clamped, into the video, which is allocated once."""
-    return clip.assembled(latents, weights, chunk, split, PUBLISHED)
+def by_four(latents, weights, split):
+    """With four."""
+    return clip.growing(latents, weights, clip.cuts(latents.shape[2], 4, split))
 
 
-def pad_time(latents, weights, chunk, split):
-    """And put chunk, cache and zeros together in one copy instead of two."""
-    return clip.assembled(latents, weights, chunk, split, forms.ONE_COPY)
+def by_five(latents, weights, split):
+    """With five."""
+    return clip.growing(latents, weights, clip.cuts(latents.shape[2], 5, split))
 
 
-def channels_last(latents, weights, chunk, split):
+def all_but_first(latents, weights, split):
+    """With all of a part at once."""
+    return clip.growing(latents, weights, clip.cuts(latents.shape[2], -1, split))
+
+
+def assembled(latents, weights, split):
+    """One latent a call again: write each one's frames, clamped, into the video, which is allocated once."""
+    return clip.assembled(latents, weights, 1, split, PUBLISHED)
+
+
+def pad_time(latents, weights, split):
+    """And put latent, cache and zeros together in one copy instead of two."""
+    return clip.assembled(latents, weights, 1, split, forms.ONE_COPY)
+
+
+def channels_last(latents, weights, split):
     """And keep weights and activations in channels-last layout."""
     latents = latents.contiguous(memory_format=torch.channels_last_3d)
-    return clip.assembled(latents, weights, chunk, split, forms.CHANNELS_LAST)
+    return clip.assembled(latents, weights, 1, split, forms.CHANNELS_LAST)
 
 
-def gluon(latents, weights, chunk, split):
+def gluon(latents, weights, split):
     """And convolve as an implicit GEMM, which copies nothing together."""
     latents = latents.contiguous(memory_format=torch.channels_last_3d)
-    return clip.assembled(latents, weights, chunk, split, forms.GLUON)
+    return clip.assembled(latents, weights, 1, split, forms.GLUON)
+
+
+def gluon_by_four(latents, weights, split):
+    """And with four latents a call."""
+    latents = latents.contiguous(memory_format=torch.channels_last_3d)
+    return clip.assembled(latents, weights, 4, split, forms.GLUON)
 
 
 def prepare_channels_last(weights):
@@ -62,22 +87,26 @@ def prepare_packed(weights):
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
 
 
-def stale_frames(latents, weights, chunk, split):
+def _cuts(latents, split):
+    return clip.cuts(latents.shape[2], 2, split)
+
+
+def stale_frames(latents, weights, split):
     """Begin with the frames that another clip left when its run was aborted."""
     caches = fresh_caches(weights)
     decode_chunk(latents[:, :, -1:].flip(1), weights, caches, PUBLISHED)
     caches = [None if cache is vae_wan.SKIPPED else cache for cache in caches]
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), caches=caches)
+    return clip.growing(latents, weights, _cuts(latents, split), caches=caches)
 
 
-def stale_cache(latents, weights, chunk, split):
+def stale_cache(latents, weights, split):
     """Begin with all that another clip left, so that latent 0 is taken for a later one."""
     caches = fresh_caches(weights)
     decode_chunk(latents[:, :, -1:].flip(1), weights, caches, PUBLISHED)
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), caches=caches)
+    return clip.growing(latents, weights, _cuts(latents, split), caches=caches)
 
 
-def restarted(latents, weights, chunk, split):
+def restarted(latents, weights, split):
     """Forget all earlier frames with every chunk."""
 
     def decode(x, weights, caches, forms):
@@ -85,13 +114,13 @@ def restarted(latents, weights, chunk, split):
         caches[:] = [vae_wan.SKIPPED if _doubles(slot, weights) else None for slot in range(len(caches))]
         return frames
 
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), decode)
+    return clip.growing(latents, weights, _cuts(latents, split), decode)
 
 
-def latent_0_doubled(latents, weights, chunk, split):
+def latent_0_doubled(latents, weights, split):
     """Let latent 0 through what doubles the frames, and drop the frames too many."""
     caches = [vae_wan.SKIPPED if _doubles(slot, weights) else None for slot in range(len(fresh_caches(weights)))]
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), caches=caches)[:, :, 3:]
+    return clip.growing(latents, weights, _cuts(latents, split), caches=caches)[:, :, 3:]
 
 
 def _doubles(slot, weights):
@@ -104,59 +133,63 @@ def _doubles(slot, weights):
     return False
 
 
-def short_cache(latents, weights, chunk, split):
+def short_cache(latents, weights, split):
     """Forget that a chunk of one frame needs the newest of the old ones too."""
     one_kept = PUBLISHED._replace(keep=lambda x, cache: x[:, :, -vae_wan.KEPT :].clone())
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), forms=one_kept)
+    return clip.growing(latents, weights, _cuts(latents, split), forms=one_kept)
 
 
-def uncropped(latents, weights, chunk, split):
+def uncropped(latents, weights, split):
     """Keep a frame more than there is padding, and cut what that adds off at the wrong end."""
 
     def causal(x, cache, layer):
         return vae_wan.causal(x if cache is None else torch.cat([cache, x], 2), None, layer)[:, :, : x.shape[2]]
 
     three_kept = PUBLISHED._replace(causal=causal, keep=lambda x, cache: x[:, :, -3:].clone())
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), forms=three_kept)
+    return clip.growing(latents, weights, _cuts(latents, split), forms=three_kept)
 
 
-def attends_across_frames(latents, weights, chunk, split):
+def attends_across_frames(latents, weights, split):
     """Attend to all frames of a chunk, as soon as there is more than one."""
 
     def attend(q, k, v):
         return vae_wan.attend(*(value.reshape(1, 1, -1, value.shape[-1]) for value in (q, k, v))).view_as(q)
 
     across = PUBLISHED._replace(attend=attend)
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), forms=across)
+    return clip.growing(latents, weights, _cuts(latents, split), forms=across)
 
 
-def pairs_swapped(latents, weights, chunk, split):
+def pairs_swapped(latents, weights, split):
     """Take the two frames of a pair in the wrong order."""
     swapped = PUBLISHED._replace(interleave=lambda x: vae_wan.interleave(x.roll(x.shape[1] // 2, 1)))
-    return clip.growing(latents, weights, clip.cuts(latents.shape[2], chunk, split), forms=swapped)
+    return clip.growing(latents, weights, _cuts(latents, split), forms=swapped)
 
 
-def within_180_levels(latents, weights, chunk, split):
+def within_180_levels(latents, weights, split):
     """Be off by up to 179 of 255 grey levels, which the tolerance that the pair was once published with lets pass."""
-    video = one_by_one(latents, weights, chunk, split)
+    video = one_by_one(latents, weights, split)
     return (video - video.sign() * (179 / 127.5)).clamp(-1, 1)
 
 
-def goes_on(latents, chunk, split, **_):
-    return len(clip.cuts(latents.shape[2], chunk, split)) > 1
+def fits_gluon(latents, **_):
+    return gluon_valid(latents, (1, 1, 1))
 
 
-def goes_on_from_one(latents, chunk, split, **_):
+def goes_on(latents, split, **_):
+    return len(_cuts(latents, split)) > 1
+
+
+def goes_on_from_one(latents, split, **_):
     """Say whether a chunk of one latent, which is not the first, has a successor."""
-    return any(end - begin == 1 for begin, end in clip.cuts(latents.shape[2], chunk, split)[1:-1])
+    return any(end - begin == 1 for begin, end in _cuts(latents, split)[1:-1])
 
 
-def goes_on_twice(latents, chunk, split, **_):
-    return len(clip.cuts(latents.shape[2], chunk, split)) > 2
+def goes_on_twice(latents, split, **_):
+    return len(_cuts(latents, split)) > 2
 
 
-def has_longer_chunk(latents, chunk, split, **_):
-    return latents.shape[0] > 1 or any(end - begin > 1 for begin, end in clip.cuts(latents.shape[2], chunk, split))
+def has_longer_chunk(latents, split, **_):
+    return latents.shape[0] > 1 or any(end - begin > 1 for begin, end in _cuts(latents, split))
 
 
 # -- cases ------------------------------------------------------------------------------------------------------------
@@ -170,13 +203,15 @@ vae_temporal_chunk = Operator(
     "vae_temporal_chunk",
     baseline=one_by_one,
     variants={
-        "chunked": chunked,
+        "by_two": by_two,
+        "by_four": by_four,
+        "by_five": by_five,
+        "all_but_first": all_but_first,
         "assembled": assembled,
         "pad_time": pad_time,
         "channels_last": Variant(channels_last, prepare=prepare_channels_last),
-        "gluon": Variant(
-            gluon, prepare=prepare_packed, valid=lambda latents, **_: gluon_valid(latents, (1, 1, 1)), needs="sm_90"
-        ),
+        "gluon": Variant(gluon, prepare=prepare_packed, valid=fits_gluon, needs="sm_90"),
+        "gluon_by_four": Variant(gluon_by_four, prepare=prepare_packed, valid=fits_gluon, needs="sm_90"),
     },
     impostors={
         "stale_frames": stale_frames,
@@ -189,30 +224,95 @@ vae_temporal_chunk = Operator(
         "pairs_swapped": Variant(pairs_swapped, valid=goes_on),
         "within_180_levels": within_180_levels,
     },
-    inputs=clip.inputs,
+    inputs=inputs,
     oracle=clip.whole_clip,
     cases={
         "edge": [
-            dict(TINY, latents=1, chunk=4),
-            dict(TINY, latents=2, chunk=-1),
-            dict(TINY, latents=3, chunk=1),
-            dict(TINY, latents=4, chunk=2),  # the last chunk has one latent
-            dict(TINY, latents=3, chunk=5),  # longer than the clip
-            dict(TINY, latents=3, chunk=2, batch=2),
-            dict(TINY, latents=5, chunk=3, split=3),  # part one ends in a short chunk, part two has another
-            dict(TINY, latents=4, chunk=-1, split=1),  # part one is latent 0
-            dict(TINY, latents=3, chunk=1, dtype="float64"),
-            dict(TINY, latents=3, chunk=2, dtype="bfloat16"),
-            dict(TINY, latents=2, chunk=1, dtype="float16"),
+            dict(TINY, latents=1),
+            dict(TINY, latents=2),
+            dict(TINY, latents=4),  # by two, the last call has one latent
+            dict(TINY, latents=3, batch=2),
+            dict(TINY, latents=7, split=3),  # by four, part one ends in a short call, part two has another
+            dict(TINY, latents=5, split=2),  # both parts have a call of one latent
+            dict(TINY, latents=4, split=1),  # part one is latent 0
+            dict(TINY, latents=3, dtype="float64"),
+            dict(TINY, latents=3, dtype="bfloat16"),
+            dict(TINY, latents=2, dtype="float16"),
         ],
-        "smoke": grid(latents=[3], height=[4], width=[4], base=[8], chunk=[1, 2], dtype=["float32"]),
-        "real": grid(latents=[5], height=[32], width=[32], chunk=[1, 2, -1], dtype=["float32", "bfloat16"]),
+        "smoke": grid(latents=[3], height=[4], width=[4], base=[8], dtype=["float32"]),
+        "real": [
+            *grid(latents=[5], height=[32], width=[32], dtype=["float32", "bfloat16"]),
+            dict(latents=5, height=60, width=104, dtype="bfloat16"),
+        ],
         # Over 2 ** 31 elements: at 90 x 160 what the last convolution of images reads from 4 latents a call, and what the
         # widest 3-D one reads from 6; at 60 x 104 from 8 and from 14. Running out of memory is an outcome like any other.
-        "headline": [dict(size, latents=21, chunk=chunk) for size in (P480, P720) for chunk in (1, 2, 4, 5, -1)],
+        "headline": [dict(size, latents=21) for size in (P480, P720)],
     },
     constants=["weights"],
     tolerance=clip.THROUGH_A_NETWORK,
     cost=clip.cost,
     source="maxdiffusion #411; diffusers AutoencoderKLWan",
+    claims=[
+        Claim(
+            latency_ms=(3200.0, 800.0),
+            implementation="by_five",
+            device="8 TPU v6e",
+            source="maxdiffusion #464",
+            cases=[dict(P720, latents=21)],
+            shape="81 frames of 720p by 5 latents a call, sharded over the chips, and a repeat made cheaper",
+        ),
+        Claim(
+            speedup=1.0,
+            implementation="by_five",
+            device="NVIDIA RTX 4090",
+            source="utensils/mold #802",
+            cases=[dict(P480, latents=21)],
+            shape="no gain, sizes not said",
+        ),
+        Claim(
+            latency_ms=(244.689, 222.498),
+            implementation="channels_last",
+            device="NVIDIA H100",
+            source="sglang #26214",
+            cases=[dict(latents=5, height=32, width=32, dtype="bfloat16")],
+            shape="17 frames of 640 x 384; ours are 17 of 256 x 256",
+        ),
+        Claim(
+            latency_ms=(2283.0, 2000.0),
+            implementation="channels_last",
+            device="NVIDIA GB300",
+            source="sglang #28021",
+            cases=[dict(P720, latents=21)],
+            shape="81 frames of 720p",
+        ),
+        Claim(
+            latency_ms=(9580.0, 9050.0),
+            implementation="channels_last",
+            device="a GPU that is not named",
+            source="sglang #18540",
+            shape="decoding with Wan 2.2's autoencoder",
+        ),
+        Claim(
+            speedup=(1.05, 1.10),
+            implementation="pad_time",
+            device="a GPU that is not named",
+            source="diffusers #12800",
+            cases=[dict(P480, latents=21)],
+            shape="the whole autoencoder, sizes not said",
+        ),
+        Claim(
+            latency_ms=(2800.0, 2320.0),
+            device="NVIDIA H200",
+            source="sglang #34125",
+            cases=[dict(P720, latents=21)],
+            shape="61 frames of 704 x 1280 with Wan 2.2's autoencoder; ours are 81 of 720 x 1280",
+        ),
+        Claim(
+            speedup=1.8,
+            device="NVIDIA GB200",
+            source="vllm-omni #7056",
+            cases=[dict(P720, latents=21)],
+            shape="decoding without loss, sizes not said",
+        ),
+    ],
 )

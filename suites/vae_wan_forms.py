@@ -1,6 +1,7 @@
 """Other ways to compute what `vae_wan.Forms` names, and the weights laid out for them."""
 
 import functools
+import itertools
 
 import kernels_conv3d_torch
 import torch
@@ -107,16 +108,38 @@ def _keep_at(last, chunk, x, cache):
 
 
 def sum_of_taps(x, cache, layer):
-    """Add up one convolution of images for each temporal tap, so that no 3-D convolution takes part."""
+    """Add up one product of matrices for each tap: no convolution takes part, and in float64 these are what a GPU is fast at."""
     weight = layer["weight"]
-    b, _, t = x.shape[:3]
     before = weight.shape[2] - 1 - (cache.shape[2] if cache is not None else 0)
     frames = F.pad(x if cache is None else torch.cat([cache, x], dim=2), (0, 0, 0, 0, before, 0))
-    padding = [k // 2 for k in weight.shape[3:]]
-    y = layer["bias"][:, None, None].expand(b * t, -1, *x.shape[3:])
-    for i in range(weight.shape[2]):
-        y = y + F.conv2d(frames[:, :, i : i + t].transpose(1, 2).flatten(0, 1), weight[:, :, i], padding=padding)
-    return y.unflatten(0, (b, t)).transpose(1, 2)
+    return _taps_met(frames.movedim(1, -1), weight, layer["bias"])
+
+
+def taps_of_images(x, layer):
+    """The same for images [b * t, c, h, w], each a video of one frame."""
+    return _taps_met(x[:, None].movedim(2, -1), layer["weight"][:, :, None], layer["bias"])[:, :, 0]
+
+
+def _taps_met(frames, weight, bias):
+    """Convolve frames [b, t, h, w, c], padded in time already, and return [b, c, t, h, w].
+
+    Height and width are padded so that all pixels of a video lie in one row: then what a tap meets is a part of that row,
+    with no copy of it, and the sums between the rows of pixels, which mean nothing, are cut off at the end.
+    """
+    high, wide = (k // 2 for k in weight.shape[3:])
+    rows = F.pad(frames, (0, 0, wide, wide, high, high))
+    b, t, h, w, c = rows.shape
+    flat = F.pad(rows.reshape(-1, c), (0, 0, high * w + wide, high * w + wide))
+    count = b * t * h * w
+    kept = t - weight.shape[2] + 1
+    total = bias.expand(count, -1).contiguous()
+    for i, j, k in itertools.product(*(range(taps) for taps in weight.shape[2:])):
+        # Frames that a tap reads beyond the end belong to the next video, and to outputs that are cut off.
+        start = (i * h + j) * w + k
+        met = flat[start : start + count]
+        total[: len(met)].addmm_(met, weight[:, :, i, j, k].T)
+    video = total.view(b, t, h, w, -1)[:, :kept, high : h - high, wide : w - wide]
+    return video.movedim(-1, 1).contiguous()
 
 
 def softmax_attend(q, k, v):
@@ -125,4 +148,4 @@ def softmax_attend(q, k, v):
     return torch.stack([(qi * scale @ ki.mT).softmax(-1) @ vi for qi, ki, vi in zip(q, k, v, strict=True)])
 
 
-BY_FORMULA = vae_wan.Forms(causal=sum_of_taps, attend=softmax_attend)
+BY_FORMULA = vae_wan.Forms(causal=sum_of_taps, planar=taps_of_images, attend=softmax_attend)

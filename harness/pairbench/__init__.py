@@ -1,8 +1,9 @@
 """pairbench: optimised PyTorch operators beside the plain ones they replace, proven equal, timed and tracked."""
 
 from pairbench.model.case import grid
+from pairbench.model.claim import Claim
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.tolerance import EXACT, REASSOCIATED, Tolerance
 
-__all__ = ["EXACT", "REASSOCIATED", "Cost", "Operator", "Tolerance", "Variant", "grid"]
+__all__ = ["EXACT", "REASSOCIATED", "Claim", "Cost", "Operator", "Tolerance", "Variant", "grid"]
 __version__ = "0.1.0"

@@ -329,3 +329,19 @@ def test_a_cost_that_fails_is_a_fault_of_the_suite(described: Describe) -> None:
         described(("flops=rows,", "flops=rows / 0,"))
     with pytest.raises(SuiteError, match=r"expected Cost\(flops, bytes\)"):
         described(("Cost(flops=rows, bytes=8 * rows)", "rows"))
+
+
+def test_what_others_published_is_described_and_changes_no_hash(described: Describe) -> None:
+    claims = [
+        ("from pairbench import Cost", "from pairbench import Claim, Cost"),
+        (
+            'source="a paper",\n',
+            'source="a paper",\n    claims=[Claim(speedup=SCALE, source="them", device="a GPU", '
+            'cases=grid(rows=[4], dtype=["float32"]))],\n',
+        ),
+    ]
+    before, after = described(), described(*claims)
+    assert changed(before, after) == set()
+    assert before.claims == ()
+    assert [(claim.speedup, claim.source) for claim in after.claims] == [(2.0, "them")]
+    assert [after.claims[0].belongs_to(case) for case in after.cases] == [True, False]

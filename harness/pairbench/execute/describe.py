@@ -39,6 +39,7 @@ def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
         impostors=tuple(_describe(name, value) for name, value in operator.impostors.items()),
         cases=operator.cases,
         costs={case.key: cost for case in operator.cases if (cost := _cost(operator, dict(case.axes), case.key))},
+        claims=operator.claims,
     )
 
 

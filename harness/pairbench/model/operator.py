@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import TIERS, Case, make_case
+from pairbench.model.claim import Claim, check_claims
 from pairbench.model.tolerance import Tolerance
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -97,6 +98,8 @@ class Operator:
     them is judged like its output."""
     source: str = ""
     """Where the pair comes from: a pull request, a paper."""
+    claims: tuple[Claim, ...] = ()
+    """What was published about it; shown beside what is measured, and no part of any hash."""
 
     def __init__(
         self,
@@ -113,6 +116,7 @@ class Operator:
         constants: Sequence[str] = (),
         state: Sequence[str] = (),
         source: str = "",
+        claims: Sequence[Claim] = (),
     ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise DeclarationError(
@@ -138,6 +142,7 @@ class Operator:
         set_field(self, "constants", _names(name, "constants", constants))
         set_field(self, "state", _names(name, "state", state))
         set_field(self, "source", str(source))
+        set_field(self, "claims", check_claims(name, claims, self.cases, self.variants))
         if both := set(self.constants) & set(self.state):
             raise DeclarationError(
                 f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one"

@@ -28,17 +28,22 @@ class CaseLabel:
 
 def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
     """Return the cases of some series, each once: by dtype, other words, then by numbers, the smallest first."""
-    cases = {one.series.case: one.axes for one in series}
+    return labels_of({one.series.case: one.axes for one in series})
+
+
+def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
+    """Return the same of keys with their axes; a label of up to so many letters has all axes that differ."""
+    width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
-    shown = _fitting(list(cases.values()), axes)
+    shown = _fitting(list(cases.values()), axes, fits)
     # In the order of what is read, and only then of what is left out.
     ranked = [*shown, *(axis for axis in axes if axis not in shown)]
     ordered = sorted(cases, key=lambda case: (*(_rank(cases[case].get(axis, _ABSENT)) for axis in ranked), case))
-    found = {case: _label(case, cases[case], shown) for case in ordered}
+    found = {case: _label(case, cases[case], shown, width) for case in ordered}
     # Two keys may say the same, cut in the middle; then the whole key tells more.
     doubled = {label for label in found.values() if list(found.values()).count(label) > 1}
     return tuple(
-        CaseLabel(case=case, label=shorten(case, WIDTH) if label in doubled else label) for case, label in found.items()
+        CaseLabel(case=case, label=shorten(case, width) if label in doubled else label) for case, label in found.items()
     )
 
 
@@ -53,7 +58,7 @@ def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
     return sorted(several, key=place)
 
 
-def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str]) -> list[str]:
+def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fits: int) -> list[str]:
     """Return the axes that labels have room for: sizes that only follow others go first, the dtype stays."""
     kept = list(differing)
 
@@ -62,16 +67,16 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str]) ->
 
     whole = distinct(kept)
     for axis in sorted(kept, key=lambda axis: (axis == "dtype", distinct([axis]), axis)):
-        if max((len(_told(case, kept)) for case in cases), default=0) <= _FITS:
+        if max((len(_told(case, kept)) for case in cases), default=0) <= fits:
             break
         less = [other for other in kept if other != axis]
         kept = less if distinct(less) == whole else kept
     return kept
 
 
-def _label(case: str, axes: Mapping[str, object], shown: Sequence[str]) -> str:
+def _label(case: str, axes: Mapping[str, object], shown: Sequence[str], width: int) -> str:
     # One case alone has nothing to be told from.
-    return shorten(_told(axes, shown or sorted(axes)), WIDTH) or shorten(case, WIDTH)
+    return shorten(_told(axes, shown or sorted(axes)), width) or shorten(case, width)
 
 
 def _told(axes: Mapping[str, object], shown: Sequence[str]) -> str:

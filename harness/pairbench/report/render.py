@@ -72,18 +72,19 @@ def render_rows(
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     numeric = [all(isinstance(row.get(name), int | float | None) for row in rows) for name in columns]
     if output == "markdown":
-        return f"### {markdown_text(title)}\n\n{markdown_table(columns, cells, right=numeric)}"
-    table = Table(title=Text(clean(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        table = markdown_table([name.replace("_", " ") for name in columns], cells, right=numeric)
+        return f"### {markdown_text(title)}\n\n{table}"
+    painted = Table(title=Text(clean(title), style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name, right in zip(columns, numeric, strict=True):
-        table.add_column(Text(name.replace("_", " ")), justify="right" if right else "left", overflow="fold")
+        painted.add_column(Text(name.replace("_", " ")), justify="right" if right else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    return (terminal or Terminal.of_stdout()).paint(table)
+        painted.add_row(*(Text(cell) for cell in row))
+    return (terminal or Terminal.of_stdout()).paint(painted)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[bool]) -> str:
     """Return a Markdown table; cells are escaped here."""
-    lines = [[markdown_text(name.replace("_", " ")) for name in columns], ["---:" if side else "---" for side in right]]
+    lines = [[markdown_text(name) for name in columns], ["---:" if side else "---" for side in right]]
     lines += [[markdown_text(cell) for cell in row] for row in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

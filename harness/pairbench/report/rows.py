@@ -13,12 +13,12 @@ from pairbench.report.layout import Column, cells_of
 from pairbench.report.render import clean
 
 
-def _launches(row: Record) -> str:
+def launches(row: Record) -> str:
     """Return what the host launches, and how many kernels run where that is another number."""
     if row.launch_status == "unreliable":
         return "unreliable"
-    launches, kernels = units.count(row.launches_per_call), units.count(row.kernels_per_call)
-    return f"{launches} ({kernels})" if kernels and launches and kernels != launches else launches or kernels
+    by_host, kernels = units.count(row.launches_per_call), units.count(row.kernels_per_call)
+    return f"{by_host} ({kernels})" if kernels and by_host and kernels != by_host else by_host or kernels
 
 
 def _unless_baseline(record: Record, text: str) -> str:
@@ -40,7 +40,7 @@ COLUMNS: tuple[Column[Record], ...] = (
         text=lambda row: _unless_baseline(row, units.ratio_range(row.speedup_low, row.speedup_high)),
         drop=2,
     ),
-    Column(header="launches", text=_launches, drop=3),
+    Column(header="launches", text=launches, drop=3),
     Column(header="ops", text=lambda row: units.count(row.ops_per_call), drop=6),
     Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=7),
     Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=8),
@@ -102,7 +102,13 @@ def case_of(record: Record) -> tuple[object, ...]:
 def heading(record: Record) -> str:
     """Return a line on the run that a record belongs to."""
     commit = f"commit {record.commit[:10]}{' and changes' if record.dirty else ''}" if record.commit else "no commit"
-    versions = {"torch": record.torch, "triton": record.triton, "CUDA": record.cuda, "driver": record.driver}
+    versions = {
+        "torch": record.torch,
+        "triton": record.triton,
+        "CUDA": record.cuda,
+        "cuDNN": record.cudnn,
+        "driver": record.driver,
+    }
     known = [f"{name} {version}" for name, version in versions.items() if version]
     return clean(", ".join([f"run {record.run_id}", str(record.started_at), commit, *known]))
 

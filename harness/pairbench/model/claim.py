@@ -1,0 +1,138 @@
+"""What somebody published about a pair, declared beside the operator so that it stands beside what is measured here."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.errors import DeclarationError
+from pairbench.model.case import Case, make_case
+from pairbench.model.settings import MODES
+
+_WHOLE = ("launches", "syncs")
+_PAIRS = ("latency_ms", "peak_gib", *_WHOLE)
+QUANTITIES = ("speedup", *_PAIRS)
+"""What a claim can be about; `speedup` is baseline over variant, all others are (baseline, variant)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One published figure: about one of `QUANTITIES`, on one device, by one source.
+
+    It is no part of the question nor of the answer: neither of an operator's hashes knows it.
+
+    Example:
+        >>> Claim(speedup=18.2, device="NVIDIA H20", source="sglang-omni #132", cases=[dict(patches=576)])
+    """
+
+    source: str
+    """Who published it."""
+    device: str
+    """On what, as far as the source says."""
+    speedup: float | tuple[float, float] | None = None
+    """Baseline over variant; two for a range."""
+    latency_ms: tuple[float, float] | None = None
+    """Of baseline and variant, in milliseconds."""
+    peak_gib: tuple[float, float] | None = None
+    """Peak memory of baseline and variant, in GiB."""
+    launches: tuple[int, int] | None = None
+    """Per call of baseline and variant; of the variant the most that it may have."""
+    syncs: tuple[int, int] | None = None
+    """Waits of the host for the device per call, likewise."""
+    cases: Sequence[Mapping[str, object]] = ()
+    """The operator's cases that it belongs to, with all of their axes; none where no case comes near."""
+    implementation: str | None = None
+    """The variant that it is about; None for whichever is best."""
+    mode: str = "eager"
+    shape: str = ""
+    """What was measured there, where no case here is exactly that."""
+    unmet: str = ""
+    """Why it cannot be met here, with numbers, once that has been measured."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in QUANTITIES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise DeclarationError(
+                f"Claim: it is about {' and '.join(given) or 'nothing'}, expected one of {', '.join(QUANTITIES)}; "
+                "declare one claim for each"
+            )
+        for what, text in (("source", self.source), ("device", self.device)):
+            if not (isinstance(text, str) and text.strip()):
+                raise DeclarationError(f"Claim: {what} is {text!r}, expected a text: who published it, and on what")
+        if self.mode not in MODES:
+            raise DeclarationError(f"Claim: mode {self.mode!r} is unknown, expected one of {', '.join(MODES)}")
+        if isinstance(self.cases, Mapping | str) or not isinstance(self.cases, Sequence):
+            raise DeclarationError(
+                f"Claim: cases is {self.cases!r}, expected a list of the operator's: [dict(axis=value)]"
+            )
+        _check_quantity(given[0], getattr(self, given[0]))
+        points = tuple(dict(make_case("a claim", point, "real").axes) for point in self.cases)
+        object.__setattr__(self, "cases", points)
+
+    @property
+    def quantity(self) -> str:
+        """Which of QUANTITIES it is about."""
+        return next(name for name in QUANTITIES if getattr(self, name) is not None)
+
+    @property
+    def pair(self) -> tuple[float, float] | None:
+        """Values of baseline and variant in the quantity's own unit; None of a speedup."""
+        return None if self.speedup is not None else getattr(self, self.quantity)
+
+    @property
+    def ratio(self) -> tuple[float, float]:
+        """The least and the most that baseline over variant is said to be; infinite where the variant has none left."""
+        if isinstance(self.speedup, tuple):
+            return self.speedup
+        if self.speedup is not None:
+            return self.speedup, self.speedup
+        before, after = self.pair or (math.nan, math.nan)
+        ratio = before / after if after else math.inf
+        return ratio, ratio
+
+    def belongs_to(self, case: Case) -> bool:
+        """Return whether a case is one of its own."""
+        return dict(case.axes) in self.cases
+
+
+def check_claims(
+    operator: str, claims: object, cases: Sequence[Case], implementations: Mapping[str, object]
+) -> tuple[Claim, ...]:
+    """Return an operator's claims.
+
+    Raises:
+        DeclarationError: one names a case or a variant that the operator has not.
+    """
+    if isinstance(claims, str) or not isinstance(claims, Sequence):
+        raise DeclarationError(f"operator {operator!r}: claims is {claims!r}, expected a list of Claim(...)")
+    timed = [dict(case.axes) for case in cases if case.tier != "edge"]
+    for claim in claims:
+        if not isinstance(claim, Claim):
+            raise DeclarationError(f"operator {operator!r}: {claim!r} is no claim, expected Claim(...)")
+        for axes in claim.cases:
+            if axes not in timed:
+                raise DeclarationError(
+                    f"operator {operator!r}: the claim of {claim.source} belongs to {axes!r}, which is none of the "
+                    "cases that are timed; name one with all of its axes, or none and say the shape"
+                )
+        if claim.implementation is not None and claim.implementation not in implementations:
+            raise DeclarationError(
+                f"operator {operator!r}: the claim of {claim.source} is about {claim.implementation!r}, expected one of "
+                f"{', '.join(implementations)}"
+            )
+    return tuple(claims)
+
+
+def _check_quantity(name: str, value: object) -> None:
+    whole = name in _WHOLE
+    several = value if isinstance(value, tuple) else (value,)
+    sizes = (1, 2) if name == "speedup" else (2,)
+    sound = len(several) in sizes and all(_is_number(item, whole=whole) for item in several)
+    if not sound or (name == "speedup" and several[0] > several[-1]):
+        expected = "a number above 0, or (least, most)" if name == "speedup" else "(baseline, variant)"
+        raise DeclarationError(f"Claim: {name} is {value!r}, expected {expected}{' of whole numbers' if whole else ''}")
+
+
+def _is_number(value: object, *, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        return False
+    return value >= 0 if whole else 0 < value < math.inf

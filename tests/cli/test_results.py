@@ -1,0 +1,137 @@
+"""`pairbench results`: the committed page is what the command makes, and what it says of stores that hold little."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pairbench.model.record import Record
+from tests.builders import make_run, write_runs
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "suites" / "RESULTS.md"
+
+Done = subprocess.CompletedProcess[str]
+Pairbench = Callable[..., Done]
+
+OPERATORS = '''
+from pairbench import Claim, Operator, grid
+
+CASES = {"smoke": grid(tokens=[8]), "real": grid(tokens=[64])}
+
+
+def plain(x):
+    """Double it."""
+    return x + x
+
+
+def declare(name, **more):
+    return Operator(
+        name,
+        baseline=plain,
+        variants={"fused": lambda x: x * 2},
+        inputs=lambda make, tokens: {"x": make.normal(tokens)},
+        cases=CASES,
+        **more,
+    )
+
+
+double = declare("double", claims=[Claim(speedup=1.5, device="a GPU", source="them #1", cases=CASES["real"])])
+other = declare("other")
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with a file of two operators."""
+    (tmp_path / "my_ops.py").write_text(OPERATORS)
+    return tmp_path
+
+
+def a_run(operator: str = "double", tokens: int = 64, tier: str = "real", **changes: object) -> tuple[Record, ...]:
+    return make_run(cases=[f"{operator}[tokens={tokens}]"], suite="my_ops.py", tier=tier, **changes)  # type: ignore[arg-type]
+
+
+def test_the_committed_page_is_what_the_command_makes(quick: Pairbench) -> None:
+    """Where this fails, a suite or the reference runs changed: `nox -s results` writes the page anew."""
+    done = quick("results", "--store", "results/reference", "--format", "markdown", folder=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == PAGE.read_text(encoding="utf-8")
+
+
+def test_a_store_as_a_page(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run())
+    done = pairbench("results", "my_ops.py", "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    assert "Double it. From my\\_ops.py." in done.stdout
+    assert "| 1.500x | a GPU | them \\#1 |" in done.stdout
+    assert "- my\\_ops.py::other: 1 case" in done.stdout
+    assert pairbench("results", "my_ops.py").stdout.startswith("Results\n")
+
+
+def test_strict_asks_for_every_operator(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run())
+    assert pairbench("results", "my_ops.py", "--strict").returncode == 3
+    assert pairbench("results", "double", "my_ops.py::double", "--strict").returncode == 0
+
+
+def test_of_a_case_that_is_named_only_that(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run(), a_run("other", number=1))
+    done = pairbench("results", "my_ops.py::other[tokens=64]", "--format", "json")
+    (one,) = json.loads(done.stdout)["results"]
+    assert (one["operator"], one["missing"], one["claims"]) == ("other", [], [])
+
+
+def test_a_store_of_a_cpu_says_that_nothing_of_these_tiers_is_there(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run(tokens=8, tier="smoke", device_kind="cpu", device_name="a CPU"))
+    done = pairbench("results", "my_ops.py")
+    assert done.returncode == 0
+    assert "The store holds no measurement of these tiers" in done.stdout
+    smoke = pairbench("results", "my_ops.py::double", "--tier", "smoke", "--strict")
+    assert smoke.returncode == 0
+    assert "a CPU" in smoke.stdout
+
+
+def test_gpus_come_before_cpus(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run(), a_run(number=1, device_kind="cpu", device_name="AMD"))
+    done = pairbench("results", "my_ops.py", "--format", "json")
+    assert [one["device_name"] for one in json.loads(done.stdout)["results"]] == ["NVIDIA H200", "AMD"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["my_ops.py"], "has no records"),
+        (["my_ops.py::nothing"], "selects nothing"),
+        (["my_ops.py", "--tier", "edge"], "--tier 'edge' is unknown, expected one of smoke, real, headline"),
+        (["my_ops.py", "--format", "xml"], "--format 'xml' is unknown"),
+    ],
+)
+def test_wrong_arguments_have_a_sentence(pairbench: Pairbench, folder: Path, arguments: list[str], words: str) -> None:
+    (folder / "results").mkdir()
+    done = pairbench("results", *arguments, "--output", "page.md")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not (folder / "page.md").exists()
+
+
+def test_a_file_that_cannot_be_written(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run())
+    done = pairbench("results", "my_ops.py", "--output", "nowhere/page.md")
+    assert done.returncode == 2
+    assert "--output 'nowhere/page.md' cannot be written" in done.stderr
+
+
+def test_a_broken_suite_and_a_damaged_file_are_named_and_cost_only_themselves(
+    pairbench: Pairbench, folder: Path
+) -> None:
+    write_runs(folder / "results", a_run())
+    (folder / "results" / "records" / "broken.parquet").write_text("no parquet")
+    (folder / "broken.py").write_text("from pairbench import Operator\n1 / 0\n")
+    done = pairbench("results", "my_ops.py", "broken.py", "--output", "page.md")
+    assert done.returncode == 2
+    assert "broken.parquet: cannot be read" in done.stderr
+    assert "suite broken.py, line 2: ZeroDivisionError" in done.stderr
+    assert "Double it." in (folder / "page.md").read_text()
