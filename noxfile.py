@@ -67,6 +67,14 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session
+def results(session: nox.Session) -> None:
+    """Write suites/RESULTS.md from the reference runs. Arguments go to `pairbench results`."""
+    _install(session, ".")
+    where = ("--store", "results/reference", "--format", "markdown", "--output", "suites/RESULTS.md")
+    _pairbench(session, "results", *where, *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and spelling. `nox -s lint -- --fix` repairs what can be repaired."""
     _install(session, *_extra("lint"))

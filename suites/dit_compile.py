@@ -4,6 +4,8 @@ Not in the mode `reduce-overhead` that the guide names: it captures graphs of it
 the ffn: its GELU is in the epilogue of a product, where a compiler does not put it.
 """
 
+import math
+
 import dit_layers
 import dit_wan
 import torch
@@ -46,7 +48,7 @@ def time_features(t, frequencies, dtype):
     """Return cosines and sines of time steps, [steps, frequencies]."""
     half = frequencies // 2
     places = torch.arange(half, dtype=torch.float64, device=t.device)
-    angles = torch.outer(t.flatten().to(torch.float64), torch.pow(10000, -places / half))
+    angles = t.flatten().to(torch.float64)[:, None] * torch.exp(places * (-math.log(10000.0) / half))
     return torch.cat([angles.cos(), angles.sin()], dim=1).to(dtype)
 
 

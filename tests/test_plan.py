@@ -10,7 +10,7 @@ from pairbench.model.case import Case, grid, make_case
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan
 from pairbench.model.settings import Settings
-from pairbench.plan import make_plan, parse_selection, tiers_for
+from pairbench.plan import alike, equipped, make_plan, parse_selection, tiers_for
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 H200 = Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0))
@@ -228,3 +228,42 @@ def test_the_plan_keeps_the_order_of_declaration() -> None:
 
 def test_cases_are_of_their_operator() -> None:
     assert all(isinstance(case.case, Case) and case.case in case.operator.cases for case in plan().cases)
+
+
+GPUS = tuple(
+    Device(selector=f"cuda:{index}", kind="cuda", name=name, uuid=f"GPU-{index}", capability=(9, 0))
+    for index, name in enumerate(["NVIDIA H200", "NVIDIA A100", "NVIDIA H200", "NVIDIA H200"])
+)
+
+
+def test_gpus_of_one_model_come_in_order_from_the_own_one_around() -> None:
+    devices = (*GPUS, CPU)
+    assert [one.selector for one in alike(GPUS[2], devices)] == ["cuda:2", "cuda:3", "cuda:0"]
+    assert [one.selector for one in alike(GPUS[1], devices)] == ["cuda:1"]
+    assert alike(CPU, devices) == ()
+
+
+@pytest.mark.parametrize(
+    ("needs", "beside"),
+    [
+        ([], []),
+        (["cuda"], []),
+        (["gpus:2"], ["cuda:3"]),
+        (["gpus:3", "gpus:2"], ["cuda:3", "cuda:0"]),
+        (["gpus:4", "gpus:2"], ["cuda:3"]),  # four there are not: skipped, and none is taken for it
+    ],
+)
+def test_a_device_has_beside_it_what_its_plan_needs_and_no_more(needs: list[str], beside: list[str]) -> None:
+    shared = operator("a.py", "op", *(implementation(f"v{place}", need) for place, need in enumerate(needs)))
+    gpu, devices = GPUS[2], (*GPUS, CPU)
+    found = plan("op[rows=4]", operators=[shared], device=gpu, gpus=len(alike(gpu, devices)))
+    got = equipped(gpu, devices, found.cases)
+    assert [one.selector for one in got.beside] == beside
+    assert all(one.beside == () for one in got.beside)
+    assert equipped(got, devices, found.cases) == got
+    assert replace(got, beside=()) == gpu
+
+
+def test_a_cpu_has_nothing_beside_it() -> None:
+    shared = operator("a.py", "op", implementation("two", "gpus:2"))
+    assert equipped(CPU, (*GPUS, CPU), plan("op[rows=4]", operators=[shared]).cases) == CPU

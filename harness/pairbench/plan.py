@@ -2,7 +2,8 @@
 
 import fnmatch
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case
@@ -95,6 +96,28 @@ def make_plan(
             f"--tier takes {', '.join(have) or 'one that a suite declares'}"
         )
     return Plan(cases=tuple(cases), broken=tuple(broken))
+
+
+def alike(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the GPUs of a GPU's model, itself first, then those behind it, around; none for a CPU."""
+    if device.kind != "cuda":
+        return ()
+    gpus = [other for other in devices if other.kind == "cuda" and other.name == device.name]
+    at = [other.selector for other in gpus].index(device.selector)
+    return tuple(gpus[at:] + gpus[:at])
+
+
+def equipped(device: Device, devices: tuple[Device, ...], cases: Iterable[PlannedCase]) -> Device:
+    """Return a device with the others beside it that planned entries need: most need none, and leave them to others."""
+    wanted = max((_gpus(case) for case in cases), default=1)
+    return replace(device, beside=alike(replace(device, beside=()), devices)[1:wanted])
+
+
+def _gpus(planned: PlannedCase) -> int:
+    """Return how many GPUs the entries of a case need that are not skipped."""
+    needs = {implementation.name: implementation.needs for implementation in planned.operator.implementations}
+    wanted = [need for entry in planned.entries if entry not in planned.skipped for need in needs[entry.implementation]]
+    return max((int(need.removeprefix("gpus:")) for need in wanted if need.startswith("gpus:")), default=1)
 
 
 def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ Done = subprocess.CompletedProcess[str]
 Pairbench = Callable[..., Done]
 VERBS = (
     *("doctor", "list", "verify", "run", "show"),
-    *("compare", "ab", "trend", "accept", "calibrate"),
+    *("compare", "ab", "trend", "accept", "calibrate", "breakdown", "diverge"),
 )
 
 

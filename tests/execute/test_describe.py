@@ -336,8 +336,10 @@ def test_what_others_published_is_described_and_changes_no_hash(described: Descr
         ("from pairbench import Cost", "from pairbench import Claim, Cost"),
         (
             'source="a paper",\n',
-            'source="a paper",\n    claims=[Claim(speedup=SCALE, source="them", device="a GPU", '
-            'cases=grid(rows=[4], dtype=["float32"]))],\n',
+            (
+                'source="a paper",\n    claims=[Claim(speedup=SCALE, source="them", device="a GPU", '
+                'cases=grid(rows=[4], dtype=["float32"]))],\n'
+            ),
         ),
     ]
     before, after = described(), described(*claims)

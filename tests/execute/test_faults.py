@@ -81,3 +81,8 @@ def test_no_message(tmp_path: Path) -> None:
 
 def test_without_a_gpu_none_is_broken() -> None:
     assert not gpu_is_broken()
+
+
+def test_a_line_that_only_announces_an_error_is_followed_by_it() -> None:
+    error = raised(RuntimeError("backend='inductor' raised:\n\nCompilationError: at 3:14\n  more of it"))
+    assert explain(error)[1].endswith("RuntimeError: backend='inductor' raised: CompilationError: at 3:14")

@@ -7,6 +7,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,54 @@ def test_an_error_gives_the_lock_back(folder: Path) -> None:
         raise ValueError("boom")
     with device_lock(CPU, pytest.fail, lambda: True) as held:
         assert held
+
+
+FIRST = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-b")
+SECOND = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-a")
+
+
+def test_those_beside_a_device_are_held_with_it_and_given_back(folder: Path) -> None:
+    both = replace(FIRST, beside=(SECOND,))
+    with device_lock(both, pytest.fail, lambda: True) as held:
+        assert held
+        for one in (FIRST, SECOND):
+            with device_lock(one, lambda _: None, lambda: True) as again:
+                assert not again
+    for one in (FIRST, SECOND):
+        with device_lock(one, pytest.fail, lambda: True) as again:
+            assert again
+
+
+def test_who_waits_for_a_device_beside_its_own_says_so_and_gives_up_what_it_has(folder: Path) -> None:
+    said: list[str] = []
+    with device_lock(FIRST, pytest.fail, lambda: True):
+        with device_lock(replace(SECOND, beside=(FIRST,)), said.append, lambda: True) as held:
+            assert not held
+        with device_lock(SECOND, pytest.fail, lambda: True) as held:
+            assert held
+    assert not said, "an interrupted wait has nothing to say"
+    until = time.monotonic() + 0.5
+    with device_lock(FIRST, pytest.fail, lambda: True):
+        wanted = replace(SECOND, beside=(FIRST,))
+        with device_lock(wanted, said.append, lambda: time.monotonic() > until) as held:
+            assert not held
+    ours = "another device's turn of this run"
+    assert said == [f"cuda:0 (a GPU), which cuda:1 needs too, is held by {ours}; waiting for it"]
+
+
+def test_two_that_want_the_same_two_devices_the_other_way_round_take_turns(folder: Path) -> None:
+    turns: list[str] = []
+
+    def work(device: Device) -> None:
+        for _ in range(5):
+            with device_lock(device, lambda _: None, lambda: False) as held:
+                assert held
+                turns.append(device.selector)
+                time.sleep(0.02)
+                assert turns[-1] == device.selector, "nobody else is at work meanwhile"
+
+    wanted = (replace(FIRST, beside=(SECOND,)), replace(SECOND, beside=(FIRST,)))
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(work, device) for device in wanted]:
+            done.result(timeout=60)
+    assert sorted(turns) == ["cuda:0"] * 5 + ["cuda:1"] * 5

@@ -1,8 +1,12 @@
 """Memory that nobody wrote must not look like an answer."""
 
+import contextlib
+
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
+from pairbench.execute.memory import count_ops
 from pairbench.execute.poison import PoisonEmpty, poison, poison_freed
 
 
@@ -63,3 +67,28 @@ def test_freed_blocks_are_left_poisoned_and_the_outputs_are_not() -> None:
     outputs = {"a": torch.ones(64), "b": [torch.ones(3, dtype=torch.int8), torch.empty(0)]}
     poison_freed(outputs)
     assert outputs["a"].tolist() == [1] * 64
+
+
+def test_what_was_compiled_runs_compiled() -> None:
+    runs = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> object:
+        def run(*inputs: torch.Tensor) -> object:
+            runs.append(inputs)
+            return graph.forward(*inputs)
+
+        return run
+
+    double = torch.compile(lambda x: x * 2, backend=backend, dynamic=False)
+    for inside in (False, True, False):
+        with PoisonEmpty() if inside else contextlib.nullcontext():
+            assert double(torch.ones(3)).tolist() == [2] * 3
+    assert len(runs) == 3
+
+
+def test_operators_of_higher_order_are_let_through() -> None:
+    q = torch.ones(1, 1, 128, 16)
+    flex = torch.compile(flex_attention, backend="eager", dynamic=False)
+    with PoisonEmpty():
+        assert torch.equal(flex(q, q, q), q)
+    count_ops(lambda: flex(q, q, q))

@@ -33,12 +33,16 @@ def killed(x):
 def aborts(x):
     os.abort()
 
+def gives_up(x):
+    print("fatal: process 1 of 2 failed: CUDA out of memory", file=sys.stderr, flush=True)
+    os._exit(7)
+
 def hangs(x):
     Path(__file__).with_name("child").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
     time.sleep(60)
 
 op = Operator("op", baseline=baseline,
-    variants={"good": baseline, "hangs": hangs, "killed": killed, "aborts": aborts},
+    variants={"good": baseline, "gives_up": gives_up, "hangs": hangs, "killed": killed, "aborts": aborts},
     inputs=lambda make, rows: {"x": make.normal(rows)}, cases=grid(rows=[4]))
 """
 
@@ -97,6 +101,7 @@ def test_a_worker_serves_one_job_after_the_other(site: Site, suite: Path) -> Non
         ("hangs", Status.TIMEOUT, "still running after the 2 s that one implementation has in a stage; ended"),
         ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
         ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13"),
+        ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
     ],
 )
 def test_an_end_has_a_culprit_and_a_reason(site: Site, suite: Path, name: str, status: Status, words: str) -> None:
@@ -154,3 +159,16 @@ def test_memory_is_a_part_of_what_is_free() -> None:
     half, whole = available_memory(0.5), available_memory(1.0)
     assert 0 < half < whole <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert half / whole == pytest.approx(0.5, rel=0.2)
+
+
+GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
+BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+
+
+@pytest.mark.parametrize(
+    ("device", "visible"), [(GPU, "GPU-1"), (replace(GPU, beside=(BESIDE,)), "GPU-1,GPU-0"), (CPU, "")]
+)
+def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(site: Site, device: Device, visible: str) -> None:
+    with WorkerProcess(site, device) as worker:
+        environment = Path(f"/proc/{worker._process.pid}/environ").read_text().split("\0")
+    assert f"CUDA_VISIBLE_DEVICES={visible}" in environment

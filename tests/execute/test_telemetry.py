@@ -84,3 +84,13 @@ def test_why_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Nvml, "__init__", broken)
     assert open_nvml("GPU-0") == (None, "NVML: Driver Not Loaded")
+
+
+def test_a_gpu_beside_the_own_one_that_throttles_counts() -> None:
+    own = FakeNvml((1900, 40, 300, 0), (1800, 50, 400, 0x4))
+    beside = FakeNvml((900, 90, 700, 0x40), (1700, 60, 500, None))
+    recorder = Recorder(own, [beside])
+    assert [recorder.throttling() for _ in range(2)] == [True, True]
+    found = recorder.summary()
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1850, 50, 350), "the own GPU's alone"
+    assert found.throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.case_labels import WIDTH, case_labels
+from pairbench.report.case_labels import WIDTH, case_labels, labels_of
 from tests.report.site import made
 
 
@@ -58,3 +58,13 @@ def test_hostile_names_are_cut_and_stay_apart(name: str) -> None:
     found = labels({name: name, "n": 1}, {name: name + "y" * 200, "n": 1})
     assert len(set(found)) == 2 or len(name) == 10_000
     assert all(label and len(label) <= WIDTH and label.isprintable() for label in found)
+
+
+def test_where_there_is_more_room_more_axes_are_named() -> None:
+    cases = {
+        f"op[{n}]": {"channels": 100 + n, "height": 200 + n, "width": 300 + n, "latents": 400 + n, "taps": 500 + n}
+        for n in range(3)
+    }
+    few, many = ([one.label for one in labels_of(cases, fits=fits)] for fits in (30, 80))
+    assert all(len(label) <= 30 for label in few)
+    assert many[0] == "channels=100, height=200, latents=400, taps=500, width=300"

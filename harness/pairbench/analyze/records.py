@@ -146,7 +146,18 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
     verification = outcome.verification
     if verification is None:
         return {}
-    columns: dict[str, Any] = {"first_call_ns": verification.first_call_ns}
+    columns: dict[str, Any] = {
+        "first_call_ns": verification.first_call_ns,
+        "graph_capturable": verification.capturable,
+        "graph_capture_reason": verification.uncapturable,
+    }
+    if (compilation := verification.compilation) is not None:
+        columns |= {
+            "compilations": compilation.compilations,
+            "recompilations": compilation.recompilations,
+            "graph_breaks": compilation.graph_breaks,
+            "compile_notes": compilation.notes,
+        }
     if (found := verification.correctness) is not None:
         columns |= {name: getattr(found, name) for name in found.__dataclass_fields__}
     return columns
@@ -164,6 +175,7 @@ def _latency_columns(
     device = [value for found in devices if found is not None for value in found] if None not in devices else []
     entries = [found for timed in outcome.rounds if (found := _of(timed, outcome.entry))]
     hosts = [value for found in entries for value in found.host_ns or ()]
+    firsts = [found.first_call_ns for found in entries if found.first_call_ns is not None]
     columns: dict[str, Any] = {
         "timer": outcome.rounds[0].timer,
         **_spread("call_p50_ns", p50),
@@ -172,6 +184,7 @@ def _latency_columns(
         "device_p50_ns": percentile(device, 50) if device else None,
         "device_p95_ns": percentile(device, 95) if device else None,
         "host_p50_ns": percentile(hosts, 50) if hosts else None,
+        "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
         "n_samples": sum(len(samples) for samples in calls),
         "n_rounds": len(rounds),
         "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),

@@ -13,14 +13,17 @@ import typer
 from pairbench import __version__
 from pairbench.cli.ab import ab
 from pairbench.cli.accept import accept
+from pairbench.cli.breakdown import breakdown
 from pairbench.cli.calibrate import calibrate
 from pairbench.cli.compare import compare
 from pairbench.cli.dashboard import dashboard
+from pairbench.cli.diverge import diverge
 from pairbench.cli.doctor import doctor
 from pairbench.cli.export import export
 from pairbench.cli.import_ import import_
 from pairbench.cli.listing import list_
 from pairbench.cli.recipe import recipe
+from pairbench.cli.results import results
 from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.trend import trend
@@ -65,7 +68,10 @@ for verb in (
     trend,
     accept,
     dashboard,
+    results,
     calibrate,
+    breakdown,
+    diverge,
     import_,
     export,
     recipe,

@@ -12,6 +12,7 @@ from pairbench.cli.options import StoreOption
 if TYPE_CHECKING:
     from pairbench.cli.site_reading import SiteReading
     from pairbench.config import Config
+    from pairbench.model.breakdown import KeptBreakdown
     from pairbench.model.site import SiteFacts
     from pairbench.report.site.values import File
 
@@ -69,6 +70,7 @@ def dashboard(
     """
     from pairbench.cli.publish import publish
     from pairbench.cli.serve import serve as serve_folder
+    from pairbench.store.breakdowns import read_breakdowns
 
     config = configure(store=store)
     _check_address("--repository", repository)
@@ -77,8 +79,9 @@ def dashboard(
     with collector_at_rest():
         options = ("--store", store) if store is not None else ()
         reading = _read(config, repository, last, options)
-        facts = reading.facts if reading is not None else _nothing(config)
-        done = publish(folder, _files(reading, facts, figures=figures, address=address))
+        kept = reading.breakdowns if reading is not None else read_breakdowns(config.store).value
+        facts = reading.facts if reading is not None else _nothing(config, kept)
+        done = publish(folder, _files(reading, facts, kept, figures=figures, address=address))
     for problem in facts.problems:
         typer.echo(f"pairbench: {problem}", err=True)
     typer.echo(
@@ -106,18 +109,33 @@ def _read(config: "Config", repository: str | None, last: int | None, options: t
         return None
 
 
-def _nothing(config: "Config") -> "SiteFacts":
+def _nothing(config: "Config", kept: "tuple[KeptBreakdown, ...]") -> "SiteFacts":
     from pairbench.cli.site_reading import shown_store
     from pairbench.model.site import SiteFacts
+    from pairbench.report.site.breakdowns import head_of
 
-    return SiteFacts(store=shown_store(config), repository=None, runs=(), rows=(), events=(), problems=())
+    return SiteFacts(
+        store=shown_store(config),
+        repository=None,
+        runs=(),
+        rows=(),
+        events=(),
+        problems=(),
+        breakdowns=tuple(map(head_of, kept)),
+    )
 
 
 def _files(
-    reading: "SiteReading | None", facts: "SiteFacts", *, figures: bool, address: str | None
+    reading: "SiteReading | None",
+    facts: "SiteFacts",
+    kept: "tuple[KeptBreakdown, ...]",
+    *,
+    figures: bool,
+    address: str | None,
 ) -> "Iterator[File]":
     """Yield every file of the site; what all operators add up to is known, and so written, after them."""
     from pairbench.report.site.assets import assets
+    from pairbench.report.site.breakdowns import breakdowns
     from pairbench.report.site.feed import feed
     from pairbench.report.site.operator_page import drawn_of, operator, operator_figures
     from pairbench.report.site.overview import overview
@@ -142,6 +160,7 @@ def _files(
     if reading is not None:
         for each in reading.runs():
             yield from run(templates, facts, each)
+    yield from breakdowns(templates, facts, kept)
     yield index_json(facts)
     yield feed(facts, address=address)
     yield from badges(facts)

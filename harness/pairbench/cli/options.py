@@ -43,6 +43,21 @@ NamesOption = Annotated[
     list[str] | None,
     typer.Option("--select", "-s", help="An operator, a glob, or a case key; repeatable.", show_default=False),
 ]
+OneOperator = Annotated[
+    str,
+    typer.Argument(
+        metavar="OPERATOR", help="An operator, file::operator, a suite file that declares one, or a whole case key."
+    ),
+]
+CaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--case",
+        help="A case key, some of its axes as dtype=float32,rows=4, or a glob. Default: the first real case on a GPU, the first "
+        "smoke case on a CPU.",
+        show_default=False,
+    ),
+]
 MinEffectOption = Annotated[
     float | None,
     typer.Option(

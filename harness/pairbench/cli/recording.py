@@ -17,7 +17,7 @@ from pairbench.cli.checkout import read_commit
 from pairbench.cli.context import Chosen
 from pairbench.cli.keeping import Keeper
 from pairbench.cli.progress import PlainProgress
-from pairbench.cli.session import Reporter, on_devices, plan_for
+from pairbench.cli.session import Reporter, on_devices, plans_for
 from pairbench.config import Config
 from pairbench.errors import UsageError
 from pairbench.execute.pool import Site
@@ -114,7 +114,8 @@ def record_run(
     began = time.monotonic()
     run = new_run(checkout_of(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
-    plans = {device: plan_for(site, chosen, device, edge=False) for device in devices}
+    plans = plans_for(site, chosen, devices, edge=False)
+    devices = tuple(plans)
     sites = {device: site_for(site, config, device) for device in devices}
     writers: dict[str, RunWriter] = {}
     held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
@@ -205,8 +206,11 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
 
 def warn_of_foreign(environment: Environment, say: Callable[[str], None]) -> None:
     """Say which other processes compute on the device, if any."""
-    foreign = environment.rest.get("observed", {}).get("foreign_processes")
-    if foreign:
-        say(
-            f"pairbench: processes {foreign} compute on {environment.device.selector} too; latencies will be far too long"
-        )
+    observed = environment.rest.get("observed", {})
+    found = {
+        environment.device.selector: observed.get("foreign_processes"),
+        **observed.get("foreign_processes_beside", {}),
+    }
+    for selector, foreign in found.items():
+        if foreign:
+            say(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")

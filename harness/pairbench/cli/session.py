@@ -15,7 +15,7 @@ from pairbench.execute.session import Session
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Plan, PlannedCase
-from pairbench.plan import make_plan
+from pairbench.plan import alike, equipped, make_plan
 
 
 @dataclass(kw_only=True)
@@ -105,10 +105,18 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
 
 def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
     """Return what one device is to do."""
-    gpus = sum(found.kind == "cuda" for found in chosen.survey.devices)
+    gpus = len(alike(device, chosen.survey.devices))
     operators, broken = list(chosen.survey.operators), list(chosen.survey.broken)
     triton = find_spec("triton") is not None
     return make_plan(operators, broken, chosen.selections, device, site.settings, gpus=gpus, triton=triton, edge=edge)
+
+
+def plans_for(site: Site, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
+    """Return what each device is to do, the devices with those beside them that their plans need."""
+    plans = [plan_for(site, chosen, device, edge=edge) for device in devices]
+    return {
+        equipped(device, chosen.survey.devices, plan.cases): plan for device, plan in zip(devices, plans, strict=True)
+    }
 
 
 def on_devices(
@@ -142,7 +150,7 @@ def verify_devices(
     """Verify the chosen cases on every device."""
     found = Verified()
     lock = threading.Lock()
-    plans = {device: plan_for(site, chosen, device, edge=True) for device in devices}
+    plans = plans_for(site, chosen, devices, edge=True)
 
     def work(device: Device) -> None:
         plan = plans[device]
@@ -165,5 +173,5 @@ def verify_devices(
         with lock:
             found.impostors += [(device, planned, result) for planned, results in audits for result in results]
 
-    on_devices(site, devices, progress, work)
+    on_devices(site, tuple(plans), progress, work)
     return found

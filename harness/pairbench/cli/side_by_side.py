@@ -31,6 +31,7 @@ from pairbench.model.plan import Entry, Plan
 from pairbench.model.policy import Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
+from pairbench.plan import equipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,8 @@ def measure_side_by_side(
     """
     device = _one_device(wanted, parts)
     plans = _plans(parts, device)
+    found = next(part.chosen.survey.devices for part in reversed(parts) if part.chosen.survey.devices)
+    device = equipped(device, found, [case for plan in plans for case in plan.cases])
     done: list[SideBySide] = []
 
     def work(device: Device) -> None:

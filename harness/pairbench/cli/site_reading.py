@@ -22,9 +22,11 @@ from pairbench.model.comparison import Change
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
+from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
 from pairbench.store.accepted import read_acceptances
+from pairbench.store.breakdowns import read_breakdowns
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.call_samples import call_samples
 from pairbench.store.history import read_series
@@ -86,9 +88,11 @@ class SiteReading:
         self._newest, problems = _newest_records(config.store, newest)
         self._changes = self._compared(newest)
         acceptances, calibrations = read_acceptances(config.store), read_calibrations(config.store)
+        breakdowns = read_breakdowns(config.store)
+        self.breakdowns = breakdowns.value
         self._accepted = acceptances.value
         _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
-        told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems)
+        told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
         self.facts = SiteFacts(
             store=shown_store(config),
@@ -98,6 +102,7 @@ class SiteReading:
             events=(),
             problems=tuple(dict.fromkeys(told)),
             options=options,
+            breakdowns=tuple(map(head_of, self.breakdowns)),
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 

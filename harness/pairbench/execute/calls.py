@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.faults import where
 from pairbench.execute.trees import copy_tree, refill
 from pairbench.model.operator import Operator, Variant
 
@@ -141,7 +142,7 @@ def _first_line(error: BaseException) -> str:
     root = error
     while root.__context__ is not None:
         root = root.__context__
-    return f"{type(root).__name__}: {str(root).strip().partition(chr(10))[0]}"
+    return f"{where(root)}{type(root).__name__}: {str(root).strip().partition(chr(10))[0]}"
 
 
 def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pairbench.model.environment import Device
 
 
 def torch_device(device: Device) -> torch.device:
-    """Return the device as this worker sees it: its one visible GPU, or the CPU."""
+    """Return the device as this worker sees it: its first visible GPU, or the CPU."""
     return torch.device("cuda", 0) if device.kind == "cuda" else torch.device("cpu")
 
 

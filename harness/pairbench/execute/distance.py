@@ -21,11 +21,12 @@ _DEFAULTS = {
 AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
 """Outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
 
-_STRAY = 1e-6
+_STRAY = 1e-4
 """Part of an output's elements that may be beyond the tolerance to the baseline, if they are within it to the oracle.
 
-Where both sides round on the way, their difference has a tail: among some hundred million elements a few are three spacings
-apart, and which side is off there is for the oracle to say. An output of fewer than a million elements has none to spare.
+Where both sides round on the way, their difference has a tail of elements that lie three spacings apart: 5 of 350 million
+behind a block of convolutions, 26 of a million behind a norm that rounds twice. Which side is off there is for the oracle
+to say. Any output may have one.
 """
 
 _CHUNK = 1 << 24
@@ -92,7 +93,7 @@ def find_beyond(
     """Find the elements beyond the limit to the baseline, and those among them that may be let through."""
     strays = _strays_possible(value, truth)
     found = _tally(value, expected, truth if strays else None, rtol, atol)
-    if found.strays and found.count > _STRAY * value.numel():
+    if found.strays and found.count > max(1, _STRAY * value.numel()):
         return _tally(value, expected, None, rtol, atol)
     return found
 
@@ -100,7 +101,7 @@ def find_beyond(
 def _strays_possible(value: torch.Tensor, truth: torch.Tensor | None) -> bool:
     if truth is None or not value.is_floating_point() or value.dtype in AS_EXACT_AS_THE_ORACLE:
         return False
-    return truth.shape == value.shape and value.numel() * _STRAY >= 1
+    return truth.shape == value.shape
 
 
 def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, rtol: float, atol: float) -> Beyond:

@@ -41,4 +41,5 @@ def _samples(timed: Timed, at: int, times: list[float]) -> EntrySamples:
         host_ns=None,
         device_ns=None,
         device_timer=None,
+        first_call_ns=timed.first_call_ns,
     )

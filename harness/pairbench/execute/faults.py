@@ -15,17 +15,23 @@ def explain(error: BaseException) -> tuple[Status, str]:
     """Return how an entry ended whose code raised, and why, with the line of the suite that did it."""
     message = _message(error)
     if is_out_of_memory(error):
-        return Status.OOM, f"{_where(error)}out of memory: {message}"
+        return Status.OOM, f"{where(error)}out of memory: {message}"
     if isinstance(error, DeclarationError):
         return Status.FAILED, message
-    return Status.FAILED, f"{_where(error)}{type(error).__name__}: {message}"
+    return Status.FAILED, f"{where(error)}{type(error).__name__}: {message}"
 
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error).strip().partition("\n")[0] or "no message"
+        return _opening(str(error)) or "no message"
     except Exception as another:
         return f"its message cannot be printed ({type(another).__name__})"
+
+
+def _opening(text: str) -> str:
+    """Return the first line, and the next one too where the first only announces it, as a compiler's errors do."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -36,7 +42,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
 
 
-def _where(error: BaseException) -> str:
+def where(error: BaseException) -> str:
     """Return the last line of the trace that is neither ours nor a library's: the suite's own."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)

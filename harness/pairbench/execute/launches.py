@@ -24,7 +24,7 @@ _SENTINELS = 2
 _SENTINEL_KERNEL = "spin_kernel"
 """The kernel behind `torch.cuda._sleep`, one before and one after the calls."""
 
-_GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 _SYNCHRONISATION = "Synchronize"
 _HOST = ("cuda_runtime", "cuda_driver")
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -184,7 +184,7 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
     counts = Counts()
     host = [event for event in spans if event.get("cat") in _HOST]
     inside = [event for event in host if any(w["ts"] <= event["ts"] <= w["ts"] + w["dur"] for w in windows)]
-    graphs = {_correlation(event) for event in inside if event["name"].startswith(_GRAPH_LAUNCHES)}
+    graphs = {_correlation(event) for event in inside if event["name"].startswith(GRAPH_LAUNCHES)}
     counts.graph_launches = len(graphs)
     counts.syncs = sum(event["name"].endswith(_SYNCHRONISATION) for event in inside)
     launches: set[Any] = set()

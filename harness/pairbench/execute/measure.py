@@ -33,6 +33,8 @@ class Timed:
     entry: Entry
     run: Callable[[], Any]
     device_clock: DeviceClock | None = None
+    first_call_ns: float | None = None
+    """In this process."""
     lead_in: int = 0
     """Untimed calls before each sample."""
     position: list[int] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Timed:
             host_ns=None if None in self.host_ns else tuple(value for value in self.host_ns if value is not None),
             device_ns=tuple(value for value in device if value is not None) if complete else None,
             device_timer=("graph_replay" if graph or clock is None else clock.name) if complete else None,
+            first_call_ns=self.first_call_ns,
         )
 
 

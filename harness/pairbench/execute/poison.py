@@ -19,6 +19,14 @@ _EMPTY = {
 class PoisonEmpty(TorchDispatchMode):
     """While active, every tensor from `torch.empty` and its kin starts as NaN, or as the largest integer."""
 
+    supports_higher_order_operators = True
+    """Flex attention is one, which without this fails inside the mode."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in _EMPTY and isinstance(result, torch.Tensor) and result.device.type != "meta":

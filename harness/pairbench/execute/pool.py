@@ -24,6 +24,8 @@ from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
 
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
+_FATAL = "fatal: "
+"""Begins the line on stderr in which code that has to end a worker says why."""
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -176,6 +178,10 @@ class WorkerProcess:
     def _explain_end(self) -> tuple[Status, str]:
         code = self._process.wait()
         if code >= 0:
+            if words := self.log_line(_FATAL):
+                words = words.partition(_FATAL)[2].strip()
+                status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
+                return status, f"ended its process with exit status {code}: {words}"
             return Status.FAILED, f"ended its process with exit status {code}{self._last_words()}"
         name = signal.Signals(-code).name
         meaning = signal.strsignal(-code) or name
@@ -201,8 +207,8 @@ def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     if device.kind == "cuda":
-        if device.uuid is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = device.uuid
+        if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
     elif device.kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if interpret:

@@ -28,6 +28,8 @@ def probe(device: Device) -> Environment:
     if gpu:
         observed["nvml"] = missing or "available"
         observed["foreign_processes"] = _foreign(nvml.compute_processes()) if nvml else None
+        if device.beside:
+            observed["foreign_processes_beside"] = {item.selector: _on(item) for item in device.beside}
     rest: dict[str, Any] = {
         "flags": read_flags(),
         "variables": read_variables(),
@@ -62,6 +64,11 @@ def _gpu_facts() -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "capability": f"{properties.major}.{properties.minor}",
     }
+
+
+def _on(device: Device) -> list[int] | None:
+    nvml, _ = open_nvml(device.uuid)
+    return _foreign(nvml.compute_processes()) if nvml else None
 
 
 def _foreign(processes: list[int] | None) -> list[int] | None:

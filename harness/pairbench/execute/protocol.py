@@ -133,7 +133,22 @@ class CompareOutputs(CaseJob):
     file: Path
 
 
-AnyCaseJob = VerifyCase | TimeCase | ProfileCase | TellOutputs | SaveOutputs | CompareOutputs
+@dataclass(frozen=True, kw_only=True)
+class BreakDownCase(CaseJob):
+    """Asks for the `Breakdown` of each entry."""
+
+    trace: Path | None
+    """Where to leave the profiler's trace of the one entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergeCase(CaseJob):
+    """Asks for the `Divergence` of its one entry from the baseline."""
+
+
+AnyCaseJob = (
+    VerifyCase | TimeCase | ProfileCase | TellOutputs | SaveOutputs | CompareOutputs | BreakDownCase | DivergeCase
+)
 
 
 Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob | TakeTurn | CloseCase

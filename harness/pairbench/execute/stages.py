@@ -14,8 +14,10 @@ from pairbench.execute.guard import guarded, of_case
 from pairbench.execute.inputs import build_inputs
 from pairbench.execute.outputs import compare_outputs, save_outputs, tell_outputs
 from pairbench.execute.protocol import (
+    BreakDownCase,
     CaseJob,
     CompareOutputs,
+    DivergeCase,
     Ended,
     Hello,
     ProfileCase,
@@ -57,8 +59,15 @@ def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> I
             yield from of_case(save_outputs(job, operator, watch, device))
         case CompareOutputs():
             yield from of_case(compare_outputs(job, operator, watch, device))
+        case BreakDownCase():
+            from pairbench.execute.breakdown import break_down
+
+            yield from of_case(break_down(job, operator, watch, device))
+        case DivergeCase():
+            from pairbench.execute.diverge import diverge
+
+            yield from of_case(diverge(job, operator, hello, watch, device))
     # The next job of this case may be another worker's.
-    release(device)
     release(device)
 
 

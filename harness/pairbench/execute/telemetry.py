@@ -1,6 +1,9 @@
 """What the GPU says about itself through NVML: clocks, power, temperature, why it throttles, who else computes on it."""
 
+import functools
+import operator
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from pairbench.model.outcome import Telemetry
@@ -68,20 +71,26 @@ def throttle_names(bits: int) -> tuple[str, ...]:
 
 
 class Recorder:
-    """Reads the GPU between blocks, in the timing thread itself: a thread beside it would disturb the host latency."""
+    """Reads the GPU between blocks, in the timing thread itself: a thread beside it would disturb the host latency.
 
-    def __init__(self, nvml: Nvml | None) -> None:
+    Of GPUs beside it only the reasons to throttle are taken: one that is slow holds up a call that uses several.
+    """
+
+    def __init__(self, nvml: Nvml | None, beside: Sequence[Nvml] = ()) -> None:
         self._nvml = nvml
+        self._beside = beside
         self._readings: list[tuple[float | None, float | None, float | None]] = []
         self._reasons: dict[str, None] = {}
 
     def throttling(self) -> bool:
-        """Take a reading and return whether the GPU throttles."""
+        """Take a reading and return whether the GPU throttles, or one beside it."""
         if self._nvml is None:
             return False
         clock, temperature, power, bits = self._nvml.reading()
         self._readings.append((clock, temperature, power))
-        reasons = throttle_names(bits or 0)
+        reasons = throttle_names(
+            functools.reduce(operator.or_, [gpu.reading()[3] or 0 for gpu in self._beside], bits or 0)
+        )
         self._reasons.update(dict.fromkeys(reasons))
         return bool(reasons)
 

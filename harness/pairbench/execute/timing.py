@@ -1,5 +1,6 @@
 """Timing one case in a worker: make its calls ready, time them, and judge the very calls that were timed once more."""
 
+import time
 import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -91,23 +92,27 @@ def make_ready(
     timed: list[Timed] = []
     for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> Call:
+        def step(entry: Entry = entry) -> tuple[Call, float]:
+            started = time.perf_counter_ns()
             call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
             call.run()
             synchronize(device)
-            return replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call
+            first_call_ns = float(time.perf_counter_ns() - started)
+            return (replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call), first_call_ns
 
-        call = guarded(job, index, watch, step)
-        if isinstance(call, Ended):
-            yield call
+        made = guarded(job, index, watch, step)
+        if isinstance(made, Ended):
+            yield made
             continue
+        call, first_call_ns = made
         calls[entry] = call
         clock = None
         if isinstance(timer, CudaTimer) and entry.mode != "graph":
             replay = guarded(job, index, watch, lambda call=call: _replay(call)) if entry in job.capturable else None  # type: ignore[misc]
             clock = DeviceClock(timer, call.run, None if isinstance(replay, Ended) else replay)
-        timed.append(Timed(index=index, entry=entry, run=call.run, device_clock=clock))
+        timed.append(Timed(index=index, entry=entry, run=call.run, device_clock=clock, first_call_ns=first_call_ns))
     nvml, _ = open_nvml(hello.device.uuid)
+    beside = [found for item in hello.device.beside if (found := open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{hello.settings.seed}:{job.round}".encode())
     return Ready(
         job=job,
@@ -117,7 +122,7 @@ def make_ready(
         calls=calls,
         timed=timed,
         timer=timer,
-        recorder=Recorder(nvml),
+        recorder=Recorder(nvml, beside),
         rng=np.random.default_rng(seed),
     )
 

@@ -1,6 +1,7 @@
 """The profiler's raw trace of some calls."""
 
 import json
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,13 +11,16 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 
-def raw_trace(run: Callable[[], Any], activities: Sequence[ProfilerActivity], *, memory: bool = False) -> list[Any]:
+def raw_trace(
+    run: Callable[[], Any], activities: Sequence[ProfilerActivity], *, memory: bool = False, keep: Path | None = None
+) -> list[Any]:
     """Return the events that torch.profiler writes of a call, as Chrome's trace format has them.
 
     Args:
         run: what to record; what it returns is kept until the recording has ended.
         activities: what of.
         memory: record every allocation, too.
+        keep: also leave the trace in this file.
     """
     with warnings.catch_warnings():
         # Keeping events over several cycles would stop this warning as well, but then torch makes a Python object of each
@@ -29,4 +33,6 @@ def raw_trace(run: Callable[[], Any], activities: Sequence[ProfilerActivity], *,
         path = Path(folder) / "trace.json"
         session.export_chrome_trace(str(path))
         events: list[Any] = json.loads(path.read_bytes())["traceEvents"]
+        if keep is not None:
+            shutil.copyfile(path, keep)
     return events

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call
+from pairbench.execute.compiled import compilations, forget_compilations
 from pairbench.execute.distance import distance
 from pairbench.execute.faults import explain, is_out_of_memory
 from pairbench.execute.flags import changed_flags, read_flags, restore_flags
@@ -124,12 +125,17 @@ def _verify(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
 ) -> Verification:
     inputs = copy_tree(references[0].inputs)
+    if entry.mode == "compile":
+        forget_compilations()
     started = time.perf_counter_ns()
     try:
         call = make_call(operator, variant, entry.mode, inputs)
         call.observe()
     except CaptureError as error:
-        return Verification(entry=entry, status=Status.SKIPPED, reason=f"cannot be captured as a CUDA graph: {error}")
+        reason = f"cannot be captured as a CUDA graph: {error}"
+        return Verification(
+            entry=entry, status=Status.SKIPPED, reason=reason, capturable=False, uncapturable=str(error)
+        )
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
     if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
@@ -137,17 +143,22 @@ def _verify(
             entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state="
         )
     judgements = list(_judgements(operator, call, references, device))
+    compilation = compilations() if entry.mode == "compile" else None
     found_correctness = [item.correctness for item in judgements if item.correctness]
     correctness = worst(found_correctness) if found_correctness else None
     if wrong := next((item.mismatch for item in judgements if item.mismatch), None):
         return _mismatched(entry, wrong, correctness)
+    tried = device.type == "cuda"
+    uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
         reason=references[0].oracle_missing or _strays(judgements),
         correctness=correctness,
         first_call_ns=float(first_call_ns),
-        uncapturable=_uncapturable(call) if device.type == "cuda" and entry.mode != "graph" else None,
+        uncapturable=uncapturable,
+        capturable=uncapturable is None if tried else None,
+        compilation=compilation,
     )
 
 

@@ -1,6 +1,6 @@
 """The child's side: waits for jobs, runs them, sends results. Started with `-m pairbench.execute.worker`.
 
-A worker sees one device, which it calls `cuda:0` or `cpu`. It trusts no suite: an exception ends an entry, a broken
+A worker's device is `cuda:0` or `cpu` to it; where entries need several GPUs, it sees others behind its own. It trusts no suite: an exception ends an entry, a broken
 GPU ends the worker, and whatever ends the process is the parent's to explain.
 """
 

@@ -20,6 +20,8 @@ class Device:
     capability: tuple[int, int] | None = None
     """CUDA compute capability, such as (9, 0)."""
     memory_bytes: int | None = None
+    beside: tuple["Device", ...] = ()
+    """GPUs that implementations may use besides: a worker sees them behind its own, in this order."""
 
     @property
     def slug(self) -> str:

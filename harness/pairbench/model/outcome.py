@@ -42,6 +42,20 @@ class Correctness:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compilation:
+    """What torch.compile did for the calls of one entry."""
+
+    compilations: int
+    """Functions, or parts of them, that were compiled; each time counts."""
+    recompilations: int
+    """How many of these because what was compiled before did not fit."""
+    graph_breaks: int
+    """Places where compiled code goes back to Python."""
+    notes: tuple[str, ...] = ()
+    """Where it breaks and why, and why it compiled again."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verification:
     """What the verify stage found for one entry."""
 
@@ -51,7 +65,11 @@ class Verification:
     correctness: Correctness | None = None
     first_call_ns: float | None = None
     uncapturable: str | None = None
-    """Why the call cannot be captured as a CUDA graph; None where it can, or where there is no GPU."""
+    """Why the call cannot be captured as a CUDA graph; None where it can, or where that was not tried."""
+    capturable: bool | None = None
+    """Whether it can be captured; None where that was not tried."""
+    compilation: Compilation | None = None
+    """In mode compile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +106,8 @@ class EntrySamples:
     host_ns: tuple[float, ...] | None
     device_ns: tuple[float, ...] | None
     device_timer: str | None
+    first_call_ns: float | None = None
+    """Of this round's fresh process, with what was compiled before on disk."""
 
 
 PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pairbench.model.case import Case
+from pairbench.model.claim import Claim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class OperatorDescription:
     cases: tuple[Case, ...]
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Flops and bytes by case key, where a cost is declared."""
+    claims: tuple[Claim, ...] = ()
+    """What was published about it."""
 
 
 @dataclass(frozen=True, kw_only=True)

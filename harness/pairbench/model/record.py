@@ -97,7 +97,18 @@ class Record:
     device_p50_ns: float | None = column("median latency on the device with the host's work hidden")
     device_p95_ns: float | None = column("95th percentile of that")
     host_p50_ns: float | None = column("median time until the call returns to its caller")
-    first_call_ns: float | None = column("latency of the very first call: compilation, JIT and library set-up included")
+    first_call_ns: float | None = column(
+        "latency of the very first call, with nothing compiled before: compilation, JIT and library set-up included"
+    )
+    warm_first_call_ns: float | None = column(
+        "the same in a fresh process that finds on disk what was compiled before; median of the rounds"
+    )
+    compilations: int | None = column("functions, or parts of them, that torch.compile compiled; only in mode compile")
+    recompilations: int | None = column("how many of these because what was compiled before did not fit")
+    graph_breaks: int | None = column("places where compiled code goes back to Python")
+    compile_notes: tuple[str, ...] | None = column("where it breaks and why, and why it compiled again")
+    graph_capturable: bool | None = column("whether a CUDA graph can hold the call; null where that was not tried")
+    graph_capture_reason: str | None = column("the call that forbids it, and where it is")
     n_samples: int | None = column("timed calls behind the latencies")
     n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
     round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")

@@ -174,6 +174,20 @@ class About:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BreakdownHead:
+    """A case's breakdowns that were kept in the store."""
+
+    breakdown_id: str
+    made_at: str
+    device_name: str
+    suite: str
+    operator: str
+    case: str
+    entries: tuple[str, ...]
+    """Implementations with their modes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SiteFacts:
     """What every page knows."""
 
@@ -189,3 +203,5 @@ class SiteFacts:
     """What could not be read."""
     options: tuple[str, ...] = ()
     """What a command has to be told to find the store: `--store` and its name, where it is not the checkout's own."""
+    breakdowns: tuple[BreakdownHead, ...] = ()
+    """Newest first."""

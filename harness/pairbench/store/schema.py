@@ -6,6 +6,7 @@
 #
 #   1  first release
 #   2  round_p95_ns, so that tails are judged by rounds; confirms, which joins a run to one that measured its suspects again
+#   3  warm_first_call_ns, compilations, recompilations, graph_breaks, compile_notes; graph_capturable, graph_capture_reason
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from pairbench.model.record import Record, Samples
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 VERSION_KEY = b"pairbench.schema_version"
 """In each file's key-value metadata; a parquet file without it is not ours."""

@@ -19,10 +19,11 @@ from pairbench.execute.pool import Site
 from pairbench.execute.scout import probe_environment
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.wanted import Wanted
-from pairbench.model.environment import Environment
+from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
+from pairbench.plan import equipped
 from pairbench.store.writer import RunWriter
 
 Say = Callable[[str], None]
@@ -111,7 +112,7 @@ class Bench:
         Raises:
             PairbenchError: the device cannot be used.
         """
-        return self._asked().put_in(probe_environment(self._site, self.pairs.device))
+        return self._asked().put_in(probe_environment(self._site, self._device))
 
     @functools.cached_property
     def run(self) -> Run:
@@ -136,8 +137,13 @@ class Bench:
         self._results[key] = _keep(self._keeper, state)
 
     @functools.cached_property
+    def _device(self) -> Device:
+        """The device, with the others beside it that the session's items need."""
+        return equipped(self.pairs.device, self.pairs.devices, [state.planned for state in self._states.values()])
+
+    @functools.cached_property
     def _cases(self) -> CaseByCase:
-        device = self.pairs.device
+        device = self._device
         held = self._held.enter_context(device_lock(device, self._say, lambda: False, shared=self._shared))
         assert held
         self.pairs.close()  # its worker has done its work

@@ -15,7 +15,7 @@ from pairbench.execute.scout import Scout, Survey
 from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, OperatorDescription, PlannedCase
-from pairbench.plan import make_plan, tiers_for
+from pairbench.plan import alike, make_plan, tiers_for
 
 
 class Pairs:
@@ -75,7 +75,7 @@ class Pairs:
         if isinstance(found, BrokenSuite):
             raise SuiteError(found.reason)
         self._operators[shown(path, self._config)] = found
-        gpus = sum(device.kind == "cuda" for device in self.devices)
+        gpus = len(alike(self.device, self.devices))
         triton = find_spec("triton") is not None
         return make_plan(list(found), [], (), self.device, self._settings, gpus=gpus, triton=triton).cases
 

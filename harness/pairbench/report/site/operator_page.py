@@ -53,6 +53,7 @@ def operator(
         newest=operator_view.newest(facts, operator),
         summaries=operator.rows,
         no_change=operator_view.no_change(operator),
+        breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
         largest=operator_view.largest,
         rows=found,
         known=any(point.state != "none" for point in speedups.points),

@@ -28,6 +28,7 @@ def environment(templates: Path) -> Environment:
         {
             "STATES": STATES,
             "anchor": paths.anchor,
+            "breakdown_page": paths.breakdown_page,
             "commit_url": links.commit_url,
             "operator_page": paths.operator_page,
             "paths": paths,

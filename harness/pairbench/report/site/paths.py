@@ -11,6 +11,7 @@ OVERVIEW = "index.html"
 REGRESSIONS = "regressions.html"
 COMPARE = "compare.html"
 RUNS = "runs.html"
+BREAKDOWNS = "breakdowns.html"
 
 _LONGEST = 40
 
@@ -33,6 +34,11 @@ def run_page(run_id: str, device_name: str) -> str:
 def run_data(run_id: str, device_name: str) -> str:
     """Return the script with a run's numbers, for comparing."""
     return f"runs/{run_key(run_id, device_name)}.js"
+
+
+def breakdown_page(breakdown_id: str, device_name: str) -> str:
+    """Return the page of a case's breakdowns."""
+    return f"breakdowns/{run_key(breakdown_id, device_name)}.html"
 
 
 def run_key(run_id: str, device_name: str) -> str:

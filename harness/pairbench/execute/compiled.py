@@ -1,0 +1,50 @@
+"""What torch.compile did for a call: how often it compiled, where its graphs break, and why it had to compile again."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo.utils
+
+from pairbench.model.outcome import Compilation
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
+"""How the compiler names what follows a break; the line is that of the break."""
+
+
+def forget_compilations() -> None:
+    """Begin to count anew."""
+    torch._dynamo.utils.clear_compilation_metrics()
+
+
+def compilations() -> Compilation:
+    """Return what was compiled since `forget_compilations`."""
+    frames = list(torch._dynamo.utils.get_compilation_metrics())
+    compiled = [frame for frame in frames if frame.has_guarded_code]
+    again = [frame for frame in compiled if frame.recompile_reason]
+    breaks: list[str] = []
+    reasons: list[str] = []
+    for frame in frames:
+        # What stopped a frame is said where it begins; where that was, by the name of the frame that goes on from there.
+        if resumed := _RESUMED.fullmatch(str(frame.co_name)):
+            why = f": {reasons.pop(0)}" if reasons else ""
+            breaks.append(f"{resumed['name']} breaks at {_file(frame)}:{resumed['line']}{why}")
+        elif not frame.has_guarded_code:
+            line = frame.fail_user_frame_lineno or frame.co_firstlineno
+            breaks.append(f"{frame.co_name} stays Python, {_file(frame)}:{line}: {_first_line(frame.fail_reason)}")
+        reasons += [_first_line(reason) for reason in frame.restart_reasons or () if "Explanation" in reason]
+    return Compilation(
+        compilations=len(compiled),
+        recompilations=len(again),
+        graph_breaks=len(breaks),
+        notes=(*breaks, *(f"{frame.co_name} again, {frame.recompile_reason}" for frame in again)),
+    )
+
+
+def _file(frame: Any) -> str:
+    return Path(str(frame.co_filename)).name
+
+
+def _first_line(text: Any) -> str:
+    return str(text or "not said").strip().partition("\n")[0]

@@ -1,0 +1,78 @@
+"""The modules among a call's arguments: their names, and who is told when one is called."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+class Watcher(Protocol):
+    """Is told of every call of a named module, in the thread that makes it."""
+
+    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
+        """A module is about to run."""
+
+    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:
+        """It has returned."""
+
+
+def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
+    """Return the outermost modules in a tree of dicts, lists, tuples and dataclasses, by their path."""
+    if isinstance(tree, torch.nn.Module):
+        return {path: tree}
+    if isinstance(tree, dict):
+        items = [(str(key), value) for key, value in tree.items()]
+    elif isinstance(tree, list | tuple):
+        items = [(str(index), value) for index, value in enumerate(tree)]
+    elif is_dataclass(tree) and not isinstance(tree, type):
+        items = [(item.name, getattr(tree, item.name, None)) for item in fields(tree)]
+    else:
+        return {}
+    found: dict[str, torch.nn.Module] = {}
+    for name, value in items:
+        found |= roots(value, f"{path}.{name}" if path else name)
+    return found
+
+
+def names_of(found: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
+    """Return the qualified name of every module below some roots; one that is shared has its first name."""
+    names: dict[torch.nn.Module, str] = {}
+    for path, root in found.items():
+        for name, module in root.named_modules():
+            names.setdefault(module, _joined(path, name))
+    return names
+
+
+def _joined(path: str, name: str) -> str:
+    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to whoever reads.
+    parts = [part for part in (*path.split("."), *name.split(".")) if part and part != "_orig_mod"]
+    return ".".join(parts)
+
+
+@contextlib.contextmanager
+def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[None]:
+    """Tell a watcher of every call of these modules.
+
+    `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled
+    region; from outside a compiled module is one call.
+    """
+    plain: Callable[..., Any] = torch.nn.Module.__call__
+
+    def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or (name := names.get(module)) is None:
+            return plain(module, *args, **kwargs)
+        watcher.enter(name, module, (args, kwargs))
+        outputs = None
+        try:
+            outputs = plain(module, *args, **kwargs)
+        finally:
+            watcher.leave(name, module, outputs)
+        return outputs
+
+    torch.nn.Module.__call__ = watched
+    try:
+        yield
+    finally:
+        torch.nn.Module.__call__ = plain

@@ -1,0 +1,232 @@
+"""A breakdown as text: the tree of modules, kinds of work, kernels, and the lines that copy, cast and wait."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pairbench.analyze.breakdown import (
+    Node,
+    agrees,
+    by_kernel,
+    by_kind,
+    by_line,
+    off_by,
+    parts_ns,
+    tree_of,
+    unexplained_waits,
+    unknown_part,
+)
+from pairbench.model.breakdown import Breakdown, CaseBreakdown, NoBreakdown
+from pairbench.report.comparison_words import shorten
+from pairbench.report.module_names import alike, listed
+from pairbench.report.render import clean, markdown_text, render_rows, to_json
+from pairbench.report.units import percent, size
+
+PROFILED = "Times are those of a profiled run: their shares count, and none of them is a latency."
+_KERNELS = 12
+_CODE = 80
+_SMALL = 0.001
+"""Modules below this part of the call are left out of the table; JSON has them."""
+
+Rows = list[dict[str, Any]]
+
+
+def render_breakdown(found: CaseBreakdown, output: str, *, expand: bool = False) -> str:
+    """Return the breakdown of a case in one of the formats.
+
+    Args:
+        found: of one or more implementations.
+        output: table, markdown or json.
+        expand: each module of a list for itself.
+    """
+    if output == "json":
+        return to_json({"breakdown": plain_breakdown(found)})
+    say = markdown_text if output == "markdown" else clean
+    parts = [say(f"{found.case.key} ({found.operator.suite}, {found.device.name}). {PROFILED}") + "\n"]
+    for part in found.parts:
+        if isinstance(part, NoBreakdown):
+            parts.append(say(f"{part.entry}: {part.reason}") + "\n")
+            continue
+        parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
+        parts += ["\n".join(say(sentence) for sentence in sentences(part)) + "\n"]
+        parts += [render_rows(f"{part.entry}: {title}", rows, output) for title, rows in tables(part)]
+    several = [part for part in found.parts if isinstance(part, Breakdown)]
+    if len(several) > 1:
+        parts.append(render_rows("side by side, in us", side_by_side(several), output))
+    return "\n".join(parts)
+
+
+def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
+    """Yield the tables below that of the modules, each with its title."""
+    yield "kinds of work", _kind_rows(part)
+    kernels = by_kernel(part)
+    shown = f", {_KERNELS} of {len(kernels)}" if len(kernels) > _KERNELS else ""
+    yield f"{'kernels' if part.idle else 'operators'}{shown}", _kernel_rows(part)
+    yield "copies, casts and waits", line_rows(part)
+
+
+def sentences(part: Breakdown) -> list[str]:
+    """Return what there is to say of a breakdown as a whole."""
+    off = off_by(part)
+    said = []
+    if off is not None:
+        whole = "the time that the device was busy" if part.idle else "the host's clock around the call"
+        doubt = (
+            "; more means that kernels ran side by side" if part.idle else "; the rest is in no operator of this thread"
+        )
+        said.append(
+            f"The parts add up to {percent(parts_ns(part) / part.whole_ns)} of {whole}{'' if agrees(part) else doubt}."
+        )
+    if (unknown := unknown_part(part)) > 0:
+        said.append(f"Of {percent(unknown)} it is not known which module launched it.")
+    if part.idle is not None:
+        idle = part.idle
+        share = idle.starved_ns / idle.span_ns if idle.span_ns else 0.0
+        said.append(
+            f"Launch-bound: {percent(share)} of the time from the first to the last kernel the device had nothing to do while the "
+            f"host was enqueuing ({percent(idle.after_sync_ns / idle.span_ns if idle.span_ns else 0.0)} after a wait for the device). "
+            "The profiler slows the host, so this is an upper limit."
+        )
+    if rest := unexplained_waits(part):
+        said.append(f"{rest} waits for the device in the trace belong to no line that is known.")
+    if part.calls > 1:
+        said.append(f"This is the quickest of {part.calls} recorded calls.")
+    return said + list(part.notes)
+
+
+def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
+    """Return one row a module, those below it behind it."""
+    root = tree_of(part, alike_together=not expand)
+    return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
+
+
+def _walk(node: Node, depth: int, whole: float) -> Iterator[tuple[Node, int]]:
+    yield node, depth
+    for child in node.children:
+        if not whole or child.ns / whole >= _SMALL:
+            yield from _walk(child, depth + 1, whole)
+
+
+def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
+    kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
+    row = {
+        # Spaces in front of a cell would be lost.
+        "module": "· " * depth + node.label,
+        "class": node.class_name,
+        "calls": node.calls or None,
+        "share_%": _share(node.ns, whole),
+        "own_%": _share(node.own_ns, whole),
+        "us": _us(node.ns),
+        "kernels" if on_gpu else "operators": node.count,
+    }
+    if on_gpu:
+        row["launches"] = node.launches
+    row["mostly"] = ", ".join(
+        f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01
+    )
+    return row
+
+
+def _kind_rows(part: Breakdown) -> Rows:
+    whole = parts_ns(part)
+    return [
+        {
+            "kind": row.kind,
+            "share_%": _share(row.ns, whole),
+            "us": _us(row.ns),
+            "kernels" if part.idle else "operators": row.count,
+            **({"launches": row.launches} if part.idle else {}),
+        }
+        for row in by_kind(part)
+    ]
+
+
+def _kernel_rows(part: Breakdown) -> Rows:
+    whole = parts_ns(part)
+    return [
+        {
+            "kernel" if part.idle else "operator": row.name
+            if len(row.name) <= 90
+            else f"{row.name[:60]}...{row.name[-27:]}",
+            "kind": row.kind,
+            "count": row.count,
+            "share_%": _share(row.ns, whole),
+            "us": _us(row.ns),
+        }
+        for row in by_kernel(part)[:_KERNELS]
+    ]
+
+
+def line_rows(part: Breakdown) -> Rows:
+    """Return one row a line of code that copies, casts or waits."""
+    whole = parts_ns(part)
+    several = any(spot.called_from for spot in part.spots)
+    return [
+        {
+            "what": item.spot.what,
+            "from_to": item.spot.detail,
+            "line": f"{item.spot.file}:{item.spot.line}" if item.spot.file else "",
+            **({"called_from": item.spot.called_from} if several else {}),
+            "code": shorten(item.spot.code, _CODE),
+            "module": listed(alike(item.spot.modules), 2),
+            "count": item.spot.count,
+            "bytes": size(item.spot.bytes) if item.spot.bytes else "",
+            "share_%": None if item.ns is None else _share(item.ns, whole),
+        }
+        for item in by_line(part)
+    ]
+
+
+def side_by_side(parts: Sequence[Breakdown]) -> Rows:
+    """Return what each kind of work takes in several implementations, in microseconds."""
+    tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
+    kinds = sorted(
+        {kind for table in tables.values() for kind in table},
+        key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
+    )
+    rows: Rows = [
+        {"kind": kind, **{name: _us(table.get(kind, 0.0)) for name, table in tables.items()}} for kind in kinds
+    ]
+    rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
+    return rows
+
+
+def plain_breakdown(found: CaseBreakdown) -> dict[str, Any]:
+    """Return everything as a document."""
+    return {
+        "suite": found.operator.suite,
+        "operator": found.operator.name,
+        "case": found.case.key,
+        "device": found.device.name,
+        "note": PROFILED,
+        "implementations": [_plain(part) for part in found.parts],
+    }
+
+
+def _plain(part: Breakdown | NoBreakdown) -> dict[str, Any]:
+    entry = {"implementation": part.entry.implementation, "mode": part.entry.mode}
+    if isinstance(part, NoBreakdown):
+        return {**entry, "reason": part.reason}
+    return {
+        **entry,
+        "recorded_calls": part.calls,
+        "parts_ns": parts_ns(part),
+        "whole_ns": part.whole_ns,
+        "off_by": off_by(part),
+        "unknown_part": unknown_part(part),
+        "graph_launches": part.graph_launches,
+        "idle": part.idle,
+        "modules": tree_of(part, alike_together=False),
+        "kinds": by_kind(part),
+        "kernels": by_kernel(part),
+        "lines": by_line(part),
+        "waits": part.waits,
+        "notes": part.notes,
+    }
+
+
+def _share(ns: float, whole: float) -> float | None:
+    return round(100 * ns / whole, 1) if whole else None
+
+
+def _us(ns: float) -> float:
+    return round(ns / 1e3, 1)

@@ -1,0 +1,121 @@
+"""Devices get beside them what their plans need, and foreign processes are named wherever they are."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.cli.context import Chosen
+from pairbench.cli.recording import warn_of_foreign
+from pairbench.cli.session import on_devices, plans_for
+from pairbench.execute.pool import Site
+from pairbench.execute.scout import Survey
+from pairbench.model.case import make_case
+from pairbench.model.environment import Device, Environment
+from pairbench.model.plan import ImplementationDescription, OperatorDescription
+from pairbench.model.settings import Settings
+from pairbench.plan import parse_selection
+
+GPUS = tuple(
+    Device(selector=f"cuda:{index}", kind="cuda", name="NVIDIA H200", uuid=f"GPU-{index}", capability=(9, 0))
+    for index in range(3)
+)
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+
+
+class Told:
+    """Stands in for progress."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return Site(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=1 << 30)
+
+
+def operator(name: str, *needs: str) -> OperatorDescription:
+    variants = [ImplementationDescription(name=f"v{place}", needs=(need,), hash="") for place, need in enumerate(needs)]
+    return OperatorDescription(
+        suite="ops.py",
+        path="/ops.py",
+        name=name,
+        summary="",
+        source="",
+        definition_hash="",
+        implementations=(ImplementationDescription(name="baseline", needs=(), hash=""), *variants),
+        impostors=(),
+        cases=(make_case(name, {"rows": 4}, "smoke"),),
+    )
+
+
+def chosen(*select: str) -> Chosen:
+    operators = (operator("plain", "cuda"), operator("shared", "gpus:2", "gpus:8"))
+    return Chosen(
+        survey=Survey(devices=(*GPUS, CPU), operators=operators, broken=()),
+        selections=tuple(parse_selection(text) for text in select),
+    )
+
+
+def beside(site: Site, *select: str) -> dict[str, list[str]]:
+    found = plans_for(site, chosen(*select), (*GPUS, CPU), edge=False)
+    return {device.selector: [other.selector for other in device.beside] for device in found}
+
+
+def test_only_devices_whose_plans_need_others_take_them(site: Site) -> None:
+    assert beside(site, "shared") == {"cuda:0": ["cuda:1"], "cuda:1": ["cuda:2"], "cuda:2": ["cuda:0"], "cpu": []}
+    assert beside(site) == beside(site, "shared")
+    assert beside(site, "plain") == {"cuda:0": [], "cuda:1": [], "cuda:2": [], "cpu": []}
+
+
+def test_what_is_too_much_for_the_machine_is_skipped(site: Site) -> None:
+    plan = next(iter(plans_for(site, chosen("shared"), GPUS[:1], edge=False).values()))
+    assert list(plan.cases[0].skipped.values()) == ["needs 8 GPUs; here are 3"]
+
+
+def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(site: Site) -> None:
+    told: Any = Told()
+    at_work: set[str] = set()
+    done: list[str] = []
+
+    def work(device: Device) -> None:
+        own = {one.selector for one in (device, *device.beside)}
+        assert not own & at_work
+        at_work.update(own)
+        threading.Event().wait(0.3)
+        at_work.difference_update(own)
+        done.append(device.selector)
+
+    on_devices(site, tuple(plans_for(site, chosen("shared"), GPUS, edge=False)), told, work)
+    assert sorted(done) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert told.said and all(
+        "is held by another device's turn of this run; waiting for it" in text for text in told.said
+    )
+
+
+def test_foreign_processes_are_named_with_the_gpu_that_they_are_on() -> None:
+    observed = {"foreign_processes": [7], "foreign_processes_beside": {"cuda:1": [], "cuda:2": [8, 9]}}
+    environment = Environment(
+        device=GPUS[0],
+        driver=None,
+        cuda=None,
+        cudnn=None,
+        torch="",
+        triton=None,
+        python="",
+        hostname="",
+        cpu="",
+        rest={"observed": observed},
+    )
+    said: list[str] = []
+    warn_of_foreign(environment, said.append)
+    assert said == [
+        "pairbench: processes [7] compute on cuda:0 too; latencies will be far too long",
+        "pairbench: processes [8, 9] compute on cuda:2 too; latencies will be far too long",
+    ]

@@ -1,0 +1,60 @@
+"""What torch.compile is said to have done is what it did: real compilations, with the quick backend."""
+
+from collections.abc import Callable
+
+import torch
+
+from pairbench.execute.calls import reset_compiler
+from pairbench.execute.compiled import compilations, forget_compilations
+from pairbench.model.outcome import Compilation
+
+
+def whole(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+def waits(x: torch.Tensor) -> torch.Tensor:
+    return x * x.sum().item()
+
+
+def piece(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def pieces(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    for length in (1, 2, 3):
+        torch._dynamo.graph_break()
+        found.append(piece(x[:length]))
+    return torch.cat(found)
+
+
+def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
+    reset_compiler()
+    forget_compilations()
+    torch.compile(function, dynamic=False, backend="eager")(torch.randn(5))
+    return compilations()
+
+
+def test_one_graph_is_one_compilation() -> None:
+    assert compiled(whole) == Compilation(compilations=1, recompilations=0, graph_breaks=0)
+
+
+def test_a_break_is_named_with_its_line() -> None:
+    found = compiled(waits)
+    assert (found.recompilations, found.graph_breaks) == (0, 1)
+    line = waits.__code__.co_firstlineno + 1
+    assert found.notes[0].startswith(f"waits breaks at test_compiled.py:{line}: ")
+    assert "item()" in found.notes[0]
+
+
+def test_other_shapes_are_compiled_again_and_why_is_said() -> None:
+    found = compiled(pieces)
+    assert (found.compilations, found.recompilations, found.graph_breaks) == (3, 2, 1)
+    assert found.notes[0].startswith("pieces stays Python, test_compiled.py:")
+    assert [note for note in found.notes if note.startswith("piece again, ") and "expected 1, actual 2" in note]
+
+
+def test_what_was_compiled_before_does_not_count() -> None:
+    compiled(pieces)
+    assert compiled(whole).compilations == 1
