@@ -27,7 +27,7 @@ from dit_inputs import block_cost, block_inputs, model_cost, model_inputs
 from dit_rebuild import rebuilt
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pairbench import REASSOCIATED, Operator, Tolerance, Variant
+from pairbench import REASSOCIATED, Claim, Operator, Tolerance, Variant
 
 # -- implementations --------------------------------------------------------------------------------------------------
 
@@ -254,4 +254,25 @@ causal_dit = Operator(
     tolerance=NETWORK,
     cost=model_cost,
     source="Self-Forcing; Matrix-Game-2; diffusers WanTransformer3DModel",
+    claims=[
+        Claim(
+            speedup=(2.0, 3.0),
+            implementation="r7_graph",
+            device="no GPU: an expectation",
+            source="a guide to optimising CausalWanModel",
+            cases=[dict(model="mg2", layers=30, window=6, block=3, blocks=2, steps=3, first=6, dtype="bfloat16")],
+        ),
+        Claim(
+            latency_ms=(20.89, 10.07),
+            device="NVIDIA RTX 4090",
+            source="lerobot #4491",
+            shape="a step of another model, compiled with reduce-overhead",
+        ),
+        Claim(
+            speedup=1.0018,
+            device="NVIDIA B200",
+            source="unsloth #11175",
+            shape="a big model, for 3.93 GB more",
+        ),
+    ],
 )

@@ -28,7 +28,7 @@ from kv_counters import (
 )
 from kv_stream import roll_write
 
-from pairbench import EXACT, Cost, Operator, Variant
+from pairbench import EXACT, Claim, Cost, Operator, Variant
 
 
 def inputs(
@@ -242,4 +242,13 @@ kv_index_host = Operator(
     tolerance=EXACT,
     cost=cost,
     source="Self-Forcing, Matrix-Game-2: CausalWanSelfAttention; lingbot-world #51; FastVideo #1660, #1687",
+    claims=[
+        Claim(
+            syncs=(6044, 434),
+            device="8 GPUs of the Hopper generation",
+            source="lingbot-world #51",
+            cases=[dict(block=3, blocks=10, tokens=880, window=15, dtype="bfloat16")],
+            shape="a whole generation with its model; reads by .item()",
+        ),
+    ],
 )

@@ -29,7 +29,7 @@ from adaln import (
 )
 from kernels_adaln import modulated
 
-from pairbench import REASSOCIATED, Cost, Operator, Variant, grid
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Variant, grid
 
 
 def inputs(
@@ -285,4 +285,18 @@ ln_modulate = Operator(
     tolerance=REASSOCIATED,
     cost=cost,
     source="sglang #14717, huggingface/diffusers transformer_wan.py",
+    claims=[
+        Claim(
+            latency_ms=(0.0341, 0.0090),
+            device="a GPU that is not named",
+            source="sglang #14717",
+            cases=[dict(tokens=128, features=3072, dtype="bfloat16")],
+        ),
+        Claim(
+            latency_ms=(0.0386, 0.0113),
+            device="a GPU that is not named",
+            source="sglang #14717",
+            cases=[dict(tokens=1024, features=1024, dtype="bfloat16")],
+        ),
+    ],
 )

@@ -27,7 +27,7 @@ from kernels_rope import norm_and_rotate, rotate
 from rope_angles import from_places, published, single_precision, table
 from rope_forms import complex64, fits_single
 
-from pairbench import REASSOCIATED, Cost, Operator, Variant
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Variant
 
 EPS = 1e-6
 
@@ -303,4 +303,34 @@ qk_norm_rope = Operator(
     cost=cost,
     constants=["q_weight", "k_weight", "freqs"],
     source="Wan 2.1 WanSelfAttention; TensorRT-LLM #13052",
+    claims=[
+        Claim(
+            latency_ms=(0.1824, 0.0082),
+            device="NVIDIA B200",
+            source="TensorRT-LLM #13052",
+            cases=[dict(heads=12, dim=128, size=(1, 16, 16), dtype="bfloat16")],
+            shape="as many tokens; in place, on the packed values",
+        ),
+        Claim(
+            latency_ms=(0.3617, 0.0737),
+            device="NVIDIA B200",
+            source="TensorRT-LLM #13052",
+            cases=[dict(heads=12, dim=128, size=(4, 32, 32), dtype="bfloat16")],
+            shape="as many tokens; in place, on the packed values",
+        ),
+        Claim(
+            latency_ms=(1.118, 0.1254),
+            device="NVIDIA B200",
+            source="TensorRT-LLM #13052",
+            cases=[dict(heads=40, dim=128, size=(4, 32, 32), dtype="bfloat16")],
+            shape="as many tokens; in place, on the packed values",
+        ),
+        Claim(
+            latency_ms=(4.1947, 0.541),
+            device="NVIDIA B200",
+            source="TensorRT-LLM #13052",
+            cases=[dict(heads=40, dim=128, size=(16, 32, 32), dtype="bfloat16")],
+            shape="as many tokens; in place, on the packed values",
+        ),
+    ],
 )

@@ -21,7 +21,7 @@ from kernels_rope import rotate
 from rope_angles import from_places, furthest, published, reaching, single_precision, table, widths
 from rope_forms import complex64, fits_single, real, real_halves
 
-from pairbench import REASSOCIATED, Cost, Operator, Variant
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Variant
 
 
 def inputs(
@@ -307,4 +307,35 @@ rope3d = Operator(
     cost=cost,
     constants=["freqs"],
     source="Wan 2.1 rope_apply; Self-Forcing causal_rope_apply; FastVideo #1245",
+    claims=[
+        Claim(
+            latency_ms=(11.752, 1.396),
+            device="NVIDIA A100",
+            source="FastVideo #1245",
+            cases=[dict(heads=12, dim=128, size=(21, 60, 104), dtype="bfloat16")],
+            shape="131,040 tokens of 12 heads",
+        ),
+        Claim(
+            peak_gib=(3.4375, 0.8125),
+            device="NVIDIA A100",
+            source="FastVideo #1245",
+            cases=[dict(heads=12, dim=128, size=(21, 60, 104), dtype="bfloat16")],
+            shape="131,040 tokens of 12 heads; 3520 and 832 MB",
+        ),
+        Claim(
+            latency_ms=(16.0, 0.97),
+            device="NVIDIA L4",
+            source="FastVideo #1245",
+            cases=[dict(heads=12, dim=128, size=(21, 30, 52), dtype="bfloat16")],
+            shape="32,760 tokens",
+        ),
+        Claim(
+            speedup=0.25,
+            implementation="real",
+            device="a GPU that is not named",
+            source="vllm-omni #5808",
+            cases=[dict(heads=12, dim=128, size=(21, 30, 52), dtype="bfloat16")],
+            shape="eager real numbers beside eager complex64 ones, sizes not said",
+        ),
+    ],
 )
