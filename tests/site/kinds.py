@@ -1,6 +1,7 @@
 """The kinds of pages that a site has, and one of each."""
 
 from pairbench.report.site import paths
+from tests.breakdowns_made import kept
 from tests.builders import DEVICE, SUITE, run_id_of
 from tests.site.stores import RUNS
 
@@ -12,6 +13,8 @@ EVENTFUL = {
     "regressions": paths.REGRESSIONS,
     "compare": paths.COMPARE,
     "runs": paths.RUNS,
+    "breakdowns": paths.BREAKDOWNS,
+    "breakdown": paths.breakdown_page(kept().breakdown_id, DEVICE),
     "run": paths.run_page(NEWEST, DEVICE),
 }
 """Kind -> its page in the eventful site."""

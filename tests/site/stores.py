@@ -12,8 +12,10 @@ from pairbench.model.acceptance import Acceptance
 from pairbench.model.record import KernelCount, Record, Samples
 from pairbench.model.series import Series
 from pairbench.store.accepted import write_acceptance
+from pairbench.store.breakdowns import write_breakdown
 from pairbench.store.writer import RunWriter
-from tests.builders import DEVICE, FIRST, ended, make_run, write_runs
+from tests.breakdowns_made import kept
+from tests.builders import DEVICE, FIRST, SUITE, ended, make_run, write_runs
 
 OLDER = "NVIDIA A100"
 RMS = ("rms_norm[dtype=bfloat16,tokens=1024]", "rms_norm[dtype=bfloat16,tokens=4096]")
@@ -64,6 +66,7 @@ def eventful(store: Path) -> None:
         older = make_run(24 * day + 1, cases=RMS, implementations=IMPLEMENTATIONS, slower={"naive": 0.9})
         records = tuple(replace(record, device_name=OLDER, branch="topic") for record in older)
         _write(store, _whole(_asked_otherwise(records) if day == 2 else records))
+    write_breakdown(store, kept("rms_norm", device=DEVICE, suite=SUITE))
 
 
 def _asked_otherwise(records: Sequence[Record]) -> Iterator[Record]:
@@ -119,6 +122,8 @@ def hostile(store: Path) -> None:
                 records = make_run(24 * day + device, cases=[f"{text}[n=1]"], slower=slower)
                 found += [_hostile(record, text, HOSTILE[(place + 1) % len(HOSTILE)], name) for record in records]
             _write(store, found, slug=f"device-{device}", samples=day == 11)
+    for number, text in enumerate(HOSTILE, start=1):
+        write_breakdown(store, kept(text, number, device=HOSTILE[1], suite=text))
 
 
 def _hostile(record: Record, text: str, other: str, device_name: str) -> Record:

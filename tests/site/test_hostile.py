@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from pairbench.report.site import paths
 from tests.builders import run_id_of
 from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS
@@ -29,8 +30,8 @@ INJECTED = """() => {
   return found.filter((node) => !node.closest('.js-plotly-plot')).map((node) => node.outerHTML.slice(0, 200));
 }"""
 PLAIN = re.compile(
-    r"(index|regressions|compare|runs)\.html|index\.json|feed\.xml|\.pairbench-site\.json"
-    r"|(operators|runs)/[a-z0-9_-]{1,80}\.(html|js)|badges/[a-z0-9_-]{1,80}\.svg|assets/[a-z0-9_.-]{1,80}\.(js|css|svg)"
+    r"(index|regressions|compare|runs|breakdowns)\.html|index\.json|feed\.xml|\.pairbench-site\.json"
+    r"|(operators|runs|breakdowns)/[a-z0-9_-]{1,80}\.(html|js)|badges/[a-z0-9_-]{1,80}\.svg|assets/[a-z0-9_.-]{1,80}\.(js|css|svg)"
 )
 
 
@@ -110,6 +111,16 @@ def test_pages_of_runs(look: Opener, hostile: Site) -> None:
     for file in sorted((hostile.folder / "runs").glob("*.html"))[-2:]:
         page.goto(file.as_uri())
         expect(page.locator("#series tbody").get_by_role("row")).to_have_count(2 * len(HOSTILE))
+        check(page)
+
+
+def test_pages_of_breakdowns(look: Opener, hostile: Site) -> None:
+    page = look(paths.BREAKDOWNS)
+    expect(page.locator("tbody").get_by_role("row")).to_have_count(len(HOSTILE))
+    check(page)
+    for file in sorted((hostile.folder / "breakdowns").glob("*.html")):
+        page.goto(file.as_uri())
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Breakdown of")
         check(page)
 
 

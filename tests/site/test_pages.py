@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from pairbench.report.site import paths
 from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS, EVENTFUL
 from tests.site.stores import REPOSITORY
@@ -66,7 +67,7 @@ def test_a_page_opens_from_disk(look: Opener, kind: str) -> None:
     assert page.title().endswith(" · pairbench")
     assert page.locator("html").get_attribute("lang") == "en"
     current = page.get_by_role("navigation", name="Pages").locator("[aria-current=page]")
-    expect(current).to_have_count(1 if EVENTFUL[kind] in ALWAYS else 0)
+    expect(current).to_have_count(1 if EVENTFUL[kind] in (*ALWAYS, paths.BREAKDOWNS) else 0)
 
 
 @pytest.mark.parametrize("name", ["eventful", "single", "failures", "empty"])
@@ -103,6 +104,6 @@ def test_the_command_says_where_the_site_is(eventful: Site) -> None:
 
 def test_pages_lead_to_one_another(look: Opener) -> None:
     page = look()
-    for name in ("Regressions", "Compare", "Runs", "Overview"):
+    for name in ("Regressions", "Compare", "Breakdowns", "Runs", "Overview"):
         page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
         expect(page.get_by_role("link", name=name, exact=True).first).to_have_attribute("aria-current", "page")

@@ -5,55 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.model.breakdown import Breakdown, Idle, KeptBreakdown, ModuleCalls, Piece, Spot
-from pairbench.model.plan import Entry
+from pairbench.model.breakdown import KeptBreakdown
 from pairbench.report.site import paths
 from pairbench.report.site.breakdowns import breakdowns, head_of
 from pairbench.report.site.overview import overview
 from pairbench.report.site.pages import environment
+from tests.breakdowns_made import kept
 from tests.report.site import made
 from tests.report.site.reading import Page, pages
 
 ENV = environment(Path(__file__).parents[3] / "dashboards" / "templates")
-
-
-def kept(name: str = "net", number: int = 1) -> KeptBreakdown:
-    spot = Spot(
-        what="cast",
-        op="aten::_to_copy",
-        detail="float32 -> bfloat16",
-        file=f"{name}.py",
-        line=3,
-        function=name,
-        code=name,
-        modules=(name,),
-        count=2,
-        bytes=2048,
-    )
-    part = Breakdown(
-        entry=Entry(implementation="baseline", mode="eager"),
-        calls=5,
-        modules=(ModuleCalls(name=name, class_name=name, calls=1),),
-        pieces=(
-            Piece(module=name, ops=("mm",), kernel=name, count=3, launches=3, ns=30_000.0),
-            Piece(module=name, ops=("to",), kernel="cast", spot=0, count=1, launches=1, ns=10_000.0),
-        ),
-        spots=(spot,),
-        idle=Idle(span_ns=80_000.0, busy_ns=40_000.0, starved_ns=20_000.0, after_sync_ns=0.0),
-        whole_ns=40_000.0,
-    )
-    return KeptBreakdown(
-        breakdown_id=f"2026010{number}T000000-aaaaaa",
-        made_at=f"2026-01-0{number}T00:00:00.000+00:00",
-        device_name=made.DEVICE,
-        environment_hash="f" * 16,
-        versions={"torch": "2.11.0"},
-        commit="0" * 40,
-        suite=made.SUITE,
-        operator=name,
-        case=f"{name}[n=1]",
-        parts=(part, replace(part, entry=Entry(implementation="fused", mode="graph"))),
-    )
 
 
 def build(*all_kept: KeptBreakdown) -> dict[str, Page]:
