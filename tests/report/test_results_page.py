@@ -201,6 +201,10 @@ def test_modes_stand_beside_one_another_with_what_compiling_costs() -> None:
             record,
             mode="compile",
             first_call_ns=3e9,
+            warm_first_call_ns=None if record.role == "baseline" else 2e9,
+            compilations=1 if record.role == "baseline" else 4,
+            recompilations=0 if record.role == "baseline" else 2,
+            graph_breaks=0,
             call_p50_ns=50_000.0 if record.role == "baseline" else 100_000.0,
             speedup=None if record.role == "baseline" else 0.5,
             speedup_low=None if record.role == "baseline" else 0.49,
@@ -217,7 +221,7 @@ def test_modes_stand_beside_one_another_with_what_compiling_costs() -> None:
         "compile: baseline": "50.00 us",
         "compile: best": "100.0 us fused, 0.500x",
         "compiling the baseline": "3.000 s, 20,000 calls",
-        "compiling the best": "3.000 s, never",
+        "compiling the best": "3.000 s (2.000 s warm), never; 4 compiled, 2 again",
     }
     assert (
         "In mode compile the best variant is proven faster than the baseline of that mode in 0 of 1 cases, slower in 1"

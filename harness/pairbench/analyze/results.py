@@ -19,6 +19,7 @@ COLUMNS = (
     *("definition_hash", "case", "axes", "tier", "dtype", "implementation", "role", "mode"),
     *("device_name", "device_uuid", "hostname", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
     *("environment_hash", "environment", "status", "reason", "timer", "call_p50_ns", "first_call_ns", "n_rounds"),
+    *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )

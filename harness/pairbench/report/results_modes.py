@@ -34,7 +34,8 @@ def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterato
         columns,
         several,
         title="Modes: baseline, and the best variant with its speedup over the baseline of the same mode. Compiling: "
-        "the first call, and after how many calls it has paid for itself beside the same implementation in eager mode.",
+        "the first call (warm: in a new process that finds what was compiled on disk), after how many calls it has paid for "
+        "itself beside the same implementation in eager mode, and how often was compiled where that is not once.",
         fold_above=_LONG,
     )
     for mode in modes:
@@ -62,7 +63,18 @@ def _paid(case: CaseResults, *, best: bool) -> str:
     record = (compiled.best if best else compiled.baseline) if compiled else None
     if record is None or record.first_call_ns is None:
         return ""
-    return f"{units.duration(record.first_call_ns)}, {_calls(record, _eager(case, record))}"
+    warm = f" ({units.duration(record.warm_first_call_ns)} warm)" if record.warm_first_call_ns is not None else ""
+    return f"{units.duration(record.first_call_ns)}{warm}, {_calls(record, _eager(case, record))}{_compiled(record)}"
+
+
+def _compiled(record: Record) -> str:
+    """Return how often was compiled, where that is more than once, and how often the graph breaks."""
+    if record.compilations is None:
+        return ""
+    counts = ((record.compilations, "compiled"), (record.recompilations, "again"), (record.graph_breaks, "breaks"))
+    if record.compilations == 1 and not record.graph_breaks:
+        return ""
+    return "; " + ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def _eager(case: CaseResults, record: Record) -> Record | None:
