@@ -247,6 +247,7 @@ def rounds_often(x, weight, **_):
 # Cases
 
 EDGE = [
+    dict(batch=1, channels=4, length=300, taps=129, dtype="bfloat16"),  # so many that rounding each product shows
     dict(batch=2, channels=3, length=7, taps=3, dtype="float64"),
     dict(batch=2, channels=5, length=9, taps=1, dtype="float32"),
     dict(batch=1, channels=4, length=3, taps=5, padding=(4, 0), dtype="float32"),

@@ -266,7 +266,8 @@ grouped_conv2d = Operator(
             dict(RESNEXT, batch=32, channels=256, group_size=8, multiplier=8, size=(56, 56), dtype="bfloat16")
         ],
     },
-    impostors=IMPOSTORS,
+    # Rounding each product shows only where the other products of a group do not hide it.
+    impostors={name: one for name, one in IMPOSTORS.items() if name != "half_accumulation"},
     oracle=forms.block_diagonal,
     tolerance=REASSOCIATED,
     cost=cost,

@@ -228,7 +228,7 @@ vae_temporal_chunk = Operator(
     oracle=clip.whole_clip,
     cases={
         "edge": [
-            dict(TINY, latents=1),
+            dict(TINY, latents=1, height=4, width=6),
             dict(TINY, latents=2),
             dict(TINY, latents=4),  # by two, the last call has one latent
             dict(TINY, latents=3, batch=2),

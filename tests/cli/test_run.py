@@ -121,7 +121,7 @@ def test_verifying_impostors_is_not_the_business_of_run(fine: dict[str, Any]) ->
 def test_pandas_is_enough_to_read_the_store(fine_folder: Path, fine: dict[str, Any]) -> None:
     frame = pd.read_parquet(fine_folder / "results" / "records")
     assert {item.name for item in fields(Record)} <= set(frame.columns)
-    assert len(fields(Record)) == 83
+    assert len(fields(Record)) == 90
     assert len(frame) == len(fine["records"])
     assert set(frame["run_id"]) == {fine["run_id"]}
     measured = frame[frame["status"] == "measured"]
