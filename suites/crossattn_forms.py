@@ -5,7 +5,7 @@ They stand apart from the declaration in `crossattn_cache.py`, where queries, pr
 
 import torch
 import torch.nn.functional as F
-from kv_stream import compile_apart
+from kernels_opaque import compile_apart
 
 EPS = 1e-6
 

@@ -7,6 +7,7 @@ import math
 
 import torch
 from dit_layers import EPS, Block, ModulatedNorm, wide
+from kernels_opaque import compile_apart
 from torch import nn
 
 PATCH = (1, 2, 2)
@@ -104,15 +105,6 @@ class CausalWan(nn.Module):
             compile_apart()
             x = block(x, e0, grid, positions, context, cache, prompt, start)
         return unpatchify(self.head(x, e.unsqueeze(2)), grid, self.widths.latent)
-
-
-def compile_apart():
-    """Have torch.compile take each layer for itself: a loop with such a break in it stays Python.
-
-    Else it would unroll all layers, and all passes of a call, and compile for minutes what it compiled before.
-    """
-    if torch.compiler.is_compiling():
-        torch._dynamo.graph_break()  # noqa: SLF001, it has no other name
 
 
 def unpatchify(x, grid, channels):

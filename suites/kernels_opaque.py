@@ -1,4 +1,4 @@
-"""Functions that torch.compile has to leave alone."""
+"""What torch.compile has to leave alone: functions, and loops."""
 
 import functools
 
@@ -23,3 +23,12 @@ def opaque(function):
         return left_alone(*args, **kwargs)
 
     return call
+
+
+def compile_apart():
+    """Have torch.compile take each turn of the loop that calls this for itself: with such a break in it the loop stays Python.
+
+    Else it would unroll it into one graph of all its turns, and compile for minutes what it compiled before.
+    """
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break()  # noqa: SLF001, it has no other name

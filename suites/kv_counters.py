@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import torch
-from kv_stream import compile_apart, copy_filled, copy_in_order, empty_cache, ring_pieces, slot_table, write_pieces
+from kernels_opaque import compile_apart
+from kv_stream import copy_filled, copy_in_order, empty_cache, ring_pieces, slot_table, write_pieces
 
 
 class Way(NamedTuple):

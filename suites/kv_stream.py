@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from kernels_kv import write_ring
+from kernels_opaque import compile_apart
 
 # -- which tokens count, and where a ring has them --------------------------------------------------------------------
 
@@ -220,9 +221,3 @@ def stream(k, v, window, sink, videos, form, q=None, attend=None):
 def reset(cache):
     """Begin a new video: its end is at zero; what lies in the slots stays there, as published."""
     cache["end"] = 0
-
-
-def compile_apart():
-    """Have torch.compile take each block for itself: a loop with such a break in it stays Python."""
-    if torch.compiler.is_compiling():
-        torch._dynamo.graph_break()  # noqa: SLF001, it has no other name

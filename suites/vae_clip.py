@@ -5,6 +5,7 @@ import itertools
 import torch
 import vae_wan
 import vae_wan_forms
+from kernels_opaque import compile_apart
 from vae_wan import PUBLISHED, decode_chunk, fresh_caches
 
 from pairbench import Cost, Tolerance
@@ -55,7 +56,7 @@ def growing(latents, weights, steps, decode=None, caches=None, forms=None):
     latents = forms.causal(latents, None, weights["post_quant"])
     caches, video = fresh_caches(weights) if caches is None else caches, None
     for begin, end in steps:
-        vae_wan.compile_apart()
+        compile_apart()
         frames = decode(latents[:, :, begin:end], weights, caches, forms)
         video = frames if video is None else torch.cat([video, frames], dim=2)
     return video.clamp(-1, 1)
@@ -66,7 +67,7 @@ def assembled(latents, weights, chunk, split, forms):
     latents = forms.causal(latents, None, weights["post_quant"])
     caches, video = fresh_caches(weights), empty_video(latents)
     for begin, end in cuts(latents.shape[2], chunk, split):
-        vae_wan.compile_apart()
+        compile_apart()
         frames = decode_chunk(latents[:, :, begin:end], weights, caches, forms)
         at = vae_wan.clip_frames(begin)
         video[:, :, at : at + frames.shape[2]] = frames.clamp_(-1, 1)

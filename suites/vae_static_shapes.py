@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import vae_clip as clip
 import vae_wan
 import vae_wan_forms as forms
+from kernels_opaque import compile_apart
 from vae_wan import PUBLISHED, decode_chunk, fresh_caches
 
 from pairbench import Operator, Variant, grid
@@ -51,7 +52,7 @@ def _in_whole_chunks(latents, weights, chunk, split, fill=None, keeping=None):
     video[:, :, :1] = decode_chunk(latents[:, :, :1], weights, caches, PUBLISHED).clamp_(-1, 1)
     caches = fill(caches) if fill else caches
     for begin, end in clip.cuts(latents.shape[2], chunk, split)[1:]:
-        vae_wan.compile_apart()
+        compile_apart()
         x = F.pad(latents[:, :, begin:end], (0, 0, 0, 0, 0, chunk - (end - begin)))
         count = end - begin
         frames = decode_chunk(x, weights, caches, keeping(count) if keeping else PUBLISHED)[:, :, : FRAMES * count]

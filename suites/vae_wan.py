@@ -180,15 +180,6 @@ def decode_chunk(x, weights, caches, forms):
     return _cached(F.silu(rms_norm(x, weights["norm_out"])), weights["conv_out"], slots, forms)
 
 
-def compile_apart():
-    """Have torch.compile take each chunk for itself: a loop with such a break in it stays Python.
-
-    Else it would unroll a clip into one graph of all its chunks, and compile for minutes what it compiled before.
-    """
-    if torch.compiler.is_compiling():
-        torch._dynamo.graph_break()  # noqa: SLF001, it has no other name
-
-
 def rms_norm(x, gamma):
     """Normalise over channels, as the published module does: its missing bias is the number 0.0, and added."""
     return F.normalize(x, dim=1) * x.shape[1] ** 0.5 * gamma + 0.0

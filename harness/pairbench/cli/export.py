@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairbench.cli.context import configure
+from pairbench.cli.files import write_text
 from pairbench.cli.options import StoreOption
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def export(
     if target is None:
         typer.echo(text, nl=False)
     else:
-        _write(Path(target), text)
+        write_text(Path(target), text)
 
 
 def _read(store: str, run: str, root: Path) -> "tuple[Picked, tuple[Record, ...]]":
@@ -102,14 +103,3 @@ def _as_benchmarks(picked: "Picked", records: "tuple[Record, ...]") -> str:
             err=True,
         )
     return to_json(found.document)
-
-
-def _write(target: Path, text: str) -> None:
-    from pairbench.errors import UsageError
-
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"--output {str(target)!r} cannot be written: {error.strerror}; expected a file in a folder that is there"
-        ) from error

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairbench.cli.context import choose, collector_at_rest, configure, open_site
+from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption, Select, StoreOption
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def results(
     if target is None:
         typer.echo(page, nl=False)
     else:
-        _write(target, page)
+        write_text(target, page)
     for problem in (*problems, *(suite.reason for suite in chosen.survey.broken)):
         typer.echo(f"pairbench: {problem}", err=True)
     if chosen.survey.broken:
@@ -132,14 +133,3 @@ def _place(records: "dict[tuple[str, str, str], Sequence[Record]]", device: str)
     """Return what sorts GPUs before CPUs."""
     kinds = {rows[0].device_kind for (name, _, _), rows in records.items() if name == device and rows}
     return "cuda" not in kinds, device
-
-
-def _write(target: Path, text: str) -> None:
-    from pairbench.errors import UsageError
-
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"--output {str(target)!r} cannot be written: {error.strerror}; expected a file in a folder that is there"
-        ) from error
