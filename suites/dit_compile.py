@@ -4,10 +4,7 @@ Not in the mode `reduce-overhead` that the guide names: it captures graphs of it
 the ffn: its GELU is in the epilogue of a product, where a compiler does not put it.
 """
 
-import math
-
 import dit_layers
-import dit_wan
 import torch
 import torch.nn.functional as F
 from dit_fusion import FUSION, FusedNorm, PackedSelfAttention
@@ -44,21 +41,6 @@ def _rotated(x, angles, heads):
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(3).to(x[1])
 
 
-def time_features(t, frequencies, dtype):
-    """Return cosines and sines of time steps, [steps, frequencies]."""
-    half = frequencies // 2
-    places = torch.arange(half, dtype=torch.float64, device=t.device)
-    angles = t.flatten().to(torch.float64)[:, None] * torch.exp(places * (-math.log(10000.0) / half))
-    return torch.cat([angles.cos(), angles.sin()], dim=1).to(dtype)
-
-
-def embedded_time(t, dtype, frequencies, first, first_bias, second, second_bias, third, third_bias):
-    """Return the embedding of time steps, and its projection."""
-    features = time_features(t, frequencies, dtype)
-    e = F.linear(F.silu(F.linear(features, first, first_bias)), second, second_bias)
-    return e, F.linear(F.silu(e), third, third_bias)
-
-
 class CompiledNorm(FusedNorm):
     """One kernel."""
 
@@ -79,19 +61,7 @@ class CompiledSelfAttention(PackedSelfAttention):
         return q, k, v.unflatten(2, (self.heads, -1))
 
 
-class CompiledWan(dit_wan.CausalWan):
-    """The embedding of time in one piece."""
-
-    def embed_time(self, t, x):
-        """Return a time step's embedding [b, frames, dim], and its six modulations [b, frames, 6, dim]."""
-        linears = self.time_embedding[0], self.time_embedding[2], self.time_projection[1]
-        weights = [value for linear in linears for value in (linear.weight, linear.bias)]
-        e, e0 = call_compiled(embedded_time, t, x.dtype, self.widths.frequencies, *weights)
-        return e.unflatten(0, t.shape), e0.unflatten(1, (6, -1)).unflatten(0, t.shape)
-
-
 COMPILE = FUSION | {
     dit_layers.ModulatedNorm: CompiledNorm,
     dit_layers.SelfAttention: CompiledSelfAttention,
-    dit_wan.CausalWan: CompiledWan,
 }

@@ -7,7 +7,7 @@ shapes at the same addresses: it is what makes a CUDA graph possible.
 import dit_layers
 import dit_wan
 from dit_casts import SingleScheduler
-from dit_compile import COMPILE, CompiledWan
+from dit_compile import COMPILE
 from dit_fusion import FusedBlock
 
 
@@ -38,7 +38,7 @@ class RingBlock(FusedBlock):
         return dit_layers.KeyValues(k, v, None, None)
 
 
-class PromptOnce(CompiledWan):
+class PromptOnce(dit_wan.CausalWan):
     """Embeds a prompt once, as its keys and values are made once."""
 
     def open_prompt(self, context):
