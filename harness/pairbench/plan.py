@@ -113,11 +113,28 @@ def equipped(device: Device, devices: tuple[Device, ...], cases: Iterable[Planne
     return replace(device, beside=alike(replace(device, beside=()), devices)[1:wanted])
 
 
+def left_to(plan: Plan, leader: Device) -> Plan:
+    """Return a plan without what uses several GPUs, which another device of the same model measures for all.
+
+    Else every session would hold every GPU, and none would run beside another.
+    """
+    reason = f"uses several GPUs, and is measured on {leader.selector}, which takes the others along"
+
+    def left(planned: PlannedCase) -> PlannedCase:
+        several = [entry for entry in planned.entries if entry not in planned.skipped and _needed(planned, entry) > 1]
+        return replace(planned, skipped=planned.skipped | dict.fromkeys(several, reason))
+
+    return replace(plan, cases=tuple(left(planned) for planned in plan.cases))
+
+
 def _gpus(planned: PlannedCase) -> int:
     """Return how many GPUs the entries of a case need that are not skipped."""
-    needs = {implementation.name: implementation.needs for implementation in planned.operator.implementations}
-    wanted = [need for entry in planned.entries if entry not in planned.skipped for need in needs[entry.implementation]]
-    return max((int(need.removeprefix("gpus:")) for need in wanted if need.startswith("gpus:")), default=1)
+    return max((_needed(planned, entry) for entry in planned.entries if entry not in planned.skipped), default=1)
+
+
+def _needed(planned: PlannedCase, entry: Entry) -> int:
+    needs = next(one.needs for one in planned.operator.implementations if one.name == entry.implementation)
+    return max((int(need.removeprefix("gpus:")) for need in needs if need.startswith("gpus:")), default=1)
 
 
 def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pairbench.execute.pool import Site
 from pairbench.execute.scout import Survey
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device, Environment
-from pairbench.model.plan import ImplementationDescription, OperatorDescription
+from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
 from pairbench.model.settings import Settings
 from pairbench.plan import parse_selection
 
@@ -68,10 +68,19 @@ def beside(site: Site, *select: str) -> dict[str, list[str]]:
     return {device.selector: [other.selector for other in device.beside] for device in found}
 
 
-def test_only_devices_whose_plans_need_others_take_them(site: Site) -> None:
-    assert beside(site, "shared") == {"cuda:0": ["cuda:1"], "cuda:1": ["cuda:2"], "cuda:2": ["cuda:0"], "cpu": []}
+def test_one_device_takes_others_and_only_where_its_plan_needs_them(site: Site) -> None:
+    assert beside(site, "shared") == {"cuda:0": ["cuda:1"], "cuda:1": [], "cuda:2": [], "cpu": []}
     assert beside(site) == beside(site, "shared")
     assert beside(site, "plain") == {"cuda:0": [], "cuda:1": [], "cuda:2": [], "cpu": []}
+
+
+def test_what_uses_several_is_left_to_the_first_of_the_model(site: Site) -> None:
+    reasons = [plan.cases[0].skipped for plan in plans_for(site, chosen("shared"), GPUS[1:], edge=False).values()]
+    several = Entry(implementation="v0", mode="eager")
+    assert [found.get(several) for found in reasons] == [
+        None,
+        "uses several GPUs, and is measured on cuda:1, which takes the others along",
+    ]
 
 
 def test_what_is_too_much_for_the_machine_is_skipped(site: Site) -> None:

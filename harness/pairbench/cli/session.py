@@ -15,7 +15,7 @@ from pairbench.execute.session import Session
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Plan, PlannedCase
-from pairbench.plan import alike, equipped, make_plan
+from pairbench.plan import alike, equipped, left_to, make_plan
 
 
 @dataclass(kw_only=True)
@@ -113,10 +113,13 @@ def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
 
 def plans_for(site: Site, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
     """Return what each device is to do, the devices with those beside them that their plans need."""
-    plans = [plan_for(site, chosen, device, edge=edge) for device in devices]
-    return {
-        equipped(device, chosen.survey.devices, plan.cases): plan for device, plan in zip(devices, plans, strict=True)
-    }
+    plans: dict[Device, Plan] = {}
+    for device in devices:
+        plan = plan_for(site, chosen, device, edge=edge)
+        leader = next(other for other in devices if (other.kind, other.name) == (device.kind, device.name))
+        plan = plan if leader == device else left_to(plan, leader)
+        plans[equipped(device, chosen.survey.devices, plan.cases)] = plan
+    return plans
 
 
 def on_devices(
