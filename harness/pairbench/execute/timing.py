@@ -160,5 +160,5 @@ def recheck(ready: Ready, watch: Watch) -> Iterator[Ended]:
         if isinstance(found, Ended):
             yield found
         elif found is not None:
-            reason = f"its timed call is wrong on fresh inputs at the same addresses, so it does not compute from them: {found}"
+            reason = f"its timed call is wrong on fresh inputs at the same addresses: {found}"
             yield Ended(entry=entry, status=Status.MISMATCHED, reason=reason)
