@@ -118,3 +118,8 @@ def loading() -> list[str]:
 
     installed = any(point.name == "pairbench" for point in entry_points(group="pytest11"))
     return [] if installed else ["-p", "pairbench.integrations.pytest_plugin"]
+
+
+def names(done: Finished) -> list[str]:
+    """Return the items that `--collect-only -q` lists."""
+    return [line.strip() for line in done.out.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED"))]

@@ -1,13 +1,11 @@
 """What pytest collects of a project with suites: names, markers, selections, and what happens to a broken suite."""
 
-import os
 import re
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.integrations.pytest_project import ROOT, SUITE, Finished, Project
+from tests.integrations.pytest_project import SUITE, Project, names
 
 SMOKE = ("baseline", "scaled", "kernel")
 
@@ -15,11 +13,6 @@ SMOKE = ("baseline", "scaled", "kernel")
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
-
-
-def names(done: Finished) -> list[str]:
-    """Return the items that `--collect-only -q` lists."""
-    return [line.strip() for line in done.out.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED"))]
 
 
 def collected(project: Project, *arguments: str) -> list[str]:
@@ -145,42 +138,3 @@ def test_a_wrong_option_is_a_usage_error(project: Project, arguments: list[str],
     done = project.pytest("suites", *arguments)
     assert done.code == 4 and said in done.out, done.out
     assert "Traceback" not in done.out
-
-
-SPY = """
-import os, sys
-
-class Spy:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            open(os.environ["TORCH_IMPORTS"], "a").write(f"{os.getpid()}\\n")
-
-sys.meta_path.insert(0, Spy())
-"""
-
-
-def test_the_whole_catalogue_is_collected_within_two_seconds_importing_torch_once(tmp_path: Path) -> None:
-    """Beside the import itself, which is torch's to answer for. The best of several: the machine may be busy."""
-    project = Project(tmp_path)
-    (tmp_path / "spy").mkdir()
-    (tmp_path / "spy" / "sitecustomize.py").write_text(SPY)
-    imports = tmp_path / "imports.txt"
-    project.environment |= {"TORCH_IMPORTS": str(imports)}
-    project.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "spy"), project.environment["PYTHONPATH"]])
-    best = float("inf")
-    for _ in range(6):
-        start = time.perf_counter()
-        assert project.run("-c", "import torch").code == 0
-        importing = time.perf_counter() - start
-        imports.unlink()
-        start = time.perf_counter()
-        done = project.pytest(
-            "--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), str(ROOT / "suites")
-        )
-        best = min(best, time.perf_counter() - start - importing)
-        assert done.code == 0, done.out
-        assert len(names(done)) > 100
-        assert len(imports.read_text().splitlines()) == 1
-        if best < 2:
-            return
-    pytest.fail(f"collecting the catalogue takes {best:.2f} s beside importing torch, expected less than 2")

@@ -1,5 +1,6 @@
 """What varies: the axes of an operator and one point of them, the case."""
 
+import functools
 import itertools
 import math
 import re
@@ -43,7 +44,7 @@ class Case:
     """Axis and value, sorted by axis."""
     tier: str
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """The case's name for all time, such as `rms_norm[dtype=bfloat16,tokens=4096]`."""
         return f"{self.operator}[{','.join(f'{axis}={format_value(value)}' for axis, value in self.axes)}]"

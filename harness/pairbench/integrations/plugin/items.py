@@ -26,6 +26,11 @@ _PROPERTIES = ("call_p50_ns", "call_p95_ns", "speedup", "launches_per_call", "op
 class SuiteFile(pytest.File):
     """A suite. It is loaded in a worker, so that nothing in it can harm pytest."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fixtures: dict[bool, Any] = {}
+        """What pytest knows of the fixtures of items that are timed, and of those that are not."""
+
     def collect(self) -> Iterator["PairItem"]:
         """Yield the items; those of a case stand together, its baseline first."""
         try:
@@ -57,13 +62,15 @@ class PairItem(pytest.Function):
         """
         planned, entry = wanted.planned, wanted.entry
         clock = SampledClock()
+        timed = wanted.timed and can_time
         item: PairItem = cls.from_parent(
             parent,
             name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
-            callobj=_timed(wanted, clock, parent.config)
-            if wanted.timed and can_time
-            else _proven(wanted, parent.config),
+            callobj=_timed(wanted, clock, parent.config) if timed else _proven(wanted, parent.config),
+            # What fixtures an item takes is found out once a file and kind: for thousands it would take half a second.
+            fixtureinfo=parent.fixtures.get(timed),
         )
+        parent.fixtures[timed] = item._fixtureinfo
         item.wanted = wanted
         for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
             item.add_marker(marker)

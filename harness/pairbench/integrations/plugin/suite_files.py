@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class SuiteFiles:
                     yield from sorted(listed.glob("*.py")) if listed.is_dir() else (listed,)
 
 
+@functools.cache
 def _assigns_an_operator(text: str) -> bool:
     """Return whether a module does so at its top level; a text that is no Python may well be meant to."""
     try:
