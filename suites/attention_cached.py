@@ -222,28 +222,13 @@ cached_attention = Operator(
     source="Self-Forcing and Matrix-Game-2 causal_model.py; vllm-omni #1923",
     claims=[
         Claim(
-            latency_ms=(0.58989, 0.29104),
+            latency_ms=latency_ms,
             implementation="flash3",
             device="NVIDIA H200",
             source="vllm-omni #1923",
-            cases=[dict(queries=4096, filled=4096, heads=24, dim=128, dtype="bfloat16")],
+            cases=[dict(queries=tokens, filled=tokens, heads=24, dim=128, dtype="bfloat16")],
             shape="torch 2.10; beside the SDPA of then",
-        ),
-        Claim(
-            latency_ms=(2.368, 1.193),
-            implementation="flash3",
-            device="NVIDIA H200",
-            source="vllm-omni #1923",
-            cases=[dict(queries=8308, filled=8308, heads=24, dim=128, dtype="bfloat16")],
-            shape="torch 2.10; beside the SDPA of then",
-        ),
-        Claim(
-            latency_ms=(9.288, 4.899),
-            implementation="flash3",
-            device="NVIDIA H200",
-            source="vllm-omni #1923",
-            cases=[dict(queries=16384, filled=16384, heads=24, dim=128, dtype="bfloat16")],
-            shape="torch 2.10; beside the SDPA of then",
-        ),
+        )
+        for tokens, latency_ms in ((4096, (0.58989, 0.29104)), (8308, (2.368, 1.193)), (16384, (9.288, 4.899)))
     ],
 )

@@ -305,32 +305,17 @@ qk_norm_rope = Operator(
     source="Wan 2.1 WanSelfAttention; TensorRT-LLM #13052",
     claims=[
         Claim(
-            latency_ms=(0.1824, 0.0082),
+            latency_ms=latency_ms,
             device="NVIDIA B200",
             source="TensorRT-LLM #13052",
-            cases=[dict(heads=12, dim=128, size=(1, 16, 16), dtype="bfloat16")],
+            cases=[dict(heads=heads, dim=128, size=size, dtype="bfloat16")],
             shape="as many tokens; in place, on the packed values",
-        ),
-        Claim(
-            latency_ms=(0.3617, 0.0737),
-            device="NVIDIA B200",
-            source="TensorRT-LLM #13052",
-            cases=[dict(heads=12, dim=128, size=(4, 32, 32), dtype="bfloat16")],
-            shape="as many tokens; in place, on the packed values",
-        ),
-        Claim(
-            latency_ms=(1.118, 0.1254),
-            device="NVIDIA B200",
-            source="TensorRT-LLM #13052",
-            cases=[dict(heads=40, dim=128, size=(4, 32, 32), dtype="bfloat16")],
-            shape="as many tokens; in place, on the packed values",
-        ),
-        Claim(
-            latency_ms=(4.1947, 0.541),
-            device="NVIDIA B200",
-            source="TensorRT-LLM #13052",
-            cases=[dict(heads=40, dim=128, size=(16, 32, 32), dtype="bfloat16")],
-            shape="as many tokens; in place, on the packed values",
-        ),
+        )
+        for heads, size, latency_ms in (
+            (12, (1, 16, 16), (0.1824, 0.0082)),
+            (12, (4, 32, 32), (0.3617, 0.0737)),
+            (40, (4, 32, 32), (1.118, 0.1254)),
+            (40, (16, 32, 32), (4.1947, 0.541)),
+        )
     ],
 )

@@ -271,22 +271,15 @@ rmsnorm = Operator(
     source="Wan 2.1 WanRMSNorm; sglang #20632",
     claims=[
         Claim(
-            latency_ms=(0.403, 0.105),
+            latency_ms=latency_ms,
             device="a GPU that is not named",
             source="sglang #20632",
-            cases=[dict(shape=(1, 27030, 24, 128), dtype="bfloat16")],
-        ),
-        Claim(
-            latency_ms=(0.144, 0.054),
-            device="a GPU that is not named",
-            source="sglang #20632",
-            cases=[dict(shape=(1, 4608, 48, 128), dtype="bfloat16")],
-        ),
-        Claim(
-            latency_ms=(0.0155, 0.0112),
-            device="a GPU that is not named",
-            source="sglang #20632",
-            cases=[dict(shape=(1, 512, 4096), dtype="bfloat16")],
-        ),
+            cases=[dict(shape=shape, dtype="bfloat16")],
+        )
+        for shape, latency_ms in (
+            ((1, 27030, 24, 128), (0.403, 0.105)),
+            ((1, 4608, 48, 128), (0.144, 0.054)),
+            ((1, 512, 4096), (0.0155, 0.0112)),
+        )
     ],
 )

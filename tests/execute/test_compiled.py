@@ -29,6 +29,16 @@ def pieces(x: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
+def many_pieces(x: torch.Tensor) -> torch.Tensor:
+    for place in range(70):
+        torch._dynamo.graph_break()
+        x = FUNCTIONS[place](x)
+    return x
+
+
+FUNCTIONS = [eval(f"lambda x: x * {place}.5") for place in range(70)]  # noqa: S307 - each has code of its own
+
+
 def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
     reset_compiler()
     forget_compilations()
@@ -53,6 +63,10 @@ def test_other_shapes_are_compiled_again_and_why_is_said() -> None:
     assert (found.compilations, found.recompilations, found.graph_breaks) == (3, 2, 1)
     assert found.notes[0].startswith("pieces stays Python, test_compiled.py:")
     assert [note for note in found.notes if note.startswith("piece again, ") and "expected 1, actual 2" in note]
+
+
+def test_more_than_the_compiler_remembers_by_itself_is_counted() -> None:
+    assert compiled(many_pieces).compilations == 70
 
 
 def test_what_was_compiled_before_does_not_count() -> None:

@@ -11,10 +11,13 @@ from pairbench.model.outcome import Compilation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """How the compiler names what follows a break; the line is that of the break."""
+_MOST = 100_000
 
 
 def forget_compilations() -> None:
     """Begin to count anew."""
+    # The compiler keeps what it says of the newest 64 only; a deep network compiled layer by layer has more.
+    torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
     torch._dynamo.utils.clear_compilation_metrics()
 
 

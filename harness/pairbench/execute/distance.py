@@ -120,8 +120,9 @@ def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | No
         limit = atol + rtol * theirs.abs().nan_to_num(0, 0, 0)
         part = torch.where(difference == 0, 0.0, difference / limit)
         beyond = difference > limit
-        count += int(beyond.sum())
-        for exact in true:
+        here = int(beyond.sum())
+        count += here
+        for exact in true if here else ():
             stray = beyond & ((mine - exact).abs() <= atol + rtol * exact.abs())
             strays += int(stray.sum())
             part = torch.where(stray, 0.0, part)
