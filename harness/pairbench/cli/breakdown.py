@@ -10,6 +10,7 @@ from pairbench.cli.checkout import read_commit
 from pairbench.cli.context import choose, configure, open_site
 from pairbench.cli.one_case import one_case, one_device
 from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, StoreOption, TimeoutOption
+from pairbench.cli.stamps import stamp
 from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.pool import Site
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
@@ -121,12 +122,11 @@ def _check_folder(trace: Path | None) -> None:
 def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
     """Return what is stored of a case's breakdowns that were made now."""
     import datetime as dt
-    import secrets
 
     now = dt.datetime.now(dt.UTC)
     known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
     return KeptBreakdown(
-        breakdown_id=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+        breakdown_id=stamp(now),
         made_at=now.isoformat(timespec="milliseconds"),
         device_name=found.device.name,
         environment_hash=environment.hash,

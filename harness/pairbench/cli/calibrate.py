@@ -15,6 +15,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.cli.stamps import stamp
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Calibration
@@ -71,7 +72,6 @@ def calibrate(
 def calibrations(runs: Sequence[Sequence[Any]]) -> "list[Calibration]":
     """Return what runs of the same code show of each device model that they were made on."""
     import datetime as dt
-    import secrets
 
     from pairbench.analyze.floors import calibrate_from
     from pairbench.model.comparison import Calibration
@@ -84,7 +84,7 @@ def calibrations(runs: Sequence[Sequence[Any]]) -> "list[Calibration]":
         shown = calibrate_from(here)
         found.append(
             Calibration(
-                calibration_id=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+                calibration_id=stamp(now),
                 made_at=now.isoformat(timespec="milliseconds"),
                 device_name=name,
                 environment_hash=here[0][0].environment_hash,

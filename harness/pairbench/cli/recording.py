@@ -1,7 +1,6 @@
 """A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final."""
 
 import datetime as dt
-import secrets
 import threading
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from pairbench.cli.context import Chosen
 from pairbench.cli.keeping import Keeper
 from pairbench.cli.progress import PlainProgress
 from pairbench.cli.session import Reporter, on_devices, plans_for
+from pairbench.cli.stamps import stamp
 from pairbench.config import Config
 from pairbench.errors import UsageError
 from pairbench.execute.pool import Site
@@ -167,7 +167,7 @@ def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
     """
     now = dt.datetime.now(dt.UTC)
     return Run(
-        run_id=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+        run_id=stamp(now),
         started_at=now.isoformat(timespec="milliseconds"),
         commit=read_commit(checkout),
         confirms=confirms,

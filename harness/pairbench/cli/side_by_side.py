@@ -5,7 +5,6 @@ something that they are not. What was found is printed, `--format json` with eve
 """
 
 import datetime as dt
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from pairbench.cli.context import pick_devices
 from pairbench.cli.progress import PlainProgress
 from pairbench.cli.recording import warn_of_foreign
 from pairbench.cli.session import Reporter, on_devices
+from pairbench.cli.stamps import stamp
 from pairbench.cli.two_commits import Part, plan_part
 from pairbench.errors import UsageError
 from pairbench.execute.alternation import Alternation, Twin
@@ -112,7 +112,7 @@ class _Measurement:
         policy: Policy,
     ) -> "_Measurement":
         began = dt.datetime.now(dt.UTC)
-        stem, started = f"{began:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", began.isoformat(timespec="milliseconds")
+        stem, started = stamp(began), began.isoformat(timespec="milliseconds")
         runs = [
             Run(run_id=f"{stem}-{name}", started_at=started, commit=part.checkout.commit)
             for name, part in zip(("reference", "current"), parts, strict=True)

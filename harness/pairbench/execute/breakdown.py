@@ -28,13 +28,13 @@ from pairbench.execute.breakdown_works import (
     spots_by_span,
     waits,
 )
-from pairbench.execute.calls import Call, CaptureError, Replay, make_call
+from pairbench.execute.calls import Call, CaptureError, Replay, make_call, why_invalid
 from pairbench.execute.guard import guarded
 from pairbench.execute.inputs import build_inputs
 from pairbench.execute.modules import names_of, roots, watching
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.trace import raw_trace
-from pairbench.execute.trees import copy_tree, refill
+from pairbench.execute.trees import refill
 from pairbench.execute.verify import SEEDS, synchronize
 from pairbench.execute.watch import Watch
 from pairbench.model.breakdown import Breakdown, ModuleCalls
@@ -57,9 +57,8 @@ def break_down(job: BreakDownCase, operator: Operator, watch: Watch, device: tor
             if unusable:
                 return Ended(entry=entry, status=Status.FAILED, reason=unusable)
             variant = operator.implementations[entry.implementation]
-            if variant.valid is not None and (valid := variant.valid(**copy_tree(inputs))) is not True:
-                why = valid or "its `valid` says that it computes something else"
-                return Ended(entry=entry, status=Status.SKIPPED, reason=f"not valid here: {why}")
+            if why := why_invalid(variant, inputs):
+                return Ended(entry=entry, status=Status.SKIPPED, reason=why)
             try:
                 call = make_call(operator, variant, entry.mode, inputs)
             except CaptureError as error:

@@ -56,6 +56,13 @@ class Call:
         return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
 
 
+def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
+    """Return why an implementation computes something else for these inputs, or None where it does not."""
+    if variant.valid is None or (valid := variant.valid(**copy_tree(inputs))) is True:
+        return None
+    return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
+
+
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
     """Make an implementation ready; compiling happens at the first call, capturing here.
 

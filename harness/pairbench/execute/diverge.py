@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.calls import Call, make_call
+from pairbench.execute.calls import Call, make_call, why_invalid
 from pairbench.execute.diverge_gap import Tensors, error_of, gap_of, incomparable, is_worse, size_of, tensors_of
 from pairbench.execute.diverge_order import Key, mark_contained, stretches
 from pairbench.execute.faults import explain
@@ -83,9 +83,8 @@ def diverge(job: DivergeCase, operator: Operator, hello: Hello, watch: Watch, de
 
     def step() -> Divergence | NoDivergence:
         variant = operator.implementations[entry.implementation]
-        if variant.valid is not None and (valid := variant.valid(**copy_tree(inputs))) is not True:
-            why = valid or "its `valid` says that it computes something else"
-            return NoDivergence(entry=entry, reason=f"{entry.implementation} is not valid here: {why}", bad=False)
+        if why := why_invalid(variant, inputs):
+            return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
         baseline = make_call(operator, operator.baseline, "eager", copy_tree(inputs))
         call = make_call(operator, variant, "eager", copy_tree(inputs))
         ours, theirs = roots(call.kwargs), roots(baseline.kwargs)

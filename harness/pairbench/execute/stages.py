@@ -7,7 +7,7 @@ import torch
 
 from pairbench.execute import launches, memory
 from pairbench.execute.audit import audit_automatic, audit_declared
-from pairbench.execute.calls import make_call, reset_compiler
+from pairbench.execute.calls import make_call, reset_compiler, why_invalid
 from pairbench.execute.devices import torch_device
 from pairbench.execute.faults import explain
 from pairbench.execute.guard import guarded, of_case
@@ -28,7 +28,6 @@ from pairbench.execute.protocol import (
     without_baseline,
 )
 from pairbench.execute.timing import time_case
-from pairbench.execute.trees import copy_tree
 from pairbench.execute.verify import (
     SEEDS,
     Reference,
@@ -100,9 +99,8 @@ def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.dev
         variant = operator.implementations[entry.implementation]
 
         def step(entry: Entry = entry, variant: Any = variant) -> Verification:
-            if variant.valid is not None and (valid := variant.valid(**copy_tree(references[0].inputs))) is not True:
-                why = valid or "its `valid` says that it computes something else"
-                return Verification(entry=entry, status=Status.SKIPPED, reason=f"not valid here: {why}")
+            if why := why_invalid(variant, references[0].inputs):
+                return Verification(entry=entry, status=Status.SKIPPED, reason=why)
             return verify_entry(operator, variant, entry, references, device)
 
         yield guarded(job, index, watch, step)
