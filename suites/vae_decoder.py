@@ -244,9 +244,9 @@ vae_temporal_chunk = Operator(
             *grid(latents=[5], height=[32], width=[32], dtype=["float32", "bfloat16"]),
             dict(latents=5, height=60, width=104, dtype="bfloat16"),
         ],
-        # Over 2 ** 31 elements: at 90 x 160 what the last convolution of images reads from 4 latents a call, and what the
-        # widest 3-D one reads from 6; at 60 x 104 from 8 and from 14. Running out of memory is an outcome like any other.
-        "headline": [dict(size, latents=21) for size in (P480, P720)],
+        # 81 frames at 60 x 104. At 90 x 160 what the last convolution of images reads from 4 latents a call has over 2 ** 31
+        # elements, what the widest 3-D one reads has them from 6; 6 latents, in calls of 1 and 5, for time's sake.
+        "headline": [dict(P480, latents=21), dict(P720, latents=6)],
     },
     constants=["weights"],
     tolerance=clip.THROUGH_A_NETWORK,
@@ -258,8 +258,8 @@ vae_temporal_chunk = Operator(
             implementation="by_five",
             device="8 TPU v6e",
             source="maxdiffusion #464",
-            cases=[dict(P720, latents=21)],
-            shape="81 frames of 720p by 5 latents a call, sharded over the chips, and a repeat made cheaper",
+            cases=[dict(P720, latents=6)],
+            shape="81 frames of 720p by 5 latents a call, sharded over the chips, and a repeat made cheaper; ours are 21 frames",
         ),
         Claim(
             speedup=1.0,
@@ -282,8 +282,8 @@ vae_temporal_chunk = Operator(
             implementation="channels_last",
             device="NVIDIA GB300",
             source="sglang #28021",
-            cases=[dict(P720, latents=21)],
-            shape="81 frames of 720p",
+            cases=[dict(P720, latents=6)],
+            shape="81 frames of 720p; ours are 21",
         ),
         Claim(
             latency_ms=(9580.0, 9050.0),
@@ -304,15 +304,15 @@ vae_temporal_chunk = Operator(
             latency_ms=(2800.0, 2320.0),
             device="NVIDIA H200",
             source="sglang #34125",
-            cases=[dict(P720, latents=21)],
-            shape="61 frames of 704 x 1280 with Wan 2.2's autoencoder; ours are 81 of 720 x 1280",
+            cases=[dict(P720, latents=6)],
+            shape="61 frames of 704 x 1280 with Wan 2.2's autoencoder; ours are 21 of 720 x 1280",
         ),
         Claim(
             speedup=1.8,
             device="NVIDIA GB200",
             source="vllm-omni #7056",
-            cases=[dict(P720, latents=21)],
-            shape="decoding without loss, sizes not said",
+            cases=[dict(P720, latents=6)],
+            shape="decoding without loss, sizes not said; ours are 21 frames of 720p",
         ),
     ],
 )
