@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbench.execute.calls import _CAPTURES
+from pairbench.execute.graphs import _CAPTURES
 from pairbench.execute.timers import CudaTimer, HostTimer
 
 LATENCIES = [1e3, 69e3, 70e3, 199e3, 200e3, 19e6, 20e6, 1e9]

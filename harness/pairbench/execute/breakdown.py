@@ -28,7 +28,8 @@ from pairbench.execute.breakdown_works import (
     spots_by_span,
     waits,
 )
-from pairbench.execute.calls import Call, CaptureError, Replay, make_call, why_invalid
+from pairbench.execute.calls import Call, make_call, why_invalid
+from pairbench.execute.graphs import CaptureError, Replay
 from pairbench.execute.guard import guarded
 from pairbench.execute.inputs import build_inputs
 from pairbench.execute.modules import names_of, roots, watching

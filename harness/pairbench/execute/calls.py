@@ -1,27 +1,16 @@
 """An implementation made ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.faults import where
+from pairbench.execute.graphs import Rotation, capture
 from pairbench.execute.trees import copy_tree, refill
 from pairbench.model.operator import Operator, Variant
-
-_CAPTURE_WARM_UP = 3
-_CAPTURES = 7
-"""Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
-_SHORT_US = 100
-"""One capture against another was still 1 % off at 52 us, and 0.2 % at 98 us."""
-
-
-class CaptureError(Exception):
-    """A call cannot be captured as a CUDA graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,82 +63,6 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     eager = functools.partial(function, **kwargs)
     run = capture(eager) if mode == "graph" else eager
     return Call(operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs, run=run)
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A captured call; calling it replays the graph and returns the same output tensors every time."""
-
-    call: Callable[[], Any]
-    graph: torch.cuda.CUDAGraph
-    outputs: Any
-
-    def __call__(self) -> Any:
-        """Replay."""
-        self.graph.replay()
-        return self.outputs
-
-
-def capture(call: Callable[[], Any]) -> Replay:
-    """Capture a call as a CUDA graph.
-
-    Raises:
-        CaptureError: it cannot be captured, with the call that forbids it.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(_CAPTURE_WARM_UP):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            outputs = call()
-    except Exception as error:
-        raise CaptureError(_first_line(error)) from error
-    return Replay(call, graph, outputs)
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """Several captures of one call that take turns.
-
-    Where a graph happens to lie on the device moves its latency for as long as it lives: six captures of one 6.7 us
-    addition had medians 2.9 % apart on an H200, time and again the same, while one of them replayed six times over
-    showed 0.5 %. That is chance and says nothing of the call, so it is averaged where it matters.
-    """
-
-    replays: tuple[Replay, ...]
-    turns: Iterator[Replay]
-
-    def __call__(self) -> Any:
-        """Replay the next one."""
-        return next(self.turns)()
-
-
-def rotate(replay: Replay) -> Replay | Rotation:
-    """Return a replay that takes turns with more captures of its call, if it is short enough for that to matter."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    replay()
-    start.record()
-    for _ in range(_CAPTURE_WARM_UP):
-        replay()
-    end.record()
-    end.synchronize()
-    if start.elapsed_time(end) * 1e3 / _CAPTURE_WARM_UP > _SHORT_US:
-        return replay
-    replays = (replay, *(capture(replay.call) for _ in range(_CAPTURES - 1)))
-    return Rotation(replays, itertools.cycle(replays))
-
-
-def _first_line(error: BaseException) -> str:
-    # The error at the end of a capture only says that it was invalidated; the one before it names the forbidden call.
-    root = error
-    while root.__context__ is not None:
-        root = root.__context__
-    return f"{where(root)}{type(root).__name__}: {str(root).strip().partition(chr(10))[0]}"
 
 
 def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from pairbench.execute.calls import capture
 from pairbench.execute.devices import torch_device
+from pairbench.execute.graphs import capture
 from pairbench.execute.launches import unusable
 from pairbench.execute.telemetry import open_nvml, throttle_names
 from pairbench.model.environment import Device

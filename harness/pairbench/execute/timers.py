@@ -80,7 +80,7 @@ class CudaTimer:
 
     _CALLS_BELOW = ((200e3, 8), (_LONG_NS, 2))
     """Calls for each sample, the timed one included, below a latency in ns. Powers of two, so that the captures of a
-    `calls.Rotation`, an odd number, all get timed. From 200 us up an empty queue is below 1 %, from 20 ms a cold host."""
+    `graphs.Rotation`, an odd number, all get timed. From 200 us up an empty queue is below 1 %, from 20 ms a cold host."""
 
     def __init__(self, device: torch.device) -> None:
         self._flush = torch.empty(flush_bytes(device) // 4, dtype=torch.int32, device=device)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call, rotate
+from pairbench.execute.calls import Call, make_call
 from pairbench.execute.do_bench import time_with_do_bench
 from pairbench.execute.faults import explain
+from pairbench.execute.graphs import CaptureError, Replay, capture, rotate
 from pairbench.execute.guard import guarded
 from pairbench.execute.inputs import build_inputs
 from pairbench.execute.judge import judge

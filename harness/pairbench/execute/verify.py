@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.calls import Call, CaptureError, Replay, capture, make_call
+from pairbench.execute.calls import Call, make_call
 from pairbench.execute.compiled import compilations, forget_compilations
 from pairbench.execute.distance import distance
 from pairbench.execute.faults import explain, is_out_of_memory
 from pairbench.execute.flags import changed_flags, read_flags, restore_flags
+from pairbench.execute.graphs import CaptureError, Replay, capture
 from pairbench.execute.judge import Judgement, judge, worst
 from pairbench.execute.poison import PoisonEmpty, poison, poison_freed
 from pairbench.execute.trees import changed_input, copy_tree, refill, tensors, upcast_tree
