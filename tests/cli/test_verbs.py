@@ -1,6 +1,7 @@
 """doctor, list, verify and show, help, and what every verb says to wrong arguments."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,19 @@ def test_list(quick: Pairbench, suites: Path) -> None:
     first = rows[0]
     assert first["implementations"] == ["baseline", "named"] and first["impostors"] == ["twice", "swapped"]
     assert first["source"] == "made up"
+
+
+def test_a_suite_that_is_named_and_found_is_loaded_once(quick: Pairbench, suites: Path, tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    shutil.copy(suites / "good.py", tmp_path / "ops")
+    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nsuites = ["ops"]\n')
+    key = "shifts[columns=1,dtype=float32,rows=1]"
+    cases = [
+        [row["case"] for row in json.loads(quick("list", *select, "-f", "json", folder=tmp_path).stdout)["cases"]]
+        for select in (["ops/good.py"], ["ops/good.py", key], [key, "shifts"])
+    ]
+    assert cases[0] == cases[1] and key in cases[2]
+    assert all(len(found) == len(set(found)) for found in cases)
 
 
 def test_list_names_broken_suites_and_shows_the_rest(quick: Pairbench, suites: Path) -> None:

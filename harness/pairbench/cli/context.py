@@ -104,7 +104,8 @@ def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
         selections += [replace(selection, suite=shown(file, config)) for file in found]
     if not selections or any(selection.suite is None for selection in selections):
         files += find_suites(default_places(config))
-    suites = tuple((shown(file, config), file.resolve()) for file in dict.fromkeys(files))
+    # Resolved first: one file may be named by its path and found in the settings' folder, too.
+    suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
     return Chosen(survey=survey(site, suites), selections=tuple(selections))
 
 
