@@ -8,6 +8,7 @@ from typing import Any
 
 from pairbench.cli.context import Chosen
 from pairbench.model.environment import Device, Environment
+from pairbench.model.plan import PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.settings import Settings
@@ -41,6 +42,10 @@ class Asked:
             return _folder(series.suite) in {_folder(suite) for suite in self.suites}
         chosen = (Selection(text="", suite=suite, pattern=pattern) for suite, pattern in self.select)
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
+
+    def for_cases(self, cases: Iterable[PlannedCase]) -> "Asked":
+        """Return the same for no more than some cases."""
+        return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
 
     def put_in(self, environment: Environment) -> Environment:
         """Return the environment with this in it."""

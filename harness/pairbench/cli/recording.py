@@ -14,6 +14,7 @@ from pairbench.analyze.records import Run
 from pairbench.cli.asked import asked_of
 from pairbench.cli.checkout import read_commit
 from pairbench.cli.context import Chosen
+from pairbench.cli.existing import without_existing
 from pairbench.cli.keeping import Keeper
 from pairbench.cli.progress import PlainProgress
 from pairbench.cli.session import Reporter, on_devices, plans_for
@@ -66,6 +67,8 @@ class DoneRun:
 
     def closing_lines(self, store: str) -> list[str]:
         """Return what `run` prints last."""
+        if not self.records and not self.interrupted:
+            return ["Nothing to run, and nothing stored"]
         found = self.summary()
         shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items())
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in found["stop_reasons"].items())
@@ -97,6 +100,7 @@ def record_run(
     progress: PlainProgress,
     *,
     confirms: str | None = None,
+    skip_existing: bool = False,
 ) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
 
@@ -107,6 +111,7 @@ def record_run(
         devices: All at the same time.
         progress: To tell.
         confirms: The run whose suspects are measured again.
+        skip_existing: Whether to leave out the cases that the store has already.
 
     Raises:
         UsageError: the settings ask for what a device cannot do.
@@ -129,7 +134,13 @@ def record_run(
     def work(device: Device) -> None:
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
-        environment = asked_of(chosen, device, site.settings).put_in(probe_environment(site, device))
+        environment, plan = probe_environment(site, device), plans[device]
+        asked = asked_of(chosen, device, site.settings)
+        if skip_existing:
+            plan = without_existing(config, environment, plan, progress.say)
+            if len(plan.cases) < len(plans[device].cases):
+                asked = asked.for_cases(plan.cases)
+        environment = asked.put_in(environment)
         warn_of_foreign(environment, progress.say)
         keeper = Keeper(
             run=run,
@@ -139,7 +150,6 @@ def record_run(
             records=done.records,
             held=held[device.slug],
         )
-        plan = plans[device]
         keeper.keep_broken(plan)
         progress.expect(device, len(plan.cases) * (2 + site.settings.rounds))
         session = Session(sites[device], device, plan, Reporter(progress=progress, keep=keeper.keep, hold=keeper.hold))

@@ -44,6 +44,14 @@ def run(
             "for what is worse both times.",
         ),
     ] = False,
+    skip_existing: Annotated[
+        bool,
+        typer.Option(
+            "--skip-existing",
+            help="Leave out the cases that the store has already: same inputs, code, device model and environment, and as many "
+            "rounds. Goes on where an interrupted run stopped.",
+        ),
+    ] = False,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -62,9 +70,9 @@ def run(
     with open_site(config) as site, open_progress() as progress:
         chosen = choose(config, site, select)
         devices = pick_devices(device, chosen.survey.devices)
-        done = record_run(config, site, chosen, devices, progress)
+        done = record_run(config, site, chosen, devices, progress, skip_existing=skip_existing)
         confirmed = None
-        if confirm and not done.interrupted:
+        if confirm and done.records and not done.interrupted:
             from pairbench.cli.confirming import confirm_run
 
             confirmed = confirm_run(config, site, chosen, devices, progress, done.run_id)

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field, replace
 
 from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
 from pairbench.execute.watch import NOBODY
-from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, Status, TimedRound, Verification
+from pairbench.model.outcome import (
+    NOT_REACHED,
+    ImpostorResult,
+    Launches,
+    Outcome,
+    Profile,
+    Status,
+    TimedRound,
+    Verification,
+)
 from pairbench.model.plan import Entry, PlannedCase
 
 
@@ -94,7 +103,7 @@ class CaseState:
             if entry in self.ended:
                 continue
             if not done or entry not in self.verified:
-                self.end(entry, Status.SKIPPED, "the run was interrupted before this was measured")
+                self.end(entry, Status.SKIPPED, NOT_REACHED)
             elif done < rounds:
                 found = self.verified[entry]
                 note = f"the run was interrupted after {done} of {rounds} rounds"

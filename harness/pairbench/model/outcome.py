@@ -113,6 +113,8 @@ class EntrySamples:
 PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"
 STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
 """What ends the measuring of a case in a round, from the least to the most limiting."""
+NOT_REACHED = "the run was interrupted before this was measured"
+"""Why an entry was skipped that would have been measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

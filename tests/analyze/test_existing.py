@@ -1,0 +1,93 @@
+"""Which cases of a plan a store has already."""
+
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.existing import COLUMNS, existing
+from pairbench.model.case import Case
+from pairbench.model.outcome import NOT_REACHED
+from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
+
+NAMES = ("baseline", "fast", "gluon")
+CASE = Case(operator="op", axes=(("rows", 4),), tier="smoke")
+OPERATOR = OperatorDescription(
+    suite="ops.py",
+    path="/ops.py",
+    name="op",
+    summary="",
+    source="",
+    definition_hash="question",
+    implementations=tuple(ImplementationDescription(name=name, needs=(), hash=f"code of {name}") for name in NAMES),
+    impostors=(),
+    cases=(CASE,),
+)
+ENTRIES = tuple(Entry(implementation=name, mode="eager") for name in NAMES)
+PLANNED = PlannedCase(operator=OPERATOR, case=CASE, entries=ENTRIES, skipped={ENTRIES[2]: "needs sm_90"})
+
+
+def row(implementation: str, run_id: str = "first", **more: Any) -> dict[str, Any]:
+    found = {
+        "run_id": run_id,
+        "suite": "ops.py",
+        "case": CASE.key,
+        "implementation": implementation,
+        "mode": "eager",
+        "definition_hash": "question",
+        "implementation_hash": f"code of {implementation}",
+        "status": "measured",
+        "reason": None,
+        "timer": "cuda_event",
+        "n_rounds": 3.0,
+    }
+    assert set(found) == set(COLUMNS)
+    return found | more
+
+
+def there(*rows: dict[str, Any], rounds: int = 3) -> bool:
+    return bool(existing([PLANNED], rows, timer="cuda_event", rounds=rounds))
+
+
+def test_a_case_that_was_measured_whole_is_there() -> None:
+    assert there(row("baseline"), row("fast"))
+    assert not there()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"definition_hash": "another question"},
+        {"implementation_hash": "other code"},
+        {"timer": "do_bench"},
+        {"n_rounds": 2.0},
+        {"n_rounds": float("nan")},
+        {"mode": "graph"},
+        {"case": "op[rows=5]"},
+        {"suite": "others.py"},
+        {"status": "failed"},
+        {"status": "oom"},
+        {"status": "timeout"},
+        {"status": "skipped", "reason": NOT_REACHED},
+        {"run_id": "second"},
+    ],
+    ids=lambda other: "-".join(map(str, other.values()))[:40],
+)
+def test_one_entry_that_differs_is_enough_to_measure_it_again(other: dict[str, Any]) -> None:
+    assert not there(row("baseline"), row("fast", **other))
+    assert there(row("baseline"), row("fast"), row("fast", **{"run_id": "second"} | other))
+
+
+@pytest.mark.parametrize(
+    "final", [{"status": "mismatched"}, {"status": "skipped", "reason": "not valid here"}, {"n_rounds": 5.0}]
+)
+def test_what_would_come_again_is_there(final: dict[str, Any]) -> None:
+    assert there(row("baseline"), row("fast", **final))
+
+
+def test_fewer_rounds_may_be_asked_for() -> None:
+    assert there(row("baseline", n_rounds=1), row("fast", n_rounds=1), rounds=1)
+
+
+def test_a_case_that_nothing_can_run_here_is_not_there_by_itself() -> None:
+    nothing = PlannedCase(operator=OPERATOR, case=CASE, entries=ENTRIES, skipped=dict.fromkeys(ENTRIES, "needs sm_90"))
+    assert existing([nothing], [], timer="cuda_event", rounds=1) == []

@@ -1,0 +1,37 @@
+"""`run --skip-existing`: what the store has is left out, and no verdict takes it for gone."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+Pairbench = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_only_what_is_not_there_is_run(pairbench: Pairbench, tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", tmp_path / "ops.py")
+
+    def run(*select: str) -> tuple[set[str], str]:
+        done = pairbench("run", *select, "--device", "cpu", "--skip-existing", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return {record["case"] for record in document["records"]}, done.stderr
+
+    first, said = run("ops.py::shifts")
+    assert len(first) == 2 and "already" not in said
+    both, said = run("ops.py::shifts", "ops.py::running_total")
+    assert both and not both & first
+    assert f"2 of {2 + len(both)} cases are in store" in said
+
+    none = pairbench("run", "ops.py::shifts", "--device", "cpu", "--skip-existing")
+    assert none.returncode == 0 and "Nothing to run" in none.stdout
+    assert pd.read_parquet(tmp_path / "results" / "records").run_id.nunique() == 2
+
+    # The newest run was asked for no more than it did not leave out.
+    compared = pairbench("compare", "--strict", "--format", "json")
+    outcomes = {row["outcome"] for row in json.loads(compared.stdout)["changes"]}
+    assert outcomes == {"new"}
