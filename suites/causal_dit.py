@@ -164,12 +164,18 @@ causal_dit_block = Operator(
     baseline=flash_layer,
     variants={
         "r1_casts": Variant(flash_layer, prepare=built_layer(CASTS)),
-        "r2_fusion": Variant(flash_layer, prepare=built_layer(FUSION)),
-        "r3_compile": Variant(flash_layer, prepare=built_layer(COMPILE)),
-        "r4_ring": Variant(flash_layer, prepare=built_layer(dit_ring.RING), valid=turns_layer),
-        "r5_attention": Variant(cudnn_layer, prepare=built_layer(dit_ring.RING), valid=turns_layer),
-        "r6_triton": Variant(cudnn_layer, prepare=triton_layer, valid=triton_valid_layer, needs="triton"),
-        "r7_graph": Variant(graph_layer, prepare=graphs_layer, valid=triton_valid_layer, needs=("cuda", "triton")),
+        "r2_fusion": Variant(flash_layer, prepare=built_layer(FUSION), builds_on="r1_casts"),
+        "r3_compile": Variant(flash_layer, prepare=built_layer(COMPILE), builds_on="r2_fusion"),
+        "r4_ring": Variant(flash_layer, prepare=built_layer(dit_ring.RING), valid=turns_layer, builds_on="r3_compile"),
+        "r5_attention": Variant(
+            cudnn_layer, prepare=built_layer(dit_ring.RING), valid=turns_layer, builds_on="r4_ring"
+        ),
+        "r6_triton": Variant(
+            cudnn_layer, prepare=triton_layer, valid=triton_valid_layer, needs="triton", builds_on="r5_attention"
+        ),
+        "r7_graph": Variant(
+            graph_layer, prepare=graphs_layer, valid=triton_valid_layer, needs=("cuda", "triton"), builds_on="r6_triton"
+        ),
     },
     impostors={
         "token_causal": Variant(flash_layer, prepare=built_layer(dit_impostors.TOKEN_CAUSAL)),
@@ -212,13 +218,19 @@ causal_dit = Operator(
     baseline=flash,
     variants={
         "r1_casts": Variant(flash, prepare=built(CASTS)),
-        "r2_fusion": Variant(flash, prepare=built(FUSION)),
-        "r3_compile": Variant(flash, prepare=built(COMPILE)),
-        "r4_ring": Variant(flash, prepare=built(dit_ring.RING), valid=turns),
-        "r5_attention": Variant(cudnn, prepare=built(dit_ring.RING), valid=turns),
+        "r2_fusion": Variant(flash, prepare=built(FUSION), builds_on="r1_casts"),
+        "r3_compile": Variant(flash, prepare=built(COMPILE), builds_on="r2_fusion"),
+        "r4_ring": Variant(flash, prepare=built(dit_ring.RING), valid=turns, builds_on="r3_compile"),
+        "r5_attention": Variant(cudnn, prepare=built(dit_ring.RING), valid=turns, builds_on="r4_ring"),
         # Each pass through the interpreter would take seconds; a layer of it is verified there.
-        "r6_triton": Variant(cudnn, prepare=built(dit_triton.TRITON), valid=triton_valid, needs=("cuda", "triton")),
-        "r7_graph": Variant(graph, prepare=graphs, valid=triton_valid, needs=("cuda", "triton")),
+        "r6_triton": Variant(
+            cudnn,
+            prepare=built(dit_triton.TRITON),
+            valid=triton_valid,
+            needs=("cuda", "triton"),
+            builds_on="r5_attention",
+        ),
+        "r7_graph": Variant(graph, prepare=graphs, valid=triton_valid, needs=("cuda", "triton"), builds_on="r6_triton"),
     },
     impostors={
         "token_causal": Variant(flash, prepare=built(dit_impostors.TOKEN_CAUSAL)),

@@ -252,7 +252,7 @@ REAL = [
     *grid(frames=[17], height=[480], width=[832], to=PLACES, dtype=["float32", "bfloat16"]),
     *(dict(HD, frames=29, to=to, dtype="float32") for to in PLACES),
     *(dict(HD, frames=81, to=to, dtype=dtype) for to in PLACES for dtype in ("float32", "bfloat16")),
-    dict(HD, frames=81, rounding="truncate", dtype="bfloat16"),
+    dict(frames=17, height=480, width=832, rounding="truncate", dtype="bfloat16"),
     dict(HD, frames=81, layout="frames_first", to="device", dtype="bfloat16"),
     dict(HD, frames=81, layout="channels_last_3d", to="device", dtype="bfloat16"),
 ]

@@ -254,6 +254,7 @@ qkv_projection = Operator(
             source="sglang #14505",
             cases=[dict(tokens=4608, inner=3072, widths=(3072, 3072, 3072), dtype="bfloat16")],
             shape="FLUX; tokens not said, ours are 4096 and 512",
+            unmet="three products reach 86 % of the measured peak one by one, so 1.16x is all that is left",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Made-up operators with their records, for tests of the page of results."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ def operator(
     names: tuple[str, ...] = ("baseline", "fused"),
     claims: tuple[Claim, ...] = (),
     costs: bool = True,
+    builds_on: Mapping[str, str] | None = None,
 ) -> OperatorDescription:
     """Return an operator as its suite would describe it, with a case for each point; `tokens` are its bytes."""
     cases = tuple(make_case(NAME, point, tier) for point in points)
@@ -30,7 +32,10 @@ def operator(
         summary="Divide by the root mean square.",
         source="a paper",
         definition_hash="d" * 16,
-        implementations=tuple(ImplementationDescription(name=name, needs=(), hash="") for name in names),
+        implementations=tuple(
+            ImplementationDescription(name=name, needs=(), hash="", builds_on=(builds_on or {}).get(name, ""))
+            for name in names
+        ),
         impostors=(),
         cases=cases,
         costs={key: (size, size * 1024) for key, size in sizes.items()} if costs else {},

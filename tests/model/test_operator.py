@@ -322,3 +322,13 @@ def test_a_need_that_nobody_can_meet(need: str) -> None:
 def test_needs_are_one_or_several(need: str) -> None:
     assert Variant(fast, needs=need).needs == (need,)
     assert Variant(fast, needs=["cuda", need]).needs == ("cuda", need)
+
+
+@pytest.mark.parametrize("before", ["third", "second", "baseline", "none"])
+def test_a_step_builds_on_a_variant_before_it(before: str) -> None:
+    steps = {"first": fast, "second": Variant(fast, builds_on=before), "third": fast}
+    with refused(f"variant 'second' builds on '{before}', expected the name of a variant before it"):
+        declare(variants=steps)
+    assert (
+        declare(variants=steps | {"second": Variant(fast, builds_on="first")}).variants["second"].builds_on == "first"
+    )

@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pairbench.analyze.results import results_of
 from pairbench.model.claim import Claim
 from pairbench.model.plan import OperatorDescription
@@ -164,8 +166,36 @@ def test_what_loses_is_shown_like_what_wins() -> None:
 def test_a_long_map_is_folded_and_a_short_one_is_not() -> None:
     many = operator(*({"tokens": 2**n} for n in range(20)), names=("baseline", "fused", "slow"))
     few = operator(*SIZES, names=("baseline", "fused", "slow"))
-    assert page(many, fixed(many)).count("<details>") == 1
+    assert page(many, fixed(many)).count("<details>") == 2  # the map, and all measurements
     assert page(few, fixed(few)).count("<details>") == 0
+
+
+def test_all_measurements_are_there_with_errors_and_the_gain_of_each_step() -> None:
+    declared = operator(*SIZES, names=("baseline", "fused", "slow"), builds_on={"slow": "fused"})
+    found = rows_of(page(declared, fixed(declared, mean_abs_error=2.5e-4)), "max error")
+    assert [row["implementation"] for row in found] == ["baseline", "fused", "slow"] * 2
+    assert [row["the step alone"] for row in found[:3]] == ["", "", "0.250x over fused"]
+    assert {row["mean error"] for row in found} == {"0.00025"}
+    assert [row["P50"] for row in found[:3]] == ["200.0 us", "100.0 us", "400.0 us"]
+
+
+def test_a_step_is_not_measured_across_runs() -> None:
+    declared = operator(*SIZES, names=("baseline", "fused", "slow"), builds_on={"slow": "fused"})
+    records = fixed(declared)
+    fused = [replace(record, run_id="20230101T000000-000000") for record in records if record.implementation == "fused"]
+    text = page(declared, [record for record in records if record.implementation != "fused"] + fused)
+    assert "over fused" not in text and "max error" in text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "words"), [((1, 1), "4 records, of 1 round"), ((3, 3), "of 3 rounds"), ((1, 2), "of 1 or 2 rounds")]
+)
+def test_a_run_says_of_how_many_rounds_it_is(rounds: tuple[int, int], words: str) -> None:
+    declared = operator(*SIZES)
+    records = fixed(declared)
+    given = [replace(record, n_rounds=rounds[place % 2]) for place, record in enumerate(records)]
+    (line,) = [line for line in page(declared, given).splitlines() if line.startswith("- run ")]
+    assert line.endswith(words)
 
 
 def test_refused_and_skipped_come_with_reasons_and_counts() -> None:

@@ -11,7 +11,7 @@ from pairbench.model.case import Case
 from pairbench.model.outcome import Status
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, ModeResults, OperatorResults
+from pairbench.model.results import Behind, CaseResults, ModeResults, OperatorResults
 from pairbench.model.settings import MODES
 
 COLUMNS = (
@@ -19,6 +19,7 @@ COLUMNS = (
     *("definition_hash", "case", "axes", "tier", "dtype", "implementation", "role", "mode"),
     *("device_name", "device_uuid", "hostname", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
     *("environment_hash", "environment", "status", "reason", "timer", "call_p50_ns", "first_call_ns", "n_rounds"),
+    *("device_p50_ns", "max_abs_error", "mean_abs_error", "oracle_ratio"),
     *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
@@ -133,11 +134,18 @@ def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object,
     return case.dtype or "", moved, flops, numbers, case.key
 
 
-def _runs(records: Iterable[Record]) -> tuple[tuple[Record, int], ...]:
+def _runs(records: Iterable[Record]) -> tuple[Behind, ...]:
     by_run: defaultdict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_run[record.run_id].append(record)
-    return tuple((by_run[run_id][0], len(by_run[run_id])) for run_id in sorted(by_run, reverse=True))
+    return tuple(
+        Behind(
+            record=by_run[run_id][0],
+            records=len(by_run[run_id]),
+            rounds=tuple(sorted({record.n_rounds for record in by_run[run_id] if record.n_rounds})),
+        )
+        for run_id in sorted(by_run, reverse=True)
+    )
 
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:

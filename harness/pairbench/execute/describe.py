@@ -45,7 +45,7 @@ def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
 
 def _describe(name: str, variant: Variant) -> ImplementationDescription:
     sources = [_source(variant.function), _source(variant.prepare) if variant.prepare else ""]
-    return ImplementationDescription(name=name, needs=variant.needs, hash=_digest(sources))
+    return ImplementationDescription(name=name, needs=variant.needs, hash=_digest(sources), builds_on=variant.builds_on)
 
 
 def _cost(operator: Operator, axes: dict[str, Any], key: str) -> tuple[float, float] | None:

@@ -40,6 +40,8 @@ class Variant:
     needs: tuple[str, ...] = ()
     """`cuda`, `cpu`, `triton`, `sm_90` (that architecture or newer), `gpus:2`. `triton` is met on a CPU for verification
     only, through Triton's interpreter."""
+    builds_on: str = ""
+    """The variant before it, where this one is that and one thing more: what the step gains is shown by itself."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Variant:
         prepare: Callable[..., Mapping[str, Any]] | None = None,
         valid: Callable[..., bool | str] | None = None,
         needs: str | Sequence[str] = (),
+        builds_on: str = "",
     ) -> None:
         for what, value in (("function", function), ("prepare", prepare), ("valid", valid)):
             if not callable(value) and (value is not None or what == "function"):
@@ -59,7 +62,7 @@ class Variant:
                     f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N"
                 )
         fields: dict[str, object] = {"function": function, "prepare": prepare, "valid": valid, "needs": wanted}
-        for name, field_value in fields.items():
+        for name, field_value in {**fields, "builds_on": builds_on}.items():
             object.__setattr__(self, name, field_value)
 
 
@@ -132,7 +135,7 @@ class Operator:
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "baseline", _implementation(name, "baseline", baseline))
-        set_field(self, "variants", _implementations(name, "variant", variants))
+        set_field(self, "variants", _steps(name, _implementations(name, "variant", variants)))
         set_field(self, "impostors", _implementations(name, "impostor", impostors or {}))
         set_field(self, "inputs", inputs)
         set_field(self, "cases", _cases(name, inputs, cases))
@@ -183,6 +186,15 @@ def _implementations(operator: str, what: str, values: Mapping[str, Any]) -> dic
                 f"operator {operator!r}: {what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
             )
     return {name: _implementation(operator, f"{what} {name!r}", value) for name, value in values.items()}
+
+
+def _steps(operator: str, variants: dict[str, Variant]) -> dict[str, Variant]:
+    for place, (name, variant) in enumerate(variants.items()):
+        if variant.builds_on and variant.builds_on not in list(variants)[:place]:
+            raise DeclarationError(
+                f"operator {operator!r}: variant {name!r} builds on {variant.builds_on!r}, expected the name of a variant before it"
+            )
+    return variants
 
 
 def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case, ...]:

@@ -13,6 +13,7 @@ class ImplementationDescription:
     name: str
     needs: tuple[str, ...]
     hash: str
+    builds_on: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

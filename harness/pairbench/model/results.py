@@ -94,13 +94,25 @@ class Losses:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Behind:
+    """A run that results come from."""
+
+    record: Record
+    """One of those that are shown."""
+    records: int
+    """How many these are."""
+    rounds: tuple[int, ...]
+    """Of the measured ones, from the fewest; each number once."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperatorResults:
     """An operator on one device model, by the newest record of each series."""
 
     operator: OperatorDescription
     device_name: str
-    runs: tuple[tuple[Record, int], ...]
-    """The runs that it comes from, the newest first: one record of each, and how many there are."""
+    runs: tuple[Behind, ...]
+    """The newest first."""
     notes: tuple[str, ...]
     """What the records say of how they were made that is not the usual."""
     cases: tuple[CaseResults, ...]

@@ -23,7 +23,7 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "source": one.operator.source,
         "runs": [
             {"run_id": record.run_id, "started_at": record.started_at, "commit": record.commit}
-            for record, _ in one.runs
+            for record in (behind.record for behind in one.runs)
         ],
         "cases": [
             {

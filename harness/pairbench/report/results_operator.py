@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.model.claim import Claim
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, Judged, ModeResults, OperatorResults
+from pairbench.model.results import Behind, CaseResults, Judged, ModeResults, OperatorResults
 from pairbench.model.series import Series
 from pairbench.model.settings import MODES
 from pairbench.model.site import Standing
@@ -16,6 +16,7 @@ from pairbench.report.case_labels import labels_of
 from pairbench.report.layout import Column
 from pairbench.report.results_blocks import Block, Heading, Items, Paragraph, table_of
 from pairbench.report.results_claims import arrow, claims_table, in_short
+from pairbench.report.results_every import every_table
 from pairbench.report.results_losses import losses_blocks, refused_blocks
 from pairbench.report.results_modes import modes_blocks
 from pairbench.report.roofline_chart import roof_fraction
@@ -45,7 +46,7 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     summary, source = results.operator.summary, results.operator.source
     told = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
     yield Paragraph(text=" ".join([*told, *(f"{note}." for note in results.notes)]))
-    yield Items(texts=tuple(f"{rows.heading(record)}: {number} records" for record, number in results.runs))
+    yield Items(texts=tuple(map(_run, results.runs)))
     shown = [
         _Row(case=case, mode=mode, label=labels[case.case.key], claims=_claims_of(results, case, mode.mode))
         for case in results.cases
@@ -55,9 +56,16 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield from modes_blocks(results, labels)
     if results.claims:
         yield claims_table(results.claims, labels)
+    yield every_table(results, labels)
     yield from losses_blocks(results, labels)
     yield from refused_blocks(results, labels)
     yield from _gaps(results, labels)
+
+
+def _run(behind: Behind) -> str:
+    rounds = " or ".join(map(str, behind.rounds))
+    told = f", of {rounds} {'round' if behind.rounds == (1,) else 'rounds'}" if rounds else ""
+    return f"{rows.heading(behind.record)}: {behind.records} records{told}"
 
 
 def case_names(results: OperatorResults) -> dict[str, str]:
