@@ -41,7 +41,7 @@ def test_baseline_and_best_variant_are_of_one_run() -> None:
 def test_the_declared_definition_goes_before_a_newer_run_of_another() -> None:
     other = measured(ONE, 2, definition_hash="e" * 16)
     found = found_in([*measured(ONE, 1), *other])
-    assert {record.run_id for record, _ in found.runs} == {run_id_of(1)}
+    assert {behind.record.run_id for behind in found.runs} == {run_id_of(1)}
     assert found.outdated == ()
     assert found_in(other).outdated == (KEY,)
 
