@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,11 +12,13 @@ from pairbench.cli.one_case import one_case, one_device
 from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, StoreOption, TimeoutOption
 from pairbench.cli.stamps import stamp
 from pairbench.errors import SelectionError, UsageError
-from pairbench.execute.pool import Site
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
 from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.plan import PlannedCase
 from pairbench.plan import equipped
+
+if TYPE_CHECKING:
+    from pairbench.execute.pool import Site
 
 _MODES = ("eager", "graph")
 
@@ -139,7 +141,7 @@ def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | Non
     )
 
 
-def _break_down(site: Site, device: Device, planned: PlannedCase, trace: Path | None) -> list[Breakdown | NoBreakdown]:
+def _break_down(site: "Site", device: Device, planned: PlannedCase, trace: Path | None) -> list[Breakdown | NoBreakdown]:
     """Break down each implementation in a worker that never times."""
     from pairbench.execute.inspection import inspect
     from pairbench.execute.protocol import BreakDownCase, Ended

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
-from pairbench.execute.pool import Site, available_memory
-from pairbench.execute.scout import Survey, survey
 from pairbench.model.environment import Device
 from pairbench.plan import Selection, parse_selection
 from pairbench.suite import find_suites
+
+if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
+    from pairbench.execute.pool import Site
+    from pairbench.execute.scout import Survey
 
 FORMATS = ("table", "markdown", "json")
 
@@ -46,8 +48,10 @@ def collector_at_rest() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def make_site(config: Config) -> Iterator[Site]:
+def make_site(config: Config) -> "Iterator[Site]":
     """Give workers a place of their own."""
+    from pairbench.execute.pool import Site, available_memory
+
     with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
         yield Site(
             settings=config.settings,
@@ -58,7 +62,7 @@ def make_site(config: Config) -> Iterator[Site]:
 
 
 @contextlib.contextmanager
-def open_site(config: Config) -> Iterator[Site]:
+def open_site(config: Config) -> "Iterator[Site]":
     """Give workers a place of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
     with make_site(config) as site:
 
@@ -77,16 +81,18 @@ def open_site(config: Config) -> Iterator[Site]:
 class Chosen:
     """The suites that SELECT arguments call for, loaded, and the selections with paths as suites name themselves."""
 
-    survey: Survey
+    survey: "Survey"
     selections: tuple[Selection, ...]
 
 
-def choose(config: Config, site: Site, select: list[str] | None) -> Chosen:
+def choose(config: Config, site: "Site", select: list[str] | None) -> Chosen:
     """Load the suites that are asked for: those that are named, and all of the settings' if anything else is.
 
     Raises:
         UsageError: a file does not exist.
     """
+    from pairbench.execute.scout import survey
+
     selections: list[Selection] = []
     files: list[Path] = []
     for text in select or []:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,11 +10,13 @@ from pairbench.cli.context import choose, configure, open_site
 from pairbench.cli.one_case import one_case, one_device
 from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
 from pairbench.errors import SelectionError
-from pairbench.execute.pool import Site
 from pairbench.model.divergence import CaseDivergence, Divergence, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.plan import equipped
+
+if TYPE_CHECKING:
+    from pairbench.execute.pool import Site
 
 
 def diverge(
@@ -79,7 +81,7 @@ def _entry(planned: PlannedCase, variant: str) -> Entry:
     return known[variant]
 
 
-def _diverge(site: Site, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
+def _diverge(site: "Site", device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
     from pairbench.execute.inspection import inspect
     from pairbench.execute.protocol import DivergeCase, Ended
 
