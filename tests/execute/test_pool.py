@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.execute.pool import InterruptedRunError, Site, WorkerEndedError, WorkerProcess, Workers, available_memory
+from pairbench.errors import InterruptedRunError
+from pairbench.execute.pool import Site, WorkerEndedError, WorkerProcess, Workers, available_memory
 from pairbench.execute.protocol import Describe, VerifyCase
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.errors import PairbenchError
+from pairbench.errors import InterruptedRunError, PairbenchError
 from pairbench.execute import session as module
-from pairbench.execute.pool import InterruptedRunError, WorkerEndedError
+from pairbench.execute.pool import WorkerEndedError
 from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.execute.session import Session
 from pairbench.model.environment import Device

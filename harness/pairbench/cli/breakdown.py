@@ -141,7 +141,9 @@ def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | Non
     )
 
 
-def _break_down(site: "Site", device: Device, planned: PlannedCase, trace: Path | None) -> list[Breakdown | NoBreakdown]:
+def _break_down(
+    site: "Site", device: Device, planned: PlannedCase, trace: Path | None
+) -> list[Breakdown | NoBreakdown]:
     """Break down each implementation in a worker that never times."""
     from pairbench.execute.inspection import inspect
     from pairbench.execute.protocol import BreakDownCase, Ended

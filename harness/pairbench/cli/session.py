@@ -9,8 +9,9 @@ from typing import Any
 
 from pairbench.cli.context import Chosen
 from pairbench.cli.progress import PlainProgress
+from pairbench.errors import InterruptedRunError
 from pairbench.execute.lock import device_lock
-from pairbench.execute.pool import InterruptedRunError, Site
+from pairbench.execute.pool import Site
 from pairbench.execute.session import Session
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome

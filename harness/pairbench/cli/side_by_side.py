@@ -18,10 +18,10 @@ from pairbench.cli.recording import warn_of_foreign
 from pairbench.cli.session import Reporter, on_devices
 from pairbench.cli.stamps import stamp
 from pairbench.cli.two_commits import Part, plan_part
-from pairbench.errors import UsageError
+from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.alternation import Alternation, Twin
 from pairbench.execute.case_state import CaseState
-from pairbench.execute.pool import InterruptedRunError, Site
+from pairbench.execute.pool import Site
 from pairbench.execute.scout import probe_environment
 from pairbench.model.agreement import OutputsCompared
 from pairbench.model.comparison import Change, Comparison, Side, Verdict

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
+from pairbench.errors import InterruptedRunError
 from pairbench.execute.protocol import Broken, Done, Hello, Job, StandIn
 from pairbench.execute.watch import SIZE, Watch, read_watch
 from pairbench.model.environment import Device
@@ -29,10 +30,6 @@ _FATAL = "fatal: "
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
-
-
-class InterruptedRunError(Exception):
-    """The user wants the run to end."""
 
 
 @dataclass

@@ -8,8 +8,9 @@ import random
 from collections.abc import Container
 from typing import Protocol
 
+from pairbench.errors import InterruptedRunError
 from pairbench.execute.case_state import CaseState
-from pairbench.execute.pool import InterruptedRunError, Site, Workers
+from pairbench.execute.pool import Site, Workers
 from pairbench.execute.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
