@@ -20,7 +20,7 @@ from pairbench.execute.poison import PoisonEmpty, poison, poison_freed
         (torch.uint8, lambda t: bool((t == 255).all())),
         (torch.bool, lambda t: bool(t.all())),
     ],
-    ids=str,
+    ids=lambda value: "" if callable(value) else str(value),
 )
 def test_poison(dtype: torch.dtype, holds: object) -> None:
     tensor = torch.zeros(3, dtype=dtype)
