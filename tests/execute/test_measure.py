@@ -228,3 +228,19 @@ def test_the_host_timer() -> None:
     timer.flush()
     found = timer.sample(lambda: time.sleep(0.01) or "out")  # type: ignore[func-returns-value]
     assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.outputs == "out"
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.6, 2), (2.5, 1)])
+def test_a_call_of_seconds_is_warm_after_one(
+    seconds: float, calls: int, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, made = 0.0, 0
+
+    def call() -> float:
+        nonlocal now, made
+        now, made = now + seconds, made + 1
+        return seconds * 1e9
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    measure._warm_up(timed(slow=call), FakeTimer(), watch)
+    assert made == calls

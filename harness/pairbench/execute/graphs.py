@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from pairbench.execute.faults import where
 
 _CAPTURE_WARM_UP = 3
+_WARM_UP_ENOUGH_S = 1.0
+"""After so long a call is warm: one of seconds has settled in its first."""
 _CAPTURES = 7
 """Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
@@ -43,9 +46,13 @@ def capture(call: Callable[[], Any]) -> Replay:
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
+    began = time.perf_counter()
     with torch.cuda.stream(stream):
         for _ in range(_CAPTURE_WARM_UP):
             call()
+            stream.synchronize()
+            if time.perf_counter() - began > _WARM_UP_ENOUGH_S:
+                break
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()

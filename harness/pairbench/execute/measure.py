@@ -20,6 +20,8 @@ from pairbench.model.plan import Entry
 
 _WARM_UP_S = 0.1
 _WARM_UP_BLOCKS = 3
+_WARM_UP_ENOUGH_S = 1.0
+"""After so long an entry is warm, however few calls that were: a decoder of seconds has settled in its first."""
 _READING_S = 0.02
 """Between two readings of the GPU, about as often as NVML renews them."""
 
@@ -162,12 +164,13 @@ def _warm_up(entries: list[Timed], timer: Timer, watch: Watch) -> None:
     share = _WARM_UP_S / len(entries)
     for timed in entries:
         with _of(timed, watch):
-            until, found = time.perf_counter() + share, list[float]()
-            while len(found) < _WARM_UP_BLOCKS or time.perf_counter() < until:
+            began, spent, found = time.perf_counter(), 0.0, list[float]()
+            while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < _WARM_UP_ENOUGH_S):
                 timer.flush()
                 found.append(timer.sample(timed.run).call_ns)
                 if timed.device_clock is not None:
                     timed.device_clock.sample()
+                spent = time.perf_counter() - began
             timed.lead_in = timer.lead_in(statistics.median(found))
 
 
