@@ -19,8 +19,8 @@ _FINAL = (Status.MISMATCHED, Status.SKIPPED)
 
 def existing(
     cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
-) -> list[PlannedCase]:
-    """Return the cases that one run has whole, for a variant is compared with the baseline that was timed beside it.
+) -> set[tuple[str, str]]:
+    """Return suite and key of the cases that one run has whole, for a variant is compared with the baseline that was timed beside it.
 
     Args:
         cases: What is planned on a device.
@@ -45,11 +45,8 @@ def existing(
             if entry not in planned.skipped
         )
 
-    return [
-        planned
-        for planned in cases
-        if any(has(run, planned) for run in runs[planned.operator.suite, planned.case.key].values())
-    ]
+    planned_at = {(planned.operator.suite, planned.case.key): planned for planned in cases}
+    return {place for place, planned in planned_at.items() if any(has(run, planned) for run in runs[place].values())}
 
 
 def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:

@@ -32,4 +32,5 @@ def without_existing(config: Config, environment: Environment, plan: Plan, say: 
             f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.store!r} already, "
             "and are left out"
         )
-    return replace(plan, cases=tuple(planned for planned in plan.cases if planned not in there))
+    left = (planned for planned in plan.cases if (planned.operator.suite, planned.case.key) not in there)
+    return replace(plan, cases=tuple(left))
