@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.pool import Site, WorkerEndedError, WorkerProcess, Workers, available_memory
+from pairbench.execute import pool
+from pairbench.execute.pool import Site, WorkerEndedError, WorkerProcess, Workers, _has_bytecode, available_memory
 from pairbench.execute.protocol import Describe, VerifyCase
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device
@@ -94,6 +95,18 @@ def test_a_worker_serves_one_job_after_the_other(site: Site, suite: Path) -> Non
             assert [result.status for result in results] == [Status.VERIFIED] * 2
         assert worker.alive
     assert not worker.alive
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
+    site: Site, suite: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _has_bytecode("json") and _has_bytecode("no_such_package")
+    monkeypatch.setattr(pool, "_has_bytecode", lambda package: package == "torch" and compiled)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
+        list(worker.request(Describe(suite="ops.py", path=suite)))
+    assert bool(list((site.cache / "bytecode").rglob("torch/__init__*.pyc"))) is not compiled
 
 
 @pytest.mark.parametrize(

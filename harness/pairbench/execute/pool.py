@@ -1,6 +1,8 @@
 """The parent's side of one worker process: start it, ask it, and explain its end."""
 
 import contextlib
+import functools
+import importlib.util
 import mmap
 import os
 import re
@@ -203,6 +205,10 @@ def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(site.cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
+    if not _has_bytecode("torch"):
+        # As in many containers: each worker would compile it anew, which takes as long again as loading it.
+        environment["PYTHONPYCACHEPREFIX"] = str(site.cache / "bytecode")
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
@@ -211,6 +217,12 @@ def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
     if interpret:
         environment["TRITON_INTERPRET"] = "1"
     return environment
+
+
+@functools.cache
+def _has_bytecode(package: str) -> bool:
+    found = importlib.util.find_spec(package)
+    return not (found and found.origin) or Path(importlib.util.cache_from_source(found.origin)).exists()
 
 
 def _resident_bytes(pid: int) -> int:
