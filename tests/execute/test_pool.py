@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.errors import InterruptedRunError
 from pairbench.execute import pool
+from pairbench.execute.interruption import InterruptedRunError
 from pairbench.execute.pool import Site, WorkerEndedError, WorkerProcess, Workers, _has_bytecode, available_memory
 from pairbench.execute.protocol import Describe, VerifyCase
 from pairbench.model.case import make_case

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.errors import InterruptedRunError, PairbenchError
+from pairbench.errors import PairbenchError
 from pairbench.execute import session as module
+from pairbench.execute.interruption import InterruptedRunError
 from pairbench.execute.pool import WorkerEndedError
 from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.execute.session import Session

@@ -28,7 +28,8 @@ from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.trend import trend
 from pairbench.cli.verify import verify
-from pairbench.errors import InterruptedRunError, PairbenchError
+from pairbench.errors import PairbenchError
+from pairbench.execute.interruption import InterruptedRunError
 
 app = typer.Typer(
     name="pairbench",

@@ -9,7 +9,7 @@ from typing import Any
 
 from pairbench.cli.context import Chosen
 from pairbench.cli.progress import PlainProgress
-from pairbench.errors import InterruptedRunError
+from pairbench.execute.interruption import InterruptedRunError
 from pairbench.execute.lock import device_lock
 from pairbench.execute.pool import Site
 from pairbench.execute.session import Session

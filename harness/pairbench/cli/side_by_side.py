@@ -18,9 +18,10 @@ from pairbench.cli.recording import warn_of_foreign
 from pairbench.cli.session import Reporter, on_devices
 from pairbench.cli.stamps import stamp
 from pairbench.cli.two_commits import Part, plan_part
-from pairbench.errors import InterruptedRunError, UsageError
+from pairbench.errors import UsageError
 from pairbench.execute.alternation import Alternation, Twin
 from pairbench.execute.case_state import CaseState
+from pairbench.execute.interruption import InterruptedRunError
 from pairbench.execute.pool import Site
 from pairbench.execute.scout import probe_environment
 from pairbench.model.agreement import OutputsCompared

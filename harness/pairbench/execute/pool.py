@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from pairbench.errors import InterruptedRunError
+from pairbench.execute.interruption import InterruptedRunError
 from pairbench.execute.protocol import Broken, Done, Hello, Job, StandIn
 from pairbench.execute.watch import SIZE, Watch, read_watch
 from pairbench.model.environment import Device

@@ -8,8 +8,8 @@ import random
 from collections.abc import Container
 from typing import Protocol
 
-from pairbench.errors import InterruptedRunError
 from pairbench.execute.case_state import CaseState
+from pairbench.execute.interruption import InterruptedRunError
 from pairbench.execute.pool import Site, Workers
 from pairbench.execute.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
