@@ -104,6 +104,7 @@ def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
     assert _has_bytecode("json") and _has_bytecode("no_such_package")
     monkeypatch.setattr(pool, "_has_bytecode", lambda package: package == "torch" and compiled)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
     assert bool(list((site.cache / "bytecode").rglob("torch/__init__*.pyc"))) is not compiled

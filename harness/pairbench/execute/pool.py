@@ -205,7 +205,7 @@ def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(site.cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    if not _has_bytecode("torch"):
+    if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
         environment["PYTHONPYCACHEPREFIX"] = str(site.cache / "bytecode")
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
