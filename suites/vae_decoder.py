@@ -244,8 +244,8 @@ vae_temporal_chunk = Operator(
             *grid(latents=[5], height=[32], width=[32], dtype=["float32", "bfloat16"]),
             dict(latents=5, height=60, width=104, dtype="bfloat16"),
         ],
-        # 81 frames at 60 x 104. At 90 x 160 what the last convolution of images reads from 4 latents a call has over 2 ** 31
-        # elements, what the widest 3-D one reads has them from 6; 6 latents, in calls of 1 and 5, for time's sake.
+        # 81 frames at 60 x 104. At 90 x 160 what the last convolution of images reads has over 2 ** 31 elements from 4 latents
+        # a call on, so that 6 in all, calls of 1 and 5 at most, are enough; more would take minutes an implementation.
         "headline": [dict(P480, latents=21), dict(P720, latents=6)],
     },
     constants=["weights"],
