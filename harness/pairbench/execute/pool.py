@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.machinery
 import importlib.util
 import mmap
 import os
@@ -221,7 +222,7 @@ def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
 
 @functools.cache
 def _has_bytecode(package: str) -> bool:
-    found = importlib.util.find_spec(package)
+    found = importlib.machinery.PathFinder.find_spec(package)
     return not (found and found.origin) or Path(importlib.util.cache_from_source(found.origin)).exists()
 
 
