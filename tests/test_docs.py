@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 def verbs() -> dict[str, Any]:
     import typer
 
-    command: Any = typer.main.get_command(importlib.import_module("pairbench.cli").app)
+    command: Any = typer.main.get_command(importlib.import_module("pairbench.cli.app").app)
     return dict(command.commands)
 
 

@@ -1,6 +1,6 @@
 """`python -m pairbench`."""
 
-from pairbench.cli import main
+from pairbench.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -49,12 +49,14 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(folder / "tmp"), "NO_COLOR": "1"}
 
 
+OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "5", "--store", "here", "--format", "markdown")
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
     "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
     "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
-    "own": ["run", "my_ops.py", "--mode", "compile", "--mode", "eager", "--store", "here", "--format", "markdown"],
+    # Of several rounds, for its times are looked at, and other tests run beside it.
+    "own": ["run", "my_ops.py", *OWN_OPTIONS],
     "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }
 SHARED = RUNS.keys() | {f"{name}_run" for name in RUNS}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.cli import main
+from pairbench.cli.app import main
 from pairbench.store.accepted import read_acceptances
 from tests.builders import CASES, SUITE, ended, make_run, run_id_of, write_runs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.cli import app
+from pairbench.cli.app import app
 from pairbench.integrations.recipes import Recipe, recipe, recipes
 from tests.integrations.ci_expressions import evaluate, holds, interpolate
 from tests.integrations.ci_gitlab import rule_of

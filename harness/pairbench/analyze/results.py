@@ -12,7 +12,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.results import Behind, CaseResults, ModeResults, OperatorResults
-from pairbench.model.settings import MODES
+from pairbench.model.settings import MODES, OWN_TIMERS
 
 COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "suite", "operator"),
@@ -27,7 +27,6 @@ COLUMNS = (
 """What of a record is needed."""
 
 _BAD = {status for status in Status if status.bad}
-_OWN_CLOCKS = {"cuda_event", "perf_counter"}
 _Key = tuple[str, str, str]
 """Case, implementation, mode."""
 
@@ -84,7 +83,7 @@ def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
         place = (
             record.definition_hash == definition,
             record.status != Status.SKIPPED,
-            record.timer is None or record.timer in _OWN_CLOCKS,
+            record.timer is None or record.timer in OWN_TIMERS.values(),
             record.run_id,
         )
         if key not in found or place > found[key][0]:
@@ -151,6 +150,6 @@ def _runs(records: Iterable[Record]) -> tuple[Behind, ...]:
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     flags = [environment_of(record).get("flags") or {} for record in records]
     tf32 = sum(bool(one.get("matmul.allow_tf32")) for one in flags)
-    others = sorted({record.timer for record in records if record.timer and record.timer not in _OWN_CLOCKS})
+    others = sorted({record.timer for record in records if record.timer and record.timer not in OWN_TIMERS.values()})
     told = [f"{tf32} of {len(records)} records were made with TF32 on"] if tf32 else []
     return (*told, *(f"some were timed by {timer}" for timer in others))

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import collector_at_rest, configure
+from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
 from pairbench.cli.verdicts import policy_of, tell
+from pairbench.execute.garbage import collector_at_rest
 
 _SIDE = (
     "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "

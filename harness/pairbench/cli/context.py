@@ -1,7 +1,6 @@
 """What every verb needs before it can start: settings, suites, devices, and a way to be interrupted."""
 
 import contextlib
-import gc
 import signal
 import tempfile
 import threading
@@ -33,18 +32,6 @@ def configure(output: str = "table", **options: Any) -> Config:
     if output not in FORMATS:
         raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     return load_config(Path.cwd(), **options)
-
-
-@contextlib.contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """Keep the garbage collector still while a store is read: millions of values, no garbage among them, a third of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Without this the collector looks at all of it the moment it is back.
-        gc.freeze()
-        gc.enable()
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import catalogue_folder, collector_at_rest, configure
+from pairbench.cli.context import catalogue_folder, configure
 from pairbench.cli.options import StoreOption
+from pairbench.execute.garbage import collector_at_rest
 
 if TYPE_CHECKING:
     from pairbench.cli.site_reading import SiteReading

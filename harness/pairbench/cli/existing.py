@@ -8,6 +8,7 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.environment import Environment
 from pairbench.model.plan import Plan
+from pairbench.model.settings import OWN_TIMERS
 from pairbench.store.reader import read_frame
 
 
@@ -24,7 +25,7 @@ def without_existing(config: Config, environment: Environment, plan: Plan, say: 
         return plan
     for problem in problems:
         say(f"pairbench: {problem}")
-    timer = settings.timer if settings.timer != "auto" else {"cuda": "cuda_event"}.get(device.kind, "perf_counter")
+    timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer
     rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")  # without suites that could not be loaded
     there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
     if there:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import choose, collector_at_rest, configure, open_site
+from pairbench.cli.context import choose, configure, open_site
 from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption, Select, StoreOption
+from pairbench.execute.garbage import collector_at_rest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

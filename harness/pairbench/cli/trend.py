@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import collector_at_rest, configure
+from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.execute.garbage import collector_at_rest
 
 if TYPE_CHECKING:
     from pairbench.analyze.trend import Trend

@@ -1,11 +1,8 @@
 """What a suite declares, as values that can leave the worker: names, cases, hashes, costs."""
 
-import ast
 import functools
 import hashlib
 import inspect
-import sys
-import textwrap
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import SuiteError
+from pairbench.execute.code_text import code_text
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.suite import MODULE_PREFIX
@@ -84,7 +82,7 @@ def _collect(value: Any, seen: dict[str, str], name: str = "") -> None:
         seen[f"instance {name}"] = _constant(getattr(value, "__dict__", {}), seen, name)
         value = type(value)
     key = f"{_home(value)}.{getattr(value, '__qualname__', name)}"
-    text = _code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""  # type: ignore[arg-type]
+    text = code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""  # type: ignore[arg-type]
     # Two lambdas of one scope have one name.
     key = f"{key} {_digest([text])}" if "<lambda>" in key else key
     if key in seen:
@@ -129,7 +127,7 @@ def _home(value: Any) -> str:
 def _is_beside(module: Any, user: types.FunctionType) -> bool:
     """Return whether something is a module whose file lies beside the user's, as a suite's kernels do."""
     file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
-    return file is not None and Path(file).parent == Path(user.__code__.co_filename).parent
+    return file is not None and _lies_beside(file, user)
 
 
 def _own(reached: Any, user: types.FunctionType) -> bool:
@@ -142,53 +140,18 @@ def _own(reached: Any, user: types.FunctionType) -> bool:
     if code is None:
         owner = reached if inspect.isclass(reached) else type(reached)
         return callable(reached) and owner.__module__ == user.__module__
-    return Path(code.co_filename).parent == Path(user.__code__.co_filename).parent
+    return _lies_beside(code.co_filename, user)
+
+
+def _lies_beside(file: str, user: types.FunctionType) -> bool:
+    return _folder(file) == _folder(user.__code__.co_filename)
+
+
+@functools.cache
+def _folder(file: str) -> Path:
+    return Path(file).parent
 
 
 def _names(code: types.CodeType) -> set[str]:
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return set(code.co_names).union(*(_names(constant) for constant in inner))
-
-
-@functools.cache  # a helper is reached from every variant that uses it
-def _code_text(value: Any) -> str:
-    """Return the source as a syntax tree without positions and docstrings, so that comments and layout do not count."""
-    try:
-        tree: ast.AST = _lambda(value) if value.__name__ == "<lambda>" else _definition(value)
-    except (OSError, TypeError, ValueError, SyntaxError):  # defined in a shell, or by exec
-        code = getattr(value, "__code__", None)
-        return f"{value.__qualname__} {code.co_code.hex() if code else ''}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return _dumped(tree)
-
-
-_WITH_TYPE_PARAMETERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _dumped(tree: ast.AST) -> str:
-    """Return a syntax tree as Python 3.12 writes it, whichever Python this is: a newer one must not begin new series."""
-    if sys.version_info >= (3, 13):
-        return ast.dump(tree, show_empty=True)
-    declared: list[Any] = [node for node in ast.walk(tree) if isinstance(node, _WITH_TYPE_PARAMETERS)]
-    for node in declared:
-        if "type_params" not in node._fields:
-            node.type_params, node._fields = [], (*node._fields, "type_params")
-    return ast.dump(tree)
-
-
-def _definition(value: Any) -> ast.AST:
-    return ast.parse(textwrap.dedent(inspect.getsource(value)))
-
-
-def _lambda(value: Any) -> ast.AST:
-    """Return the one lambda among all on its lines; inspect knows the lines only."""
-    lines, _ = inspect.findsource(value)
-    end = max((line, column) for _, line, _, column in value.__code__.co_positions() if line and column)
-    found = [
-        node
-        for node in ast.walk(ast.parse("".join(lines)))
-        if isinstance(node, ast.Lambda) and node.lineno == value.__code__.co_firstlineno
-    ]
-    return min(found, key=lambda node: (node.body.end_lineno, node.body.end_col_offset) != end)

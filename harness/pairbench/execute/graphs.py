@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from pairbench.execute.faults import where
+from pairbench.execute.timers import WARM_ENOUGH_S
 
 _CAPTURE_WARM_UP = 3
-_WARM_UP_ENOUGH_S = 1.0
-"""After so long a call is warm: one of seconds has settled in its first."""
 _CAPTURES = 7
 """Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
@@ -51,7 +50,7 @@ def capture(call: Callable[[], Any]) -> Replay:
         for _ in range(_CAPTURE_WARM_UP):
             call()
             stream.synchronize()
-            if time.perf_counter() - began > _WARM_UP_ENOUGH_S:
+            if time.perf_counter() - began > WARM_ENOUGH_S:
                 break
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()

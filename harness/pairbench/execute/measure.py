@@ -1,7 +1,6 @@
 """Time the entries of one case, interleaved: blocks of one sample of each in random order."""
 
 import contextlib
-import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -11,17 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairbench.execute.garbage import no_collection
 from pairbench.execute.stopping import Checks, Stopping, remeasured
 from pairbench.execute.telemetry import Recorder
-from pairbench.execute.timers import DeviceClock, Timer
+from pairbench.execute.timers import WARM_ENOUGH_S, DeviceClock, Timer
 from pairbench.execute.watch import Watch
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
 
 _WARM_UP_S = 0.1
 _WARM_UP_BLOCKS = 3
-_WARM_UP_ENOUGH_S = 1.0
-"""After so long an entry is warm, however few calls that were: a decoder of seconds has settled in its first."""
 _READING_S = 0.02
 """Between two readings of the GPU, about as often as NVML renews them."""
 
@@ -61,17 +59,6 @@ class Timed:
             device_timer=("graph_replay" if graph or clock is None else clock.name) if complete else None,
             first_call_ns=self.first_call_ns,
         )
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep the garbage collector away from samples."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def time_entries(
@@ -165,7 +152,7 @@ def _warm_up(entries: list[Timed], timer: Timer, watch: Watch) -> None:
     for timed in entries:
         with _of(timed, watch):
             began, spent, found = time.perf_counter(), 0.0, list[float]()
-            while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < _WARM_UP_ENOUGH_S):
+            while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timer.flush()
                 found.append(timer.sample(timed.run).call_ns)
                 if timed.device_clock is not None:

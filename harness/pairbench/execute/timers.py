@@ -11,8 +11,12 @@ from typing import Any, Protocol
 
 import torch
 
+from pairbench.model.settings import OWN_TIMERS
+
 Run = Callable[[], Any]
 
+WARM_ENOUGH_S = 1.0
+"""After so long an entry is warm, however few calls that were: a decoder of seconds has settled in its first."""
 _LONG_NS = 20e6
 """A call this long shows nothing of what ran before it."""
 
@@ -44,7 +48,7 @@ class Timer(Protocol):
 class HostTimer:
     """`perf_counter_ns` around the call: for CPUs, warm."""
 
-    name = "perf_counter"
+    name = OWN_TIMERS["cpu"]
 
     def flush(self) -> None:
         """Do nothing: a CPU is timed with the caches as they are."""
@@ -76,7 +80,7 @@ class CudaTimer:
       H200, whatever the kernels computed.
     """
 
-    name = "cuda_event"
+    name = OWN_TIMERS["cuda"]
 
     _CALLS_BELOW = ((200e3, 8), (_LONG_NS, 2))
     """Calls for each sample, the timed one included, below a latency in ns. Powers of two, so that the captures of a

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pairbench.execute.garbage import no_collection
 from pairbench.execute.guard import of_case
-from pairbench.execute.measure import Blocks, EntryFailedError, EntryTimeoutError, no_collection
+from pairbench.execute.measure import Blocks, EntryFailedError, EntryTimeoutError
 from pairbench.execute.protocol import CloseCase, Hello, OpenCase, Opened, TakeTurn, Turn
 from pairbench.execute.stages import begin_case, release
 from pairbench.execute.timing import Ready, end_of, make_ready, recheck

@@ -7,6 +7,7 @@ GPU ends the worker, and whatever ends the process is the parent's to explain.
 import contextlib
 import ctypes
 import functools
+import gc
 import mmap
 import os
 import resource
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbench.errors import SuiteError
+from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.protocol import (
     Broken,
     CaseJob,
@@ -84,6 +86,7 @@ class _Server:
         self._watch = watch
         self._suites: dict[Path, dict[str, Operator]] = {}
         pin_flags(tf32=hello.settings.tf32)
+        gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
 
     def serve(self, job: Job) -> Iterator[Any]:
         """Yield the results of a job."""
@@ -139,7 +142,9 @@ class _Server:
         from pairbench.execute.describe import describe
 
         try:
-            yield tuple(describe(job.suite, job.path, operator) for operator in self._load(job.path).values())
+            with collector_at_rest():
+                found = tuple(describe(job.suite, job.path, operator) for operator in self._load(job.path).values())
+            yield found
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 MODES = ("eager", "compile", "graph")
 TIMERS = ("auto", "do_bench")
+OWN_TIMERS = {"cuda": "cuda_event", "cpu": "perf_counter"}
+"""What `auto` is on a kind of device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +20,7 @@ class Settings:
     timeout_s: float = 300.0
     """For one implementation in one stage."""
     timer: str = "auto"
-    """`auto`: CUDA events on a GPU, perf_counter on a CPU. `do_bench`: Triton's own function."""
+    """`auto`: one of OWN_TIMERS. `do_bench`: Triton's own function."""
     target: float = 0.005
     """Stop when the 95 % interval of each variant's log ratio to the baseline is narrower than this to both sides."""
     min_samples: int = 100

@@ -1,0 +1,97 @@
+"""The command line: verbs in the order of use. Each parses, calls, prints, and returns the contract's exit code.
+
+0 fine; 1 a mismatch, a failure or a regression; 2 usage; 3 undecided under --strict; 4 the harness failed. 130, as
+shells have it, after an interruption.
+"""
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from pairbench import __version__
+from pairbench.cli.ab import ab
+from pairbench.cli.accept import accept
+from pairbench.cli.breakdown import breakdown
+from pairbench.cli.calibrate import calibrate
+from pairbench.cli.compare import compare
+from pairbench.cli.dashboard import dashboard
+from pairbench.cli.diverge import diverge
+from pairbench.cli.doctor import doctor
+from pairbench.cli.export import export
+from pairbench.cli.import_ import import_
+from pairbench.cli.listing import list_
+from pairbench.cli.recipe import recipe
+from pairbench.cli.results import results
+from pairbench.cli.run import run
+from pairbench.cli.show import show
+from pairbench.cli.trend import trend
+from pairbench.cli.verify import verify
+from pairbench.errors import PairbenchError
+from pairbench.execute.interruption import InterruptedRunError
+
+app = typer.Typer(
+    name="pairbench",
+    help="Optimised PyTorch operators beside the plain ones they replace: proven equal, timed together, tracked.",
+    epilog="Example: pairbench run suites/depthwise.py --device cuda:0",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"pairbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options that come before a verb."""
+
+
+for verb in (
+    doctor,
+    list_,
+    verify,
+    run,
+    show,
+    compare,
+    ab,
+    trend,
+    accept,
+    dashboard,
+    results,
+    calibrate,
+    breakdown,
+    diverge,
+    import_,
+    export,
+    recipe,
+):
+    app.command(verb.__name__.rstrip("_"))(verb)
+
+
+def main() -> None:
+    """Run the command line, with one sentence and an exit code for every error that is foreseen."""
+    try:
+        app(standalone_mode=True)
+    except PairbenchError as error:
+        typer.echo(f"pairbench: {error}", err=True)
+        sys.exit(error.exit_code)
+    except InterruptedRunError:
+        sys.exit(130)
+    except BrokenPipeError:  # `pairbench show | head`
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception:  # noqa: BLE001 (the last one there is: whatever was not foreseen)
+        traceback.print_exc()
+        typer.echo("pairbench: this is a bug in pairbench; please report it with the lines above", err=True)
+        sys.exit(PairbenchError.exit_code)
