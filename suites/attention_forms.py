@@ -59,9 +59,16 @@ def _flex_for(device):
     return _compiled[backend]
 
 
+_FLASH3 = next((name for name in ("flash_attn_interface", "fa3_fwd_interface") if importlib.util.find_spec(name)), None)
+"""The authors' own build of FlashAttention 3, or else the wheels `fa3-fwd` of its forward half."""
+
+
 def flash3(q, k, v):
     """Attend by FlashAttention 3, which is a package of its own; earlier releases return the sums of exponentials too."""
-    from flash_attn_interface import flash_attn_func
+    if _FLASH3 == "fa3_fwd_interface":
+        from fa3_fwd_interface import flash_attn_func
+    else:
+        from flash_attn_interface import flash_attn_func
 
     y = flash_attn_func(q, k, v, causal=False)
     return y[0] if isinstance(y, tuple) else y
@@ -119,13 +126,15 @@ def _taken(q, k, kernel):
 
 
 def flash3_valid(q, k, **_):
-    if importlib.util.find_spec("flash_attn_interface") is None:
-        return "flash_attn_interface, the package of FlashAttention 3, is not installed"
+    if _FLASH3 is None:
+        return "FlashAttention 3 is not installed: neither flash_attn_interface nor the wheels fa3-fwd"
     if torch.cuda.get_device_capability(q.device)[0] != 9:
         return "not a Hopper GPU, which the kernel is made for"
     if not q.numel() or not k.numel():
         return "no tokens; the kernel takes none"
-    return True if q.dtype in _HALF else f"{_name(q)}; the kernel takes half precision"
+    if _FLASH3 == "fa3_fwd_interface":
+        return q.dtype == torch.bfloat16 or f"{_name(q)}; fa3-fwd is built for bfloat16"
+    return q.dtype in _HALF or f"{_name(q)}; the kernel takes half precision"
 
 
 def flex_valid(q, k, **_):

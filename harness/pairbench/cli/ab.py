@@ -38,7 +38,7 @@ def ab(
     ] = False,
     output: FormatOption = "table",
 ) -> None:
-    """Compare two commits: each in its own process, taking turns on one device, block by block.
+    """Compare two commits that take turns on one device. Each has its own process, and a turn is a block of samples.
 
     The most sensitive gate for a pull request: what drifts is in both sides alike. Outputs are compared too. Both sides are
     measured by the pairbench that runs, under the Python that runs it, and nothing is put in the store.

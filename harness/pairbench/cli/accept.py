@@ -40,7 +40,7 @@ def accept(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Accept the present level of a series on purpose: up to there it is no regression any more, and beyond it is.
+    """Accept the present level of a series on purpose. Up to there it is no regression any more, and beyond it is.
 
     Stored as a small file in the store's folder `accepted`, to be reviewed and committed like code.
 

@@ -4,6 +4,7 @@
 shells have it, after an interruption.
 """
 
+import inspect
 import sys
 import traceback
 from typing import Annotated
@@ -38,6 +39,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes take longer to import than everything else that a command's help needs
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -76,7 +78,9 @@ for verb in (
     export,
     recipe,
 ):
-    app.command(verb.__name__.rstrip("_"))(verb)
+    # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
+    text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
+    app.command(verb.__name__.rstrip("_"), help=text)(verb)
 
 
 def main() -> None:

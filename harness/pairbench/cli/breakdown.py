@@ -56,7 +56,7 @@ def breakdown(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Show where one call spends its time: by module, kind of work, kernel, and line that copies, casts or waits.
+    """Show where one call spends its time. By module, kind of work, kernel, and line that copies, casts or waits.
 
     The call is profiled, which slows it: shares count, and no time here is a latency. On a CPU times are those of operators,
     on a GPU those of kernels.

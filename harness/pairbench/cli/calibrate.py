@@ -36,7 +36,7 @@ def calibrate(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Measure this machine against itself: how far latencies move when nothing changed, and how many alarms that raises.
+    """Measure this machine against itself. How far latencies move when nothing changed, and how many alarms that raises.
 
     The runs are ordinary ones and stay in the store. What they show is kept beside them, and used and shown by every later comparison on this
     device model.

@@ -50,7 +50,7 @@ def compare(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Compare a run with earlier ones: a verdict for every series, and whose doing a change is.
+    """Compare a run with earlier ones, series by series. Each has a verdict, which says whose doing a change is.
 
     Exit code: 1 for a regression or a failure; 4 where the newest run cannot be read; 3 as --strict says; else 0.
 

@@ -62,7 +62,7 @@ def dashboard(
     ] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --serve; 0 takes a free one.")] = 8000,
 ) -> None:
-    """Write a site of the store: overview, operators, regressions, runs. It opens from disk and needs no network.
+    """Write a site of the store, which opens from disk. Overview, operators, regressions and runs; it needs no network.
 
     Prints the path of its first page. Another build into the same folder writes only what changed. Exit code 4 where nothing of
     the store can be read; an empty one makes a site that says what to do.

@@ -30,7 +30,7 @@ def diverge(
     timeout: TimeoutOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Name the first module whose output leaves the tolerance, and show how errors grow from module to module.
+    """Name the first module whose output leaves the tolerance. Also show how errors grow from module to module.
 
     Baseline and variant run on the same inputs; outputs of modules of one name are compared call by call, also with those
     of the baseline in float64. Exits with 1 where the operator's output is wrong, or a module is off and clearly further from

@@ -9,7 +9,7 @@ from pairbench.cli.options import DeviceOption, FormatOption, StoreOption
 
 
 def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
-    """Say what this machine can measure, what is missing, and what to do about it.
+    """Say what this machine can measure, and what it lacks. Also what to do about that.
 
     Example: pairbench doctor --device all
     """

@@ -72,7 +72,7 @@ def import_(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Take over what pytest-benchmark or asv measured, a run for each file, so that trend, compare and dashboard show it.
+    """Take over what pytest-benchmark or asv measured. A run for each file, so that trend, compare and dashboard show it.
 
     A run that is in the store already is left as it is. P95 is kept where the file has samples of single calls; what is
     neither a latency nor a peak of memory is left out and named. Files in which pairbench's own pytest plugin or

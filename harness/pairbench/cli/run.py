@@ -55,7 +55,7 @@ def run(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Verify, time and profile every pair, and keep the result in the store.
+    """Verify, time and profile every pair, and keep the results.
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """

@@ -45,7 +45,7 @@ def trend(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 where the newest run is undecided.")] = False,
 ) -> None:
-    """Show the history of a series: where it moved, between which commits, whose doing it was, and its newest run.
+    """Show the history of a series, and where it moved. Between which commits, whose doing it was, and its newest run.
 
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """

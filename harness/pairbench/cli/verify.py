@@ -20,7 +20,7 @@ def verify(
     timeout: TimeoutOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Prove every variant equal to its baseline, edge cases included, without timing anything.
+    """Prove every variant equal to its baseline; time nothing. Edge cases are included.
 
     Triton kernels run through Triton's interpreter where there is no GPU.
 

@@ -17,6 +17,8 @@ from pairbench.execute.telemetry import open_nvml
 from pairbench.model.environment import Device, Environment
 
 _PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
+_KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
+"""Noted only where they are installed: an environment without them is the one it always was."""
 
 
 def probe(device: Device) -> Environment:
@@ -102,4 +104,5 @@ def _version(package: str) -> str | None:
 def _versions() -> dict[str, str | None]:
     # Its own version by the attribute: what runs from a checkout is not always installed.
     own = getattr(sys.modules["pairbench"], "__version__", None)
-    return {"pairbench": own, **{package: _version(package) for package in _PACKAGES}}
+    kernels = {package: version for package in _KERNEL_PACKAGES if (version := _version(package))}
+    return {"pairbench": own, **{package: _version(package) for package in _PACKAGES}, **kernels}
