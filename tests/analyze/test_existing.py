@@ -39,6 +39,7 @@ def row(implementation: str, run_id: str = "first", **more: Any) -> dict[str, An
         "reason": None,
         "timer": "cuda_event",
         "n_rounds": 3.0,
+        "launch_status": "exact",
     }
     assert set(found) == set(COLUMNS)
     return found | more
@@ -61,6 +62,8 @@ def test_a_case_that_was_measured_whole_is_there() -> None:
         {"timer": "do_bench"},
         {"n_rounds": 2.0},
         {"n_rounds": float("nan")},
+        {"launch_status": None},
+        {"launch_status": float("nan")},
         {"mode": "graph"},
         {"case": "op[rows=5]"},
         {"suite": "others.py"},

@@ -205,6 +205,7 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         made = Alternation(sites, GPU, plans, Quiet(), tmp_path)
         made.prepare()
         made.time(2, made.twins)
+        made.profile()
         if again:
             made.time(2, made.twins, first=2)
         return made, log

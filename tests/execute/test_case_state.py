@@ -136,7 +136,7 @@ def test_a_mismatch_of_an_untimed_entry_is_not_hidden(planned: Planned) -> None:
     [
         (0, Status.SKIPPED, "the run was interrupted before this was measured"),
         (1, Status.MEASURED, "the run was interrupted after 1 of 3 rounds"),
-        (3, Status.MEASURED, None),
+        (3, Status.MEASURED, "the run was interrupted before this was profiled"),
     ],
 )
 def test_an_interrupted_case(planned: Planned, rounds_done: int, status: Status, words: str | None) -> None:

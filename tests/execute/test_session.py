@@ -17,6 +17,7 @@ from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.execute.session import Session
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (
+    NOT_PROFILED,
     EntrySamples,
     Launches,
     Outcome,
@@ -200,9 +201,9 @@ def test_what_one_variant_does_harms_no_other(planned: Planned, fates: dict[tupl
 
 def test_a_fine_run_goes_through_all_stages(planned: Planned) -> None:
     observer, jobs = run([planned(rows=4), planned(rows=8)], {})
-    assert observer.steps == [*["verify"] * 2, *["profile"] * 2, *["round 1/2"] * 2, *["round 2/2"] * 2]
+    assert observer.steps == [*["verify"] * 2, *["round 1/2"] * 2, *["round 2/2"] * 2, *["profile"] * 2]
     assert observer.stepped_count == 8
-    assert [type(job).__name__ for job in jobs] == [*["VerifyCase"] * 2, *["ProfileCase"] * 2, *["TimeCase"] * 4]
+    assert [type(job).__name__ for job in jobs] == [*["VerifyCase"] * 2, *["TimeCase"] * 4, *["ProfileCase"] * 2]
     assert [job.round for job in jobs if isinstance(job, TimeCase)] == [0, 0, 1, 1]
     assert {len(outcome.rounds) for outcome in observer.outcomes} == {2}
     assert all(outcome.profile and outcome.profile.ops == 1 for outcome in observer.outcomes)
@@ -240,10 +241,20 @@ def test_what_ends_in_verification_is_reported_at_once(planned: Planned) -> None
     assert [outcome.entry.implementation for outcome in observer.outcomes[:2]] == ["a", "a"]
 
 
-def test_an_interruption_keeps_the_rounds_that_were_finished(planned: Planned) -> None:
+@pytest.mark.parametrize(
+    ("at", "rounds", "reason"),
+    [
+        (lambda job: isinstance(job, TimeCase) and job.round == 1, 1, "the run was interrupted after 1 of 2 rounds"),
+        (lambda job: isinstance(job, ProfileCase), 2, NOT_PROFILED),
+    ],
+    ids=["in a round", "while profiling"],
+)
+def test_an_interruption_keeps_the_rounds_that_were_finished(
+    planned: Planned, at: Callable[[Any], bool], rounds: int, reason: str
+) -> None:
     class Interrupting(FakeWorker):
         def request(self, job: Any) -> Iterator[Any]:
-            if isinstance(job, TimeCase) and job.round == 1:
+            if at(job):
                 raise InterruptedRunError
             yield from super().request(job)
 
@@ -255,7 +266,7 @@ def test_an_interruption_keeps_the_rounds_that_were_finished(planned: Planned) -
         with pytest.raises(InterruptedRunError):
             session.run(2)
     assert {outcome.status for outcome in observer.outcomes} == {Status.MEASURED}
-    assert {outcome.reason for outcome in observer.outcomes} == {"the run was interrupted after 1 of 2 rounds"}
+    assert {(len(outcome.rounds), outcome.reason) for outcome in observer.outcomes} == {(rounds, reason)}
     assert len(observer.outcomes) == 6
 
 

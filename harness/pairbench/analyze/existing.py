@@ -9,7 +9,7 @@ from pairbench.model.plan import Entry, PlannedCase
 
 COLUMNS = (
     *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
-    *("status", "reason", "timer", "n_rounds"),
+    *("status", "reason", "timer", "n_rounds", "launch_status"),
 )
 """What of a record is needed."""
 
@@ -51,5 +51,7 @@ def existing(
 
 def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
     if row["status"] == Status.MEASURED:
-        return bool(row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
+        # A run that was interrupted, or killed, has latencies before it has counts.
+        profiled = isinstance(row["launch_status"], str)
+        return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
     return row["status"] in _FINAL and row["reason"] != NOT_REACHED

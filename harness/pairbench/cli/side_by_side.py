@@ -140,6 +140,7 @@ class _Measurement:
         self.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
         alternation.prepare()
         alternation.time(rounds, alternation.twins)
+        alternation.profile()
         found = self._compare()
         self.again = self._suspected(found.comparison.changes)
         if not self.again:

@@ -107,7 +107,7 @@ class Alternation:
         ]
 
     def prepare(self) -> None:
-        """Verify both sides, compare their outputs with each other, and profile what is to be timed."""
+        """Verify both sides, and compare their outputs with each other."""
         for session in self.sessions:
             session.verify(impostors=False)
         with self._workers(interpret=self._device.kind == "cpu") as sides:
@@ -126,6 +126,10 @@ class Alternation:
             for state in session.states:
                 if id(state) not in twinned:
                     self._end(state, state.timed())
+
+    def profile(self) -> None:
+        """Profile what was timed."""
+        for session in self.sessions:
             session.profile()
 
     @contextlib.contextmanager

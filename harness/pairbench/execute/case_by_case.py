@@ -35,14 +35,14 @@ class CaseByCase:
         verify_case(state, self._verifier, impostors=False)
 
     def measure(self, state: CaseState) -> None:
-        """Profile and time what was verified of a case."""
+        """Time and profile what was verified of a case."""
         state.leave_out_untimed()
         if not state.timed():
             return
         self._start()
-        profile_case(state, self._profiler)
         for index, workers in enumerate(self._rounds):
             time_case(state, workers, index)
+        profile_case(state, self._profiler)
 
     def _start(self) -> None:
         """Have every worker up before anything is timed: starting one takes seconds and several cores."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
 from pairbench.execute.watch import NOBODY
 from pairbench.model.outcome import (
+    NOT_PROFILED,
     NOT_REACHED,
     ImpostorResult,
     Launches,
@@ -104,9 +105,9 @@ class CaseState:
                 continue
             if not done or entry not in self.verified:
                 self.end(entry, Status.SKIPPED, NOT_REACHED)
-            elif done < rounds:
+            elif done < rounds or entry not in self.profiles:
                 found = self.verified[entry]
-                note = f"the run was interrupted after {done} of {rounds} rounds"
+                note = f"the run was interrupted after {done} of {rounds} rounds" if done < rounds else NOT_PROFILED
                 self.verified[entry] = replace(found, reason="; ".join(filter(None, (found.reason, note))))
 
     def end(self, entry: Entry, status: Status, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The parent's side of a run on one device: verify, profile, then time in rounds, and account for every entry.
+"""The parent's side of a run on one device: verify, time in rounds, then profile, and account for every entry.
 
 Nothing here imports torch. Every planned entry comes back exactly once as an `Outcome`, at the earliest moment that
 nothing can change it any more.
@@ -30,7 +30,7 @@ class Observer(Protocol):
         """These outcomes are final."""
 
     def so_far(self, outcomes: list[Outcome]) -> None:
-        """These outcomes of one case hold unless another round, or the end of the run, changes them."""
+        """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
 
 
 class Session:
@@ -52,14 +52,6 @@ class Session:
                 self._observer.stepped(self._device)
         return [(state.planned, state.impostors) for state in self.states]
 
-    def profile(self) -> None:
-        """Count launches, operators and memory of everything that is to be timed, in a worker that never times."""
-        with Workers(self._site, self._device) as workers:
-            for state in self.timed():
-                self._observer.step(self._device, "profile", state.planned.case.key)
-                profile_case(state, workers)
-                self._observer.stepped(self._device)
-
     def time(self, rounds: int) -> None:
         """Time everything that was verified, each round in a fresh worker and in another order of cases."""
         for index in range(rounds):
@@ -70,11 +62,21 @@ class Session:
                     self._observer.step(self._device, f"round {index + 1}/{rounds}", state.planned.case.key)
                     time_case(state, workers, index)
                     self._report(state, state.ended)
-                    if index == rounds - 1:
-                        self._report(state, state.planned.entries)
-                    elif entries := state.timed():
+                    if entries := state.timed():
                         self._observer.so_far([state.outcome(entry) for entry in entries])
                     self._observer.stepped(self._device)
+
+    def profile(self) -> None:
+        """Count launches, operators and memory of everything that was timed, in a worker that never times; then a case is done.
+
+        Last, so that a run which does not come to its end has latencies.
+        """
+        with Workers(self._site, self._device) as workers:
+            for state in self.timed():
+                self._observer.step(self._device, "profile", state.planned.case.key)
+                profile_case(state, workers)
+                self._report(state, state.planned.entries)
+                self._observer.stepped(self._device)
 
     def interrupt(self, rounds: int) -> None:
         """Account for whatever is not final yet: measured in the rounds that were finished, or skipped."""
@@ -90,8 +92,8 @@ class Session:
         """
         try:
             self.verify(impostors=False)
-            self.profile()
             self.time(rounds)
+            self.profile()
             self.finish()
         except InterruptedRunError:
             self.interrupt(rounds)

@@ -28,7 +28,7 @@ def verify_case(state: CaseState, workers: Workers, *, impostors: bool) -> None:
 
 
 def profile_case(state: CaseState, workers: Workers) -> None:
-    """Count launches, operators and memory of every entry that is to be timed, in workers that never time."""
+    """Count launches, operators and memory of every entry that is timed, in workers that never time."""
     while remaining := tuple(entry for entry in state.timed() if entry not in state.profiles):
         before = dict(state.ended)
         _serve(state, workers, ProfileCase(**about(state, remaining)))

@@ -114,6 +114,7 @@ PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"
 STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
 """What ends the measuring of a case in a round, from the least to the most limiting."""
 NOT_REACHED = "the run was interrupted before this was measured"
+NOT_PROFILED = "the run was interrupted before this was profiled"
 """Why an entry was skipped that would have been measured."""
 
 
