@@ -14,6 +14,7 @@ from pairbench import stats
 
 latencies = st.floats(1.0, 1e9)
 rounds_of_latencies = st.lists(st.lists(latencies, min_size=1, max_size=12), min_size=1, max_size=5)
+enough_latencies = rounds_of_latencies.filter(lambda rounds: len(rounds) > 1 or len(rounds[0]) >= 6)
 cheap = settings(max_examples=40, deadline=None)
 
 
@@ -53,15 +54,24 @@ def test_draws_take_whole_rounds_and_then_blocks() -> None:
 
 
 @cheap
-@given(rounds_of_latencies, st.sampled_from([50.0, 95.0]))
+@given(enough_latencies, st.sampled_from([50.0, 95.0]))
 def test_estimate_is_the_pooled_percentile_and_lies_inside(rounds: list[list[float]], q: float) -> None:
     interval = stats.latency_interval(rounds, q, resamples=50)
     assert interval.estimate == pytest.approx(np.percentile(np.concatenate(rounds), q))
     assert interval.low <= interval.estimate <= interval.high
 
 
+def test_one_round_of_too_few_samples_has_no_interval() -> None:
+    for values in ([7.0], [7.0, 8.0, 9.0, 10.0, 11.0]):
+        latency, speedup = stats.latency_interval([values], 50), stats.speedup_interval([values], [values])
+        assert (latency.estimate, speedup.estimate) == (np.median(values), 1.0)
+        assert all(math.isnan(end) for end in (*latency[1:], *speedup[1:]))
+    assert stats.latency_interval([[7.0, 8.0, 9.0, 10.0, 11.0, 12.0]], 50).high <= 12
+    assert stats.latency_interval([[7.0], [8.0]], 50).high > 8, "two rounds tell how far rounds spread"
+
+
 @cheap
-@given(rounds_of_latencies, st.sampled_from([1e-3, 1e3]))
+@given(enough_latencies, st.sampled_from([1e-3, 1e3]))
 def test_interval_scales_with_its_values(rounds: list[list[float]], factor: float) -> None:
     plain = stats.latency_interval(rounds, 50, resamples=50)
     scaled = stats.latency_interval([[value * factor for value in values] for values in rounds], 50, resamples=50)
@@ -69,7 +79,7 @@ def test_interval_scales_with_its_values(rounds: list[list[float]], factor: floa
 
 
 @cheap
-@given(rounds_of_latencies)
+@given(enough_latencies)
 def test_speedup_estimate_swaps_with_its_sides(rounds: list[list[float]]) -> None:
     others = [[value * 3 + 1 for value in values] for values in rounds]
     there = stats.speedup_interval(rounds, others, resamples=50)
@@ -86,7 +96,7 @@ def test_speedup_interval_swaps_with_its_sides() -> None:
 
 
 @cheap
-@given(rounds_of_latencies, st.floats(0.1, 10))
+@given(enough_latencies, st.floats(0.1, 10))
 def test_speedup_of_a_constant_factor_is_that_factor(rounds: list[list[float]], factor: float) -> None:
     slower = [[value * factor for value in values] for values in rounds]
     assert stats.speedup_interval(slower, rounds, resamples=50) == pytest.approx((factor,) * 3, rel=1e-9)

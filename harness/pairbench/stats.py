@@ -18,7 +18,7 @@ Share of simulated 95 % intervals that held the truth (400 runs, 60 blocks of 1 
     10        0.98       0.94  0.98   0.93       0.95  0.97
 
 Two rounds are of little use (5 to 11 times as wide as the bootstrap); three are the least that tells something.
-One round has no t, and its interval says nothing of other processes. The 95th percentile is the weak one: where rounds
+One round has no t, and its interval says nothing of other processes; of fewer than six samples it has none. The 95th percentile is the weak one: where rounds
 spread more than their samples do, few rounds miss its tail (0.82 to 0.91); elsewhere it is covered like the median.
 """
 
@@ -32,12 +32,14 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 _CONFIDENCE = 0.95
+_FEWEST_ALONE = 6
+"""Samples of a single round from which it has an interval: the median lies between the extremes of five in 94 % of cases."""
 _CHUNK = 1 << 17
 """Draws that are worked on at a time, so that they stay in the CPU's cache."""
 
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its 95 % interval."""
+    """An estimate with the ends of its 95 % interval, NaN where too few samples tell none."""
 
     estimate: float
     low: float
@@ -67,7 +69,7 @@ def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 
     estimate = percentile(pooled.values, q)
     drawn = [pooled.percentiles(draw, q) for draw in _draws(pooled.lengths, resamples, seed)]
     of_rounds = [percentile(values, q) for values in pooled.rounds]
-    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds))
+    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds), len(pooled.values))
 
 
 def speedup_interval(
@@ -90,7 +92,7 @@ def speedup_interval(
     drawn = [baseline.percentiles(draw, 50) / variant.percentiles(draw, 50) for draw in draws]
     pairs = zip(baseline.rounds, variant.rounds, strict=True)
     of_rounds = [percentile(ours, 50) / percentile(theirs, 50) for ours, theirs in pairs]
-    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds))
+    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds), len(baseline.values))
 
 
 def paired_halfwidth(log_ratios: ArrayLike) -> float:
@@ -174,7 +176,9 @@ class _Pool:
         return interpolated
 
 
-def _interval(estimate: float, drawn: Floats, of_rounds: Floats) -> Interval:
+def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -> Interval:
+    if len(of_rounds) == 1 and samples < _FEWEST_ALONE:
+        return Interval(estimate, float("nan"), float("nan"))
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail])
     reach = 1.0

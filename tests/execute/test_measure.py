@@ -184,6 +184,19 @@ def test_a_device_that_throttles_throughout_is_measured_once(
     assert time.monotonic() - began < 1
 
 
+def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "_READING_S", 0.0)
+
+    def slow() -> float:
+        time.sleep(0.005)
+        return 1.0
+
+    found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.02)
+    assert len(found.throttled) >= 5 and found.stop_reason == TIME_CAP
+
+
 def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], watch: Watch) -> None:
     watch.begin_job(0.05)
 

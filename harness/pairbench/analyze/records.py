@@ -1,6 +1,7 @@
 """From outcomes to the rows of a store: statistics are derived here, from raw samples, and nowhere else."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -199,8 +200,9 @@ def _latency_columns(
     return columns
 
 
-def _spread(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+def _spread(name: str, interval: Interval) -> dict[str, float | None]:
+    low, high = (None if math.isnan(end) else end for end in interval[1:])
+    return {name: interval.estimate, f"{name}_low": low, f"{name}_high": high}
 
 
 def _of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
@@ -237,7 +239,7 @@ def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) 
         [values[:n] for values, n in zip(ours, lengths, strict=True)],
         resamples=resamples,
     )
-    return {"speedup": found.estimate, "speedup_low": found.low, "speedup_high": found.high}
+    return _spread("speedup", found)
 
 
 def _roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:

@@ -79,10 +79,9 @@ class Checks:
             return None
         self._at = math.ceil(len(throttled) * 1.2)
         good = ~np.array(throttled)
-        reason = self._stopping.reason(int(good.sum()), elapsed_s, log_ratios(good))
-        if reason is None and over and int(good.sum()) < len(throttled) / 2:
-            return TIME_CAP  # throttled throughout: measuring again will not help
-        return reason
+        if over and not remeasured(throttled):
+            good[:] = True  # throttled throughout: measuring again will not help, and all blocks are used
+        return self._stopping.reason(int(good.sum()), elapsed_s, log_ratios(good))
 
 
 def remeasured(throttled: Sequence[bool]) -> int:
