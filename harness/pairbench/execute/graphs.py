@@ -37,8 +37,13 @@ class Replay:
         return self.outputs
 
 
-def capture(call: Callable[[], Any]) -> Replay:
+def capture(call: Callable[[], Any], shared_pool: tuple[int, int] | None = None) -> Replay:
     """Capture a call as a CUDA graph.
+
+    Args:
+        call: what to capture.
+        shared_pool: memory that other graphs use, too (`torch.cuda.graph_pool_handle`): what one of them leaves is overwritten by the
+            next one that is replayed, its outputs excepted. Without it the graph has memory of its own.
 
     Raises:
         CaptureError: it cannot be captured, with the call that forbids it.
@@ -54,7 +59,7 @@ def capture(call: Callable[[], Any]) -> Replay:
                 break
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    graph, pool = torch.cuda.CUDAGraph(), shared_pool or torch.cuda.graph_pool_handle()
     try:
         # The outer one, because torch does not come back from the capturing stream where the end of the capture fails.
         with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
@@ -65,7 +70,7 @@ def capture(call: Callable[[], Any]) -> Replay:
         return Replay(call, graph, outputs)
     # Without the exception, whose frames hold the call's tensors.
     graph.reset()
-    _give_back(pool)
+    _give_back(pool, release=shared_pool is None)
     raise CaptureError(reason)
 
 
@@ -101,8 +106,8 @@ def rotate(replay: Replay) -> Replay | Rotation:
     return Rotation(replays, itertools.cycle(replays))
 
 
-def _give_back(pool: tuple[int, int]) -> None:
-    """Release the memory of a failed capture.
+def _give_back(pool: tuple[int, int], *, release: bool) -> None:
+    """Release the memory of a failed capture; what is shared is left to the other graphs.
 
     Releases of torch before the fixes of pytorch #180395 and #190348 keep it for good, and as the allocator goes on to think that a capture
     is under way, it frees no cached memory from then on: whatever runs later in that process ends for want of memory.
@@ -111,6 +116,8 @@ def _give_back(pool: tuple[int, int]) -> None:
     with contextlib.suppress(RuntimeError):  # said by the fixed ones: nothing is recorded into that pool
         torch._C._cuda_endAllocateToPool(device, pool)
     torch.cuda.empty_cache()
+    if not release:
+        return
     kept = [segment for segment in torch.cuda.memory_snapshot() if tuple(segment["segment_pool_id"]) == tuple(pool)]
     if kept and not any(segment["active_size"] for segment in kept):
         torch._C._cuda_releasePool(device, pool)

@@ -12,7 +12,7 @@ import torch
 from pairbench.execute.calls import Call, make_call
 from pairbench.execute.do_bench import time_with_do_bench
 from pairbench.execute.faults import explain
-from pairbench.execute.graphs import CaptureError, Replay, capture, rotate
+from pairbench.execute.graphs import CaptureError, Replay, Rotation, capture, rotate
 from pairbench.execute.guard import guarded
 from pairbench.execute.inputs import build_inputs
 from pairbench.execute.judge import judge
@@ -29,6 +29,8 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _RECHECK_SEED = 2
+_ROOM = 1.2
+"""Of what the call with the most memory needs: an allocator that is nearly full finds its pieces too small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,9 @@ def make_ready(
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
     calls: dict[Entry, Call] = {}
-    timed: list[Timed] = []
+    first_call_ns: dict[Entry, float] = {}
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     for index, entry in enumerate(job.entries):
 
         def step(entry: Entry = entry) -> tuple[Call, float]:
@@ -104,14 +108,20 @@ def make_ready(
         made = guarded(job, index, watch, step)
         if isinstance(made, Ended):
             yield made
-            continue
-        call, first_call_ns = made
-        calls[entry] = call
-        clock = None
-        if isinstance(timer, CudaTimer) and entry.mode != "graph":
-            replay = guarded(job, index, watch, lambda call=call: _replay(call)) if entry in job.capturable else None  # type: ignore[misc]
-            clock = DeviceClock(timer, call.run, None if isinstance(replay, Ended) else replay)
-        timed.append(Timed(index=index, entry=entry, run=call.run, device_clock=clock, first_call_ns=first_call_ns))
+        else:
+            calls[entry], first_call_ns[entry] = made
+    clocks = _device_clocks(job, calls, timer, watch) if isinstance(timer, CudaTimer) else {}
+    timed = [
+        Timed(
+            index=index,
+            entry=entry,
+            run=calls[entry].run,
+            device_clock=clocks.get(entry),
+            first_call_ns=first_call_ns[entry],
+        )
+        for index, entry in enumerate(job.entries)
+        if entry in calls
+    ]
     nvml, _ = open_nvml(hello.device.uuid)
     beside = [found for item in hello.device.beside if (found := open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{hello.settings.seed}:{job.round}".encode())
@@ -128,9 +138,33 @@ def make_ready(
     )
 
 
-def _replay(call: Call) -> Any:
+def _device_clocks(job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, watch: Watch) -> dict[Entry, DeviceClock]:
+    """Return the clocks of the calls that are no replays themselves; they replay graphs where those leave room for the calls.
+
+    The graphs share their memory. Each with its own, ten forms of a video decoder held all 140 GB of an H200.
+    """
+    pool = torch.cuda.graph_pool_handle()
+    replays: dict[Entry, Replay | Rotation] = {}
+    needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+    for index, entry in enumerate(job.entries):
+        if entry not in calls or entry.mode == "graph" or entry not in job.capturable:
+            continue
+        replay = guarded(job, index, watch, lambda call=calls[entry]: _replay(call, pool))  # type: ignore[misc]
+        if replay is not None and not isinstance(replay, Ended):
+            replays[entry] = replay
+    torch.cuda.empty_cache()
+    if torch.cuda.mem_get_info()[0] < _ROOM * needed:
+        replays = {}
+    return {
+        entry: DeviceClock(timer, call.run, replays.get(entry))
+        for entry, call in calls.items()
+        if entry.mode != "graph"
+    }
+
+
+def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
     try:
-        return rotate(capture(call.run))
+        return rotate(capture(call.run, pool))
     except CaptureError:
         return None
 
