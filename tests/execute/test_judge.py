@@ -210,6 +210,31 @@ def test_an_rms_tolerance_survives_infinities_and_nan() -> None:
     assert atol == pytest.approx(math.sqrt((9 + 16) / 4))
 
 
+def test_an_rms_tolerance_by_row_follows_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every row were an output of its own, however the work is cut into pieces."""
+    by_row = Tolerance(rtol=1e-3, atol_rms=1e-2, rms_by_row=True)
+    whole = Tolerance(rtol=1e-3, atol_rms=1e-2)
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.tensor([1e-3, 1.0, 1e3, 0.0]).reshape(2, 2, 1)
+    expected = torch.randn(2, 2, 50, generator=generator, dtype=torch.float64) * scale
+    for chunk in (1 << 24, 60, 7):
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            for part in (0.9, 1.1):
+                value = expected.clone()
+                allowed = limits(expected[place], whole)
+                value[(*place, 7)] += part * (float(allowed.atol) + allowed.rtol * float(expected[(*place, 7)].abs()))
+                assert (mismatch(value, expected, tolerance=by_row) is None) == (part < 1 or place == (1, 1))
+        value = expected.clone()
+        value[1, 0, 3] += 1e5
+        found = numbers(value, expected, tolerance=by_row)
+        assert found.atol == pytest.approx(float(limits(expected[1, 0], whole).atol)), "that of the worst element's row"
+    # Of a single row it is that of the output, and so it is where there is no row.
+    assert limits(expected[0, 1], by_row) == limits(expected[0, 1], whole)
+    assert limits(torch.tensor(3.0), by_row) == limits(torch.tensor(3.0), whole)
+    assert limits(torch.empty(0, 4), by_row) == limits(torch.empty(0, 4), whole)
+
+
 def test_integers_use_the_declared_tolerance() -> None:
     assert mismatch(torch.tensor([5]), torch.tensor([6])) is not None
     assert mismatch(torch.tensor([5]), torch.tensor([6]), tolerance=Tolerance(atol=1)) is None

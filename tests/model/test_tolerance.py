@@ -38,6 +38,11 @@ def test_what_is_no_limit_is_refused(name: str, value: object) -> None:
         Tolerance(**{name: value})  # type: ignore[arg-type]
 
 
+def test_rows_are_a_yes_or_no() -> None:
+    with pytest.raises(DeclarationError, match="Tolerance: rms_by_row is -1, expected True or False"):
+        Tolerance(rms_by_row=-1)  # type: ignore[arg-type]
+
+
 def test_it_is_frozen_and_compares_by_value() -> None:
     assert len({Tolerance(rtol=1e-3), Tolerance(rtol=1e-3)}) == 1
     with pytest.raises(AttributeError):
@@ -55,4 +60,5 @@ def test_reassociated_is_wider_for_narrower_dtypes() -> None:
 def test_a_limit_that_nobody_set_is_in_no_definition_hash() -> None:
     """They are made of this text, and files of earlier releases hold them."""
     assert repr(Tolerance(rtol=0.5)) == "Tolerance(rtol=0.5, atol=0.0, atol_rms=0.0)"
+    assert repr(Tolerance(atol_rms=1, rms_by_row=True)).endswith("atol_rms=1, rms_by_row=True)")
     assert repr(Tolerance(atol=1, rel_l2=0.5)) == "Tolerance(rtol=0.0, atol=1, atol_rms=0.0, rel_l2=0.5)"

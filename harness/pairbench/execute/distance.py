@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -62,39 +63,69 @@ class Distance:
     max_reference: float
 
 
-def limits(expected: torch.Tensor, tolerance: Tolerance) -> tuple[float, float]:
+class Limits(NamedTuple):
+    """What a tolerance allows for one output: `atol + rtol * |expected|`."""
+
+    rtol: float
+    atol: float | torch.Tensor
+    """One value for each row of the output, where the tolerance is by row."""
+
+    def atol_at(self, where: int, elements: int) -> float:
+        """Return the absolute part for the element with this flat index, of so many."""
+        if isinstance(self.atol, torch.Tensor):
+            return float(self.atol[where * len(self.atol) // elements])
+        return self.atol
+
+
+def limits(expected: torch.Tensor, tolerance: Tolerance) -> Limits:
     """Return the rtol and atol to apply to an output, the RMS part resolved against the baseline's values."""
     default_rtol, default_atol = _DEFAULTS.get(expected.dtype, (0.0, 0.0))
     rtol = default_rtol if tolerance.rtol is None else tolerance.rtol
     atol = default_atol if tolerance.atol is None else tolerance.atol
-    if tolerance.atol_rms and expected.numel():
-        square = sum(float(chunk.abs().nan_to_num(0, 0, 0).square().sum()) for (chunk,) in _chunks(expected))
-        atol += tolerance.atol_rms * math.sqrt(square / expected.numel())
-    return rtol, atol
+    if not (tolerance.atol_rms and expected.numel()):
+        return Limits(rtol, atol)
+    if tolerance.rms_by_row and expected.dim() > 1:
+        return Limits(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
+    square = sum(float(_square(chunk).sum()) for (chunk,) in _chunks(expected))
+    return Limits(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
+
+
+def _square(chunk: torch.Tensor) -> torch.Tensor:
+    return chunk.abs().nan_to_num(0, 0, 0).square()
+
+
+def _mean_square_of_rows(expected: torch.Tensor) -> torch.Tensor:
+    rows = expected.detach().flatten(end_dim=-2)
+    some = max(1, _CHUNK // rows.shape[1])
+    device = _judging_device(rows)
+    pieces = (rows[start : start + some].to(device) for start in range(0, len(rows), some))
+    return torch.cat([_square(_widened(piece)).mean(1) for piece in pieces])
 
 
 def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory.
-
-    Outputs on the host are compared on the GPU, where this process has one: a host takes minutes for a video.
-    """
+    """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
-    device = flat[0].device
-    if device.type == "cpu" and torch.cuda.is_initialized():
-        device = torch.device("cuda")
+    device = _judging_device(flat[0])
     for start in range(0, flat[0].numel(), _CHUNK):
-        pieces = [tensor[start : start + _CHUNK].to(device) for tensor in flat]
-        yield tuple(piece.to(torch.complex128 if piece.is_complex() else torch.float64) for piece in pieces)
+        yield tuple(_widened(tensor[start : start + _CHUNK].to(device)) for tensor in flat)
 
 
-def find_beyond(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, rtol: float, atol: float
-) -> Beyond:
+def _judging_device(tensor: torch.Tensor) -> torch.device:
+    """Return where to compare: outputs on the host go to the GPU, where this process has one; a host takes minutes for a video."""
+    on_host = tensor.device.type == "cpu" and torch.cuda.is_initialized()
+    return torch.device("cuda") if on_host else tensor.device
+
+
+def _widened(piece: torch.Tensor) -> torch.Tensor:
+    return piece.to(torch.complex128 if piece.is_complex() else torch.float64)
+
+
+def find_beyond(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: Limits) -> Beyond:
     """Find the elements beyond the limit to the baseline, and those among them that may be let through."""
     strays = _strays_possible(value, truth)
-    found = _tally(value, expected, truth if strays else None, rtol, atol)
+    found = _tally(value, expected, truth if strays else None, allowed)
     if found.strays and found.count > max(1, _STRAY * value.numel()):
-        return _tally(value, expected, None, rtol, atol)
+        return _tally(value, expected, None, allowed)
     return found
 
 
@@ -104,7 +135,7 @@ def _strays_possible(value: torch.Tensor, truth: torch.Tensor | None) -> bool:
     return truth.shape == value.shape
 
 
-def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, rtol: float, atol: float) -> Beyond:
+def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: Limits) -> Beyond:
     """Count the elements beyond the limit to the baseline; those within it to the truth, where one is given, as strays."""
     count, strays, used, where, start = 0, 0, 0.0, 0, 0
     against = (value, expected) if truth is None else (value, expected, truth)
@@ -117,13 +148,17 @@ def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | No
             piece = slice(start, start + mine.numel())
             unequal = (value.reshape(-1)[piece] != expected.reshape(-1)[piece]).to(difference.device)
             difference = torch.where(unequal, difference.clamp(min=1.0), 0.0)
-        limit = atol + rtol * theirs.abs().nan_to_num(0, 0, 0)
+        atol: float | torch.Tensor = allowed.atol
+        if isinstance(atol, torch.Tensor):
+            places = torch.arange(start, start + mine.numel(), device=atol.device)
+            atol = atol[places * len(atol) // value.numel()].to(mine.device)
+        limit = atol + allowed.rtol * theirs.abs().nan_to_num(0, 0, 0)
         part = torch.where(difference == 0, 0.0, difference / limit)
         beyond = difference > limit
         here = int(beyond.sum())
         count += here
         for exact in true if here else ():
-            stray = beyond & ((mine - exact).abs() <= atol + rtol * exact.abs())
+            stray = beyond & ((mine - exact).abs() <= atol + allowed.rtol * exact.abs())
             strays += int(stray.sum())
             part = torch.where(stray, 0.0, part)
         at = int(part.argmax())

@@ -50,7 +50,7 @@ def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | 
             continue
         coarse = expected.to(value.dtype) if _eps(value) > _eps(expected) else expected
         tolerance = operator.tolerance_for(dtype_name(coarse))
-        beyond = find_beyond(value, expected, oracle, *limits(coarse, tolerance))
+        beyond = find_beyond(value, expected, oracle, limits(coarse, tolerance))
         apart = distance(value, expected)
         within &= not beyond.wrong
         if tolerance.rel_l2 is not None:

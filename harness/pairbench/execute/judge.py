@@ -85,8 +85,9 @@ def _judge_tensor(
     if (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
     tolerance = tolerance_for(dtype_name(expected))
-    rtol, atol = limits(expected, tolerance)
-    beyond = find_beyond(value, expected, truth, rtol, atol)
+    allowed = limits(expected, tolerance)
+    beyond = find_beyond(value, expected, truth, allowed)
+    rtol, atol = allowed.rtol, allowed.atol_at(beyond.where, value.numel())
     ratio, errors = _oracle_ratio(value, expected, truth)
     fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(

@@ -1,7 +1,7 @@
 """How far a variant may stray from its baseline."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from pairbench.errors import DeclarationError
 
@@ -18,6 +18,9 @@ class Tolerance:
     atol: float | None = None
     atol_rms: float = 0.0
     """Part of the root mean square of the baseline's output; keeps the limit free of the output's magnitude."""
+    rms_by_row: bool = False
+    """Take the root mean square of each row, along the last axis, for outputs whose rows differ in magnitude by their nature:
+    attention to n keys gives values of some 1/sqrt(n), and its errors go with them."""
     rel_l2: float | None = None
     """Limit for the relative L2 distance of a whole output, beside those of each element, for variants that compute in a lower
     precision on purpose. It takes the place of the oracle rule: such a variant is further from the oracle by design."""
@@ -25,7 +28,10 @@ class Tolerance:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            if field.name == "rms_by_row":
+                if not isinstance(value, bool):
+                    raise DeclarationError(f"Tolerance: rms_by_row is {value!r}, expected True or False")
+            elif value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise DeclarationError(f"Tolerance: {field.name} is {value!r}, expected a finite number, 0 or more")
         if self.rtol is None and (self.atol is not None or self.atol_rms):
             object.__setattr__(self, "rtol", 0.0)
@@ -35,10 +41,9 @@ class Tolerance:
     def __repr__(self) -> str:
         """Return what definition hashes are made of: a limit that nobody set must not begin new series."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        shown = ", ".join(
-            f"{name}={value!r}" for name, value in values.items() if name != "rel_l2" or value is not None
-        )
-        return f"Tolerance({shown})"
+        later = {"rms_by_row": False, "rel_l2": None}
+        shown = (f"{name}={value!r}" for name, value in values.items() if name not in later or value != later[name])
+        return f"Tolerance({', '.join(shown)})"
 
 
 EXACT = Tolerance(rtol=0.0, atol=0.0)
@@ -55,3 +60,8 @@ REASSOCIATED: dict[str, Tolerance] = {
 Two output spacings relative, and a small part of the output's RMS where terms cancel. The oracle rule is the sharper
 of the two gates; this one is there for single elements that are plainly wrong.
 """
+
+REASSOCIATED_BY_ROW: dict[str, Tolerance] = {
+    dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()
+}
+"""The same where rows of an output differ in magnitude, such as attention of tokens that see more and more keys."""
