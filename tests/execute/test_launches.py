@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pairbench.execute import launches
-from pairbench.execute.launches import _TraceError, count_events, count_launches
+from pairbench.execute.launches import _TraceError, count_events, count_launches, split_events
 
 Event = dict[str, Any]
 
@@ -14,10 +14,7 @@ class Trace:
     """Builds the events of a trace, as the profiler writes them."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = [
-            {"ph": "M", "name": "process_name"},
-            {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 0, "dur": 1},
-        ]
+        self.events: list[Event] = [{"ph": "M", "name": "process_name"}]
         self._now = 0.0
         self._correlation = 0
         self.sentinel()
@@ -26,65 +23,68 @@ class Trace:
         self._now += 10
         self.events.append({"ph": "X", "cat": cat, "name": name, "ts": self._now, "dur": dur, "args": arguments})
 
+    def _launch(self, name: str = "cudaLaunchKernel") -> dict[str, Any]:
+        self._correlation += 1
+        self._add("cuda_runtime", name, correlation=self._correlation)
+        return {"correlation": self._correlation}
+
     def sentinel(self) -> "Trace":
-        self._add("kernel", "void at::cuda::spin_kernel(long)", correlation=-len(self.events))
+        """Add a kernel of known name, and the harness's wait for it."""
+        self._add("kernel", "void at::cuda::spin_kernel(long)", **self._launch())
+        self._add("cuda_runtime", "cudaDeviceSynchronize")
         return self
 
     def call(
         self, *kernels: str, graph: int = 0, syncs: int = 0, memcpy: int | None = None, memset: bool = False
     ) -> "Trace":
-        """Add one call: the host's window, what it calls in it, and what the device does for it later."""
-        began = self._now + 5
-        done: list[tuple[str, str, dict[str, Any]]] = []
-        for name in kernels:
-            self._correlation += 1
-            self._add("cuda_runtime", "cudaLaunchKernel", correlation=self._correlation)
-            done.append(("kernel", name, {"correlation": self._correlation}))
+        """Add one call: what the host calls in it, what the device does for it later, and the harness's wait for that."""
+        done = [("kernel", name, self._launch()) for name in kernels]
         if graph:
-            self._correlation += 1
-            self._add("cuda_runtime", "cudaGraphLaunch", correlation=self._correlation)
-            done += [("kernel", "node", {"correlation": self._correlation}) for _ in range(graph)]
+            launched = self._launch("cudaGraphLaunch")
+            done += [("kernel", "node", launched) for _ in range(graph)]
         for _ in range(syncs):
             self._add("cuda_runtime", "cudaStreamSynchronize")
-        self._add("cpu_op", "aten::something")
-        self.events.append(
-            {"ph": "X", "cat": "user_annotation", "name": "pairbench::call", "ts": began, "dur": self._now + 5 - began}
-        )
         for cat, name, arguments in done:
             self._add(cat, name, 2.5, **arguments)
         if memcpy is not None:
             self._add("gpu_memcpy", "Memcpy DtoD", bytes=memcpy, correlation=0)
         if memset:
             self._add("gpu_memset", "Memset (Device)", correlation=0)
-        self._add("cuda_runtime", "cudaDeviceSynchronize")  # the harness's own, outside the window
+        self._add("cuda_runtime", "cudaDeviceSynchronize")
         return self
 
 
+def counts(trace: Trace, calls: int) -> launches.Counts:
+    """Count what is between the sentinels of a trace of one group."""
+    (events,) = split_events(trace.events, (calls,))
+    return count_events(events, calls)
+
+
 def test_kernels_are_counted_by_name_with_their_time() -> None:
-    found = count_events(Trace().call("add", "mul", "add").sentinel().events, 1)
+    found = counts(Trace().call("add", "mul", "add").sentinel(), 1)
     assert found.kernels == {"add": 2, "mul": 1}
     assert found.kernel_ns == {"add": 5000, "mul": 2500}
     assert (found.launches, found.graph_launches) == (3, 0)
 
 
 def test_only_the_synchronisations_of_a_call_count() -> None:
-    assert count_events(Trace().call("add").sentinel().events, 1).syncs == 0
-    assert count_events(Trace().call("add", syncs=2).call(syncs=1).sentinel().events, 2).syncs == 3
+    assert counts(Trace().call("add").sentinel(), 1).syncs == 0
+    assert counts(Trace().call("add", syncs=2).call(syncs=1).sentinel(), 2).syncs == 3
 
 
 def test_a_graph_is_one_launch_of_many_kernels() -> None:
-    found = count_events(Trace().call(graph=7).sentinel().events, 1)
+    found = counts(Trace().call(graph=7).sentinel(), 1)
     assert found.kernels == {"node": 7} and (found.launches, found.graph_launches) == (0, 1)
 
 
 def test_copies_and_sets() -> None:
-    found = count_events(Trace().call("add", memcpy=4096, memset=True).call(memcpy=4).sentinel().events, 2)
+    found = counts(Trace().call("add", memcpy=4096, memset=True).call(memcpy=4).sentinel(), 2)
     assert (found.memcpys, found.memcpy_bytes, found.memsets) == (2, 4100, 1)
     assert found.kernels.total() == 1
 
 
 def test_a_call_that_launches_nothing() -> None:
-    found = count_events(Trace().call().sentinel().events, 1)
+    found = counts(Trace().call().sentinel(), 1)
     assert found.exact() == (0, 0, 0, 0, 0, 0, ())
 
 
@@ -92,7 +92,7 @@ def test_what_is_outside_the_sentinels_does_not_count() -> None:
     trace = Trace().call("add").sentinel()
     trace._add("kernel", "late", correlation=99)
     trace._add("gpu_memset", "Memset (Device)")
-    found = count_events(trace.events, 1)
+    found = counts(trace, 1)
     assert found.kernels == {"add": 1} and found.memsets == 0
 
 
@@ -102,19 +102,24 @@ def test_a_lost_sentinel_makes_a_trace_incomplete(lost: int) -> None:
     places = [index for index, event in enumerate(trace.events) if "spin_kernel" in str(event.get("name"))]
     del trace.events[places[lost]]
     with pytest.raises(_TraceError, match="1 of 2 sentinel kernels are in the profiler's trace"):
-        count_events(trace.events, 1)
+        counts(trace, 1)
+
+
+def test_a_lost_launch_of_a_sentinel_makes_a_trace_incomplete() -> None:
+    trace = Trace().call("add").sentinel()
+    del trace.events[1]
+    with pytest.raises(_TraceError, match="the launch of a sentinel kernel is not in the profiler's trace"):
+        counts(trace, 1)
 
 
 def test_a_lost_call_makes_a_trace_incomplete() -> None:
-    with pytest.raises(_TraceError, match="1 of 2 calls are in the profiler's trace"):
-        count_events(Trace().call("add").sentinel().events, 2)
-    with pytest.raises(_TraceError, match="sentinel"):
-        count_events([], 1)
+    with pytest.raises(_TraceError, match="2 of the harness's own 3 synchronisations are in the profiler's trace"):
+        counts(Trace().call("add").sentinel(), 2)
 
 
 def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
     trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
-    one, two = launches.split_events(trace.events, (1, 2))
+    one, two = split_events(trace.events, (1, 2))
     assert count_events(one, 1).kernels == {"add": 1}
     assert count_events(one, 1).syncs == 1
     assert count_events(two, 2).kernels == {"add": 2, "mul": 1}
@@ -123,14 +128,14 @@ def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
 
 def test_an_empty_trace_is_not_a_call_that_launches_nothing() -> None:
     with pytest.raises(_TraceError, match="0 of 2 sentinel kernels"):
-        launches.split_events([], (1,))
-    with pytest.raises(_TraceError, match="1 of 3 calls"):
-        launches.split_events(Trace().call().sentinel().sentinel().events, (1, 2))
+        split_events([], (1,))
+    with pytest.raises(_TraceError, match="2 of 3 sentinel kernels"):
+        split_events(Trace().call().sentinel().events, (1, 2))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
     """Count launches with these for the traces of 1, 2 and 4 calls."""
-    found = [count_events(trace.sentinel().events, calls) for trace, calls in zip(traces, launches.CALLS, strict=True)]
+    found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, launches.CALLS, strict=True)]
     monkeypatch.setattr(
         launches, "_trace", lambda run, groups: [found[launches.CALLS.index(calls)] for calls in groups]
     )

@@ -5,22 +5,22 @@ if kernels of known number before and after the calls are in the trace, and if 1
 4 times as much of everything.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import ProfilerActivity
 
 from pairbench.execute.trace import raw_trace
 from pairbench.model.outcome import Launches
 from pairbench.model.record import KernelCount
 
 CALLS = (1, 2, 4)
-_ACTIVITIES = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
-_WINDOW = "pairbench::call"
-_SENTINELS = 2
+_ACTIVITIES = (ProfilerActivity.CUDA,)
+"""Without the operators, which are most of a trace, and most of the time that a call of thousands of launches takes to profile."""
 _SENTINEL_KERNEL = "spin_kernel"
 """The kernel behind `torch.cuda._sleep`, one before and one after the calls."""
 
@@ -67,7 +67,9 @@ def unusable() -> str | None:
             f"the profiler records no device activity ({error}); if other tools hold CUPTI, end them, and if the driver "
             "keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
         )
-    return None if counts.kernels.total() == 1 else "the profiler lost the kernel of a call that launches one"
+    if (counts.kernels.total(), counts.syncs) != (1, 0):
+        return f"of one kernel and no wait the profiler shows {counts.kernels.total()} and {counts.syncs}"
+    return None
 
 
 def count_launches(run: Callable[[], Any]) -> Launches:
@@ -119,8 +121,7 @@ def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
         _sentinel()
         for calls in groups:
             for _ in range(calls):
-                with record_function(_WINDOW):
-                    run()
+                run()
                 torch.cuda.synchronize()
             _sentinel()
 
@@ -137,70 +138,60 @@ def _sentinel() -> None:
 def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> list[list[dict[str, Any]]]:
     """Part a trace by its groups of calls.
 
-    Each part holds the group's windows, what the device did between its two sentinels, and all of the host's events,
-    which the windows tell apart.
+    Each part holds what the device did between two sentinels, and what the host called between their launches.
 
     Raises:
-        _TraceError: the sentinels or the calls' own marks are not all there.
+        _TraceError: the sentinels are not all there.
     """
     spans = sorted((event for event in events if event.get("ph") == "X"), key=lambda event: float(event["ts"]))
-    marks = [event["ts"] for event in spans if _is_sentinel(event)]
-    if len(marks) != len(groups) + 1:
-        raise _TraceError(f"{len(marks)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
-    windows = [event for event in spans if _is_window(event)]
-    if len(windows) != sum(groups):
-        raise _TraceError(f"{len(windows)} of {sum(groups)} calls are in the profiler's trace")
     host = [event for event in spans if event.get("cat") in _HOST]
     device = [event for event in spans if event.get("cat") in _DEVICE]
-    parts, taken = [], 0
-    for calls, first, last in zip(groups, marks, marks[1:], strict=False):
-        own = [event for event in device if first <= event["ts"] <= last]
-        parts.append([*windows[taken : taken + calls], *host, *own])
-        taken += calls
-    return parts
-
-
-def _is_sentinel(event: dict[str, Any]) -> bool:
-    return event.get("cat") == "kernel" and _SENTINEL_KERNEL in event["name"]
-
-
-def _is_window(event: dict[str, Any]) -> bool:
-    return event.get("cat") == "user_annotation" and event["name"] == _WINDOW
+    sentinels = [event for event in device if event["cat"] == "kernel" and _SENTINEL_KERNEL in event["name"]]
+    if len(sentinels) != len(groups) + 1:
+        raise _TraceError(f"{len(sentinels)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
+    launched = {_correlation(event): event["ts"] for event in host}
+    try:
+        marks = [(event["ts"], launched[_correlation(event)]) for event in sentinels]
+    except KeyError:
+        raise _TraceError("the launch of a sentinel kernel is not in the profiler's trace") from None
+    return [
+        [
+            *(event for event in device if first[0] < event["ts"] < last[0]),
+            *(event for event in host if first[1] < event["ts"] < last[1]),
+        ]
+        for first, last in itertools.pairwise(marks)
+    ]
 
 
 def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
-    """Count what a raw trace holds between the sentinels.
+    """Count what is between two sentinels.
 
     Raises:
-        _TraceError: the sentinels or the calls' own marks are not all there.
+        _TraceError: the synchronisations that the harness adds, one behind the first sentinel and one behind each call, are not there.
     """
-    spans = [event for event in events if event.get("ph") == "X"]
-    sentinels = [event for event in spans if _is_sentinel(event)]
-    if len(sentinels) != _SENTINELS:
-        raise _TraceError(f"{len(sentinels)} of {_SENTINELS} sentinel kernels are in the profiler's trace")
-    windows = [event for event in spans if _is_window(event)]
-    if len(windows) != calls:
-        raise _TraceError(f"{len(windows)} of {calls} calls are in the profiler's trace")
     counts = Counts()
-    host = [event for event in spans if event.get("cat") in _HOST]
-    inside = [event for event in host if any(w["ts"] <= event["ts"] <= w["ts"] + w["dur"] for w in windows)]
-    graphs = {_correlation(event) for event in inside if event["name"].startswith(GRAPH_LAUNCHES)}
-    counts.graph_launches = len(graphs)
-    counts.syncs = sum(event["name"].endswith(_SYNCHRONISATION) for event in inside)
     launches: set[Any] = set()
-    first, last = sorted(sentinel["ts"] for sentinel in sentinels)
-    for event in spans:
-        if not first < event["ts"] < last:
-            continue
-        if event.get("cat") == "kernel":
+    graphs: set[Any] = set()
+    for event in events:
+        if event["cat"] in _HOST:
+            if event["name"].startswith(GRAPH_LAUNCHES):
+                graphs.add(_correlation(event))
+            counts.syncs += event["name"].endswith(_SYNCHRONISATION)
+        elif event["cat"] == "kernel":
             launches.add(_correlation(event))
             counts.kernels[event["name"]] += 1
             counts.kernel_ns[event["name"]] += round(event["dur"] * 1000)
-        elif event.get("cat") == "gpu_memcpy":
+        elif event["cat"] == "gpu_memcpy":
             counts.memcpys += 1
             counts.memcpy_bytes += int(event.get("args", {}).get("bytes", 0))
-        elif event.get("cat") == "gpu_memset":
+        else:
             counts.memsets += 1
+    if counts.syncs < calls + 1:
+        raise _TraceError(
+            f"{counts.syncs} of the harness's own {calls + 1} synchronisations are in the profiler's trace"
+        )
+    counts.syncs -= calls + 1
+    counts.graph_launches = len(graphs)
     # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.
     counts.launches = len(launches - graphs)
     return counts
