@@ -231,6 +231,7 @@ conv3d_layout = Operator(
             source="sglang #27431",
             cases=[dict(c=96, t=6, h=720, w=1280, out=96, layout="contiguous", dtype="bfloat16")],
             shape="convolutions of LTX",
+            unmet="7.4 of the baseline's 8.7 ms are what the convolution takes with all of it in channels-last, too: 1.18x is all that is left",
         ),
     ],
 )

@@ -310,12 +310,18 @@ qk_norm_rope = Operator(
             source="TensorRT-LLM #13052",
             cases=[dict(heads=heads, dim=128, size=size, dtype="bfloat16")],
             shape="as many tokens; in place, on the packed values",
+            unmet=unmet,
         )
-        for heads, size, latency_ms in (
-            (12, (1, 16, 16), (0.1824, 0.0082)),
-            (12, (4, 32, 32), (0.3617, 0.0737)),
-            (40, (4, 32, 32), (1.118, 0.1254)),
-            (40, (16, 32, 32), (4.1947, 0.541)),
+        for heads, size, latency_ms, unmet in (
+            (
+                12,
+                (1, 16, 16),
+                (0.1824, 0.0082),
+                "the device takes 7.6 us, and 8.2 were published; the other 17 us are the host's, on which other work ran",
+            ),
+            (12, (4, 32, 32), (0.3617, 0.0737), ""),
+            (40, (4, 32, 32), (1.118, 0.1254), ""),
+            (40, (16, 32, 32), (4.1947, 0.541), ""),
         )
     ],
 )

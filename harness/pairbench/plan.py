@@ -133,8 +133,7 @@ def _gpus(planned: PlannedCase) -> int:
 
 
 def _needed(planned: PlannedCase, entry: Entry) -> int:
-    needs = next(one.needs for one in planned.operator.implementations if one.name == entry.implementation)
-    return max((int(need.removeprefix("gpus:")) for need in needs if need.startswith("gpus:")), default=1)
+    return planned.operator.implementation(entry.implementation).gpus
 
 
 def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, ...]:

@@ -214,6 +214,18 @@ def test_a_case_without_a_dtype_has_the_highest_ceiling() -> None:
     assert found.roofline_fraction == pytest.approx(2500 / found.device_p50_ns)
 
 
+def test_several_gpus_have_a_roof_as_many_times_as_high() -> None:
+    both = tuple(
+        replace(one, needs=("triton", "gpus:4") if one.name == "fast" else ()) for one in OPERATOR.implementations
+    )
+    (alone,), (four,) = (
+        records(outcome(FAST, *ROUNDS, operator=operator))
+        for operator in (OPERATOR, replace(OPERATOR, implementations=both))
+    )
+    assert four.roofline_fraction == pytest.approx(alone.roofline_fraction / 4)  # type: ignore[operator]
+    assert four.gbps == alone.gbps
+
+
 def test_a_roofline_without_a_ceiling_is_unknown() -> None:
     bare = replace(ENVIRONMENT, rest={})
     (found,) = records(outcome(FAST, *ROUNDS), environment=bare)

@@ -32,7 +32,7 @@ def claim(**given: Any) -> Claim:
         ({"speedup": (1.2, 1.7)}, {}, ClaimState.BETTER),
         ({"latency_ms": (10.0, 4.0)}, {}, ClaimState.WORSE),
         ({"latency_ms": (10.0, 5.0)}, {}, ClaimState.SAME),
-        ({"speedup": 2.5}, {"speedup_low": None, "speedup_high": None}, ClaimState.SAME),
+        ({"speedup": 2.5}, {"speedup_low": None, "speedup_high": None}, ClaimState.UNPROVEN),
         ({"speedup": 2.5}, {"speedup": None}, ClaimState.UNMEASURED),
         ({"launches": (4096, 5)}, {"launches_per_call": 5}, ClaimState.SAME),
         ({"launches": (4096, 5)}, {"launches_per_call": 1}, ClaimState.BETTER),

@@ -254,12 +254,14 @@ def _roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Envir
     rate = rates.get(f"{outcome.case.dtype}_tflops") if outcome.case.dtype else max(rates.values(), default=None)
     floors = [moved / bandwidth if bandwidth else None, flops / rate / 1e3 if rate else None]
     known = [floor for floor in floors if floor is not None]
+    # Several GPUs have a roof that is so many times as high.
+    gpus = outcome.operator.implementation(outcome.entry.implementation).gpus
     return {
         "flops": flops,
         "bytes_moved": moved,
         "tflops": flops / latency_ns / 1e3,
         "gbps": moved / latency_ns,
-        "roofline_fraction": max(known) / latency_ns if len(known) == len(floors) else None,
+        "roofline_fraction": max(known) / gpus / latency_ns if len(known) == len(floors) else None,
     }
 
 

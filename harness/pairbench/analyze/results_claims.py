@@ -1,5 +1,6 @@
 """Published figures beside what was measured here."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from pairbench.model.claim import Claim
@@ -66,6 +67,7 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
         speedup = speedup_of(variant)
         if speedup is None:
             return ClaimState.UNMEASURED
-        # Without an interval nothing is proven either way.
         low, high = speedup.low, speedup.high
+        if math.isnan(low) or math.isnan(high):
+            return ClaimState.UNPROVEN
     return ClaimState.BETTER if low > most else ClaimState.WORSE if high < least else ClaimState.SAME

@@ -15,6 +15,11 @@ class ImplementationDescription:
     hash: str
     builds_on: str = ""
 
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs it uses."""
+        return max((int(need.removeprefix("gpus:")) for need in self.needs if need.startswith("gpus:")), default=1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorDescription:
@@ -37,6 +42,10 @@ class OperatorDescription:
     """Flops and bytes by case key, where a cost is declared."""
     claims: tuple[Claim, ...] = ()
     """What was published about it."""
+
+    def implementation(self, name: str) -> ImplementationDescription:
+        """Return the baseline or a variant by its name."""
+        return next(one for one in self.implementations if one.name == name)
 
 
 @dataclass(frozen=True, kw_only=True)

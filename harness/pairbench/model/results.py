@@ -17,6 +17,8 @@ class ClaimState(StrEnum):
     SAME = "same"
     """The interval holds the claimed speedup, or reaches into the claimed range."""
     WORSE = "worse"
+    UNPROVEN = "not proven"
+    """There are too few samples for an interval."""
     UNMEASURED = "not measured"
 
 

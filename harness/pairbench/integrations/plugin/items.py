@@ -96,7 +96,7 @@ def _lines(path: Path) -> dict[str, int]:
 
 
 def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
-    needs = next(item.needs for item in planned.operator.implementations if item.name == entry.implementation)
+    needs = planned.operator.implementation(entry.implementation).needs
     return entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
 
 
