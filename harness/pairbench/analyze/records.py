@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pairbench.analyze.roofline import roofline_columns
 from pairbench.model.environment import Commit, Environment
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import BrokenSuite, Entry
@@ -192,7 +193,7 @@ def _latency_columns(
         "round_p95_ns": tuple(percentile(samples, 95) for samples in calls),
         "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
         **_speedup_columns(outcome, control, resamples),
-        **_roofline_columns(
+        **roofline_columns(
             outcome, latency_ns=percentile(device, 50) if device else p50.estimate, environment=environment
         ),
         **_telemetry_columns(outcome.rounds),
@@ -240,29 +241,6 @@ def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) 
         resamples=resamples,
     )
     return _spread("speedup", found)
-
-
-def _roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:
-    cost = outcome.operator.costs.get(outcome.case.key)
-    if cost is None:
-        return {}
-    flops, moved = cost
-    ceilings = environment.rest.get("observed", {}).get("ceilings", {})
-    bandwidth = ceilings.get("copy_gbps")
-    rates = {name: rate for name, rate in ceilings.items() if name.endswith("_tflops")}
-    # Where no axis says the dtype, the highest ceiling: a fraction may then be too low, and never over the roof.
-    rate = rates.get(f"{outcome.case.dtype}_tflops") if outcome.case.dtype else max(rates.values(), default=None)
-    floors = [moved / bandwidth if bandwidth else None, flops / rate / 1e3 if rate else None]
-    known = [floor for floor in floors if floor is not None]
-    # Several GPUs have a roof that is so many times as high.
-    gpus = outcome.operator.implementation(outcome.entry.implementation).gpus
-    return {
-        "flops": flops,
-        "bytes_moved": moved,
-        "tflops": flops / latency_ns / 1e3,
-        "gbps": moved / latency_ns,
-        "roofline_fraction": max(known) / gpus / latency_ns if len(known) == len(floors) else None,
-    }
 
 
 def _telemetry_columns(rounds: tuple[TimedRound, ...]) -> dict[str, Any]:

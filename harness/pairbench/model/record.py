@@ -77,7 +77,9 @@ class Record:
     )
     mismatched_fraction: float | None = column("part of the output's elements beyond the tolerance to the baseline")
     rtol: float | None = column("relative tolerance that was applied")
-    atol: float | None = column("absolute tolerance that was applied, RMS part included")
+    atol: float | None = column(
+        "absolute tolerance that was applied, RMS part included; where it goes by row, that of the element nearest to its limit"
+    )
     margin: float | None = column(
         "part of the tolerance left at the worst element: 1 equal to the baseline, below 0 a mismatch"
     )
@@ -140,7 +142,8 @@ class Record:
     tflops: float | None = column("flops over the device latency, or the call latency on a CPU")
     gbps: float | None = column("bytes_moved over that latency, 1e9 bytes a second")
     roofline_fraction: float | None = column(
-        "least time by the measured ceilings over that latency; by the highest rate where no axis says the dtype"
+        "least time by the measured ceilings over that latency; by the highest rate where no axis says the dtype; "
+        "of several GPUs their roof together"
     )
 
     sm_clock_mhz: float | None = column("median SM clock while timing")
