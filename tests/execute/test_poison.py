@@ -92,3 +92,13 @@ def test_operators_of_higher_order_are_let_through() -> None:
     with PoisonEmpty():
         assert torch.equal(flex(q, q, q), q)
     count_ops(lambda: flex(q, q, q))
+
+
+def test_what_the_host_hands_back_to_the_kernel_is_not_poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take seconds for a video, and none of it would be seen again."""
+    filled: list[int] = []
+    monkeypatch.setattr(torch, "full", lambda shape, *_, **__: filled.append(shape[0]))
+    poison_freed([torch.empty(100, dtype=torch.uint8), torch.empty((32 << 20) + 1, dtype=torch.uint8)], copies=2)
+    assert filled == [100, 100]
+    poison_freed(torch.empty(40 << 20, dtype=torch.uint8, device="meta"), copies=1)
+    assert filled == [100, 100, 40 << 20], "a GPU's allocator keeps what it has"

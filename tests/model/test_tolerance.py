@@ -41,6 +41,8 @@ def test_what_is_no_limit_is_refused(name: str, value: object) -> None:
 def test_rows_are_a_yes_or_no() -> None:
     with pytest.raises(DeclarationError, match="Tolerance: rms_by_row is -1, expected True or False"):
         Tolerance(rms_by_row=-1)  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match="rms_by_row is True without atol_rms"):
+        Tolerance(rtol=1e-3, rms_by_row=True)
 
 
 def test_it_is_frozen_and_compares_by_value() -> None:

@@ -45,11 +45,16 @@ def poison(tensor: torch.Tensor) -> None:
             tensor.fill_(torch.iinfo(tensor.dtype).max)
 
 
+_HANDED_BACK = 32 << 20
+"""Bytes; larger blocks of the host's memory go back to the kernel when they are freed, and those that come next are zero."""
+
+
 def poison_freed(like: Any, copies: int = 3) -> None:
     """Leave freed blocks of the outputs' sizes full of 0xFF behind, which the allocator hands to the next call."""
     blocks = [
-        torch.full((max(1, tensor.numel() * tensor.element_size()),), 0xFF, dtype=torch.uint8, device=tensor.device)
+        torch.full((max(1, tensor.nbytes),), 0xFF, dtype=torch.uint8, device=tensor.device)
         for tensor in tensors(like)
+        if tensor.device.type != "cpu" or tensor.nbytes <= _HANDED_BACK
         for _ in range(copies)
     ]
     del blocks

@@ -33,6 +33,10 @@ class Tolerance:
                     raise DeclarationError(f"Tolerance: rms_by_row is {value!r}, expected True or False")
             elif value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise DeclarationError(f"Tolerance: {field.name} is {value!r}, expected a finite number, 0 or more")
+        if self.rms_by_row and not self.atol_rms:
+            raise DeclarationError(
+                "Tolerance: rms_by_row is True without atol_rms, whose root mean square it is about; give both"
+            )
         if self.rtol is None and (self.atol is not None or self.atol_rms):
             object.__setattr__(self, "rtol", 0.0)
         if self.atol is None and (self.rtol is not None or self.atol_rms):
