@@ -161,11 +161,10 @@ def _planned(
         for mode in settings.modes
         for implementation in operator.implementations
     )
-    by_name = {implementation.name: implementation for implementation in operator.implementations}
     skipped: dict[Entry, str] = {}
     untimed: dict[Entry, str] = {}
     for entry in entries:
-        implementation = by_name[entry.implementation]
+        implementation = operator.implementation(entry.implementation)
         if reason := _unmet(implementation, device, gpus, triton) or _unmet_mode(entry, implementation, device):
             skipped[entry] = reason
         elif "triton" in implementation.needs and device.kind == "cpu":
@@ -182,8 +181,8 @@ def _unmet(implementation: ImplementationDescription, device: Device, gpus: int,
             if device.kind != need:
                 return f"needs {'a CPU' if need == 'cpu' else 'a CUDA device'}; this is {device.selector}"
         elif need.startswith("gpus:"):
-            if device.kind != "cuda" or gpus < int(need.removeprefix("gpus:")):
-                return f"needs {need.removeprefix('gpus:')} GPUs; here are {gpus if device.kind == 'cuda' else 0}"
+            if device.kind != "cuda" or gpus < implementation.gpus:
+                return f"needs {implementation.gpus} GPUs; here are {gpus if device.kind == 'cuda' else 0}"
         elif need.startswith("sm_"):
             have = 0 if device.capability is None else device.capability[0] * 10 + device.capability[1]
             if have < int(need.removeprefix("sm_")):

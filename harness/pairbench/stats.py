@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 _CONFIDENCE = 0.95
-_FEWEST_ALONE = 6
+FEWEST_ALONE = 6
 """Samples of a single round from which it has an interval: the median lies between the extremes of five in 94 % of cases."""
 _CHUNK = 1 << 17
 """Draws that are worked on at a time, so that they stay in the CPU's cache."""
@@ -177,7 +177,7 @@ class _Pool:
 
 
 def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -> Interval:
-    if len(of_rounds) == 1 and samples < _FEWEST_ALONE:
+    if len(of_rounds) == 1 and samples < FEWEST_ALONE:
         return Interval(estimate, float("nan"), float("nan"))
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail])

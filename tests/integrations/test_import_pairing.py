@@ -1,5 +1,7 @@
 """`--implementation`: which benchmarks are a pair, and what is refused."""
 
+import math
+
 import pytest
 
 from pairbench.errors import UsageError
@@ -75,6 +77,8 @@ def test_the_interval_of_a_percentile_covers_it() -> None:
         assert 0.93 <= sum(low <= truth <= high for _, low, high in found) / len(found) <= 0.985
 
 
-def test_the_interval_of_a_few_samples_is_all_of_them() -> None:
-    assert order_interval([3.0, 1.0, 2.0], 50) == (2.0, 1.0, 3.0)
-    assert order_interval([1.0], 95) == (1.0, 1.0, 1.0)
+def test_the_interval_of_six_samples_is_all_of_them_and_fewer_have_none() -> None:
+    assert order_interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 50) == (3.5, 1.0, 6.0)
+    for few in ([3.0, 1.0, 2.0, 5.0, 4.0], [1.0]):
+        estimate, low, high = order_interval(few, 50)
+        assert estimate == sorted(few)[len(few) // 2] and math.isnan(low) and math.isnan(high)

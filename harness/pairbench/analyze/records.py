@@ -180,8 +180,8 @@ def _latency_columns(
     firsts = [found.first_call_ns for found in entries if found.first_call_ns is not None]
     columns: dict[str, Any] = {
         "timer": outcome.rounds[0].timer,
-        **_spread("call_p50_ns", p50),
-        **_spread("call_p95_ns", p95),
+        **interval_columns("call_p50_ns", p50),
+        **interval_columns("call_p95_ns", p95),
         "device_timer": entries[0].device_timer if device else None,
         "device_p50_ns": percentile(device, 50) if device else None,
         "device_p95_ns": percentile(device, 95) if device else None,
@@ -201,7 +201,8 @@ def _latency_columns(
     return columns
 
 
-def _spread(name: str, interval: Interval) -> dict[str, float | None]:
+def interval_columns(name: str, interval: Interval) -> dict[str, float | None]:
+    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
     low, high = (None if math.isnan(end) else end for end in interval[1:])
     return {name: interval.estimate, f"{name}_low": low, f"{name}_high": high}
 
@@ -240,7 +241,7 @@ def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) 
         [values[:n] for values, n in zip(ours, lengths, strict=True)],
         resamples=resamples,
     )
-    return _spread("speedup", found)
+    return interval_columns("speedup", found)
 
 
 def _telemetry_columns(rounds: tuple[TimedRound, ...]) -> dict[str, Any]:

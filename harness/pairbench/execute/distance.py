@@ -70,11 +70,12 @@ class Limits(NamedTuple):
     atol: float | torch.Tensor
     """One value for each row of the output, where the tolerance is by row."""
 
-    def atol_at(self, where: int, elements: int) -> float:
-        """Return the absolute part for the element with this flat index, of so many."""
-        if isinstance(self.atol, torch.Tensor):
-            return float(self.atol[where * len(self.atol) // elements])
-        return self.atol
+    def atol_of(self, start: int, stop: int, elements: int) -> float | torch.Tensor:
+        """Return the absolute part for the elements of these flat indices, of so many elements."""
+        if not isinstance(self.atol, torch.Tensor):
+            return self.atol
+        places = torch.arange(start, stop, device=self.atol.device)
+        return self.atol[places * len(self.atol) // elements]
 
 
 def limits(expected: torch.Tensor, tolerance: Tolerance) -> Limits:
@@ -148,10 +149,7 @@ def _tally(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | No
             piece = slice(start, start + mine.numel())
             unequal = (value.reshape(-1)[piece] != expected.reshape(-1)[piece]).to(difference.device)
             difference = torch.where(unequal, difference.clamp(min=1.0), 0.0)
-        atol: float | torch.Tensor = allowed.atol
-        if isinstance(atol, torch.Tensor):
-            places = torch.arange(start, start + mine.numel(), device=atol.device)
-            atol = atol[places * len(atol) // value.numel()].to(mine.device)
+        atol = allowed.atol_of(start, start + mine.numel(), value.numel())
         limit = atol + allowed.rtol * theirs.abs().nan_to_num(0, 0, 0)
         part = torch.where(difference == 0, 0.0, difference / limit)
         beyond = difference > limit

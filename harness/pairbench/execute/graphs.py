@@ -102,6 +102,7 @@ def rotate(replay: Replay) -> Replay | Rotation:
     end.synchronize()
     if start.elapsed_time(end) * 1e3 / _CAPTURE_WARM_UP > _SHORT_US:
         return replay
+    # The others in memory of their own: to lie elsewhere is what they are for, and short calls need little.
     replays = (replay, *(capture(replay.call) for _ in range(_CAPTURES - 1)))
     return Rotation(replays, itertools.cycle(replays))
 

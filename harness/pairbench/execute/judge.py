@@ -87,7 +87,7 @@ def _judge_tensor(
     tolerance = tolerance_for(dtype_name(expected))
     allowed = limits(expected, tolerance)
     beyond = find_beyond(value, expected, truth, allowed)
-    rtol, atol = allowed.rtol, allowed.atol_at(beyond.where, value.numel())
+    rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
     ratio, errors = _oracle_ratio(value, expected, truth)
     fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(

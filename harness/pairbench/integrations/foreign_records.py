@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pairbench.analyze.records import environment_columns
+from pairbench.analyze.records import environment_columns, interval_columns
 from pairbench.integrations.foreign import ForeignRun, Result, Timing
 from pairbench.integrations.pairing import BASELINE, Pairing, split
 from pairbench.model.case import Case
 from pairbench.model.record import Record, Samples
-from pairbench.stats import Interval, outliers, percentile
+from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile
 
 MODE = "eager"
 _Z = 1.959964
@@ -82,22 +82,20 @@ def _latency_columns(timing: Timing) -> dict[str, Any]:
     columns |= {"call_p50_ns": timing.p50_ns, "round_p50_ns": (timing.p50_ns,)}
     if timing.samples_ns:
         p50 = order_interval(timing.samples_ns, 50)
-        columns |= _spread("call_p50_ns", p50) | {"round_p50_ns": (p50.estimate,)}
+        columns |= interval_columns("call_p50_ns", p50) | {"round_p50_ns": (p50.estimate,)}
         if timing.calls_per_sample == 1:
             p95 = order_interval(timing.samples_ns, 95)
-            columns |= _spread("call_p95_ns", p95) | {"round_p95_ns": (p95.estimate,)}
+            columns |= interval_columns("call_p95_ns", p95) | {"round_p95_ns": (p95.estimate,)}
     return columns
-
-
-def _spread(name: str, found: Interval) -> dict[str, float]:
-    return {name: found.estimate, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def order_interval(samples: Sequence[float], q: float) -> Interval:
     """Return a percentile of one process' samples with its 95 % interval between two order statistics.
 
-    With a few samples the interval is all of them; it never reaches beyond.
+    It never reaches beyond the samples, and fewer than six have none.
     """
+    if len(samples) < FEWEST_ALONE:
+        return Interval(percentile(samples, q), math.nan, math.nan)
     ordered = sorted(samples)
     last, part = len(ordered) - 1, q / 100
     reach = _Z * math.sqrt(len(ordered) * part * (1 - part))

@@ -26,12 +26,11 @@ class Tolerance:
     precision on purpose. It takes the place of the oracle rule: such a variant is further from the oracle by design."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rms_by_row, bool):
+            raise DeclarationError(f"Tolerance: rms_by_row is {self.rms_by_row!r}, expected True or False")
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "rms_by_row":
-                if not isinstance(value, bool):
-                    raise DeclarationError(f"Tolerance: rms_by_row is {value!r}, expected True or False")
-            elif value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise DeclarationError(f"Tolerance: {field.name} is {value!r}, expected a finite number, 0 or more")
         if self.rms_by_row and not self.atol_rms:
             raise DeclarationError(
@@ -44,9 +43,13 @@ class Tolerance:
 
     def __repr__(self) -> str:
         """Return what definition hashes are made of: a limit that nobody set must not begin new series."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        later = {"rms_by_row": False, "rel_l2": None}
-        shown = (f"{name}={value!r}" for name, value in values.items() if name not in later or value != later[name])
+        values = {field: getattr(self, field.name) for field in fields(self)}
+        later = ("rms_by_row", "rel_l2")
+        shown = (
+            f"{field.name}={value!r}"
+            for field, value in values.items()
+            if field.name not in later or value != field.default
+        )
         return f"Tolerance({', '.join(shown)})"
 
 

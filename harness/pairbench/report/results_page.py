@@ -28,7 +28,7 @@ _ROWS = (
 _CLAIMS = (
     "Published figures were mostly measured on other devices: their ratios and counts are compared, and their times are not. "
     "Better and worse are proven by the interval; same is what it cannot tell from the figure, or within its range, "
-    "and not proven what was sampled too seldom to have one."
+    "and not proven is what was sampled too seldom to have an interval."
 )
 
 
