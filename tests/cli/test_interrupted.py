@@ -43,14 +43,15 @@ class Running:
         )
         self.process = self.start()
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> subprocess.Popen[str]:
         root = Path(__file__).parents[2]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(root / "harness"), os.environ.get("PYTHONPATH", "")]),
             "TMPDIR": str(self.folder / "tmp"),
         }
-        command = [sys.executable, "-m", "pairbench", "run", "ops.py", "--device", "cpu", "--format", "json"]
+        command = [sys.executable, "-m", "pairbench", *(words or ("run",)), "ops.py"]
+        command += ["--device", "cpu", "--format", "json"]
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -126,6 +127,37 @@ def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callab
     assert {record.reason for record in skipped} == {"the run was interrupted before this was measured"}
     document = json.loads(stdout)
     assert document["summary"]["interrupted"] is True and len(document["records"]) == 6
+
+
+STOPS = """
+import pathlib, time
+from pairbench import Operator, grid
+
+def slow(x):
+    if len(x) == 6:
+        pathlib.Path({marks!r}, "last").touch()
+        time.sleep(60)
+    return x + x
+
+op = Operator("op", baseline=slow, variants={{"same": slow}}, impostors={{"three": lambda x: x * 3}},
+    inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4, 5, 6]))
+"""
+
+
+def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(running: Callable[..., Running]) -> None:
+    run = running()
+    run.process.kill()
+    run.process.communicate()
+    (run.folder / "ops.py").write_text(STOPS.format(marks=str(run.marks)))
+    run.process = run.start("verify", "--impostors")
+    run.wait_for((run.marks / "last").exists)
+    run.process.send_signal(signal.SIGINT)
+    stdout, stderr = run.process.communicate(timeout=30)
+    assert run.process.returncode == 130, stderr
+    document = json.loads(stdout)
+    assert [row["status"] for row in document["verifications"]] == ["verified"] * 4 + ["skipped"] * 2
+    assert {row["case"] for row in document["impostors"] if row["impostor"] == "three"} == {"op[rows=4]", "op[rows=5]"}
+    assert all(row["rejected"] for row in document["impostors"])
 
 
 def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running]) -> None:

@@ -150,6 +150,14 @@ def test_an_interrupted_case(planned: Planned, rounds_done: int, status: Status,
     assert state.outcome(B).status is Status.SKIPPED
 
 
+def test_where_nothing_was_to_be_timed_an_interruption_leaves_what_was_verified(planned: Planned) -> None:
+    state = CaseState(planned=planned())
+    state.take(verified(A), job(state), nothing)
+    state.interrupt(0)
+    assert state.outcome(A).status is Status.VERIFIED
+    assert state.outcome(B).status is Status.SKIPPED
+
+
 def test_a_note_of_verification_survives_an_interruption(planned: Planned) -> None:
     state = CaseState(planned=planned())
     state.take(verified(A, reason="no oracle: too large"), job(state), nothing)

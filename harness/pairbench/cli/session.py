@@ -162,7 +162,7 @@ def verify_devices(
         progress.expect(device, len(plan.cases))
         session = Session(site, device, plan, Reporter(progress=progress, keep=outcomes.extend))
         try:
-            audits = session.verify(impostors=impostors)
+            session.verify(impostors=impostors)
             session.finish()
         except InterruptedRunError:
             session.interrupt(0)
@@ -174,8 +174,7 @@ def verify_devices(
             outcomes.sort(key=lambda item: (order[item.case.key], entries[order[item.case.key]].index(item.entry)))
             with lock:
                 found.outcomes += [(device, outcome) for outcome in outcomes]
-        with lock:
-            found.impostors += [(device, planned, result) for planned, results in audits for result in results]
+                found.impostors += [(device, planned, result) for planned, result in session.audits()]
 
     on_devices(site, tuple(plans), progress, work)
     return found

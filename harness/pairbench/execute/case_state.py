@@ -98,10 +98,10 @@ class CaseState:
         return blamed
 
     def interrupt(self, rounds: int) -> None:
-        """Account for the entries that are not final yet when a run is interrupted."""
+        """Account for the entries that are not final yet when a run of so many rounds is interrupted."""
         done = len(self.rounds)
         for entry in self.planned.entries:
-            if entry in self.ended:
+            if entry in self.ended or (not rounds and entry in self.verified):
                 continue
             if not done or entry not in self.verified:
                 self.end(entry, Status.SKIPPED, NOT_REACHED)

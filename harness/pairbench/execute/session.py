@@ -42,15 +42,18 @@ class Session:
         self._observer = observer
         self.states = [CaseState(planned=case) for case in plan.cases]
 
-    def verify(self, *, impostors: bool) -> list[tuple[PlannedCase, list[ImpostorResult]]]:
-        """Verify every case; report what ended there, and return what became of the impostors."""
+    def verify(self, *, impostors: bool) -> None:
+        """Verify every case, and report what ended there."""
         with Workers(self._site, self._device, interpret=self._device.kind == "cpu") as workers:
             for state in self.states:
                 self._observer.step(self._device, "verify", state.planned.case.key)
                 verify_case(state, workers, impostors=impostors)
                 self._report(state, state.ended)
                 self._observer.stepped(self._device)
-        return [(state.planned, state.impostors) for state in self.states]
+
+    def audits(self) -> list[tuple[PlannedCase, ImpostorResult]]:
+        """Return what became of the impostors that were tried so far."""
+        return [(state.planned, found) for state in self.states for found in state.impostors]
 
     def time(self, rounds: int) -> None:
         """Time everything that was verified, each round in a fresh worker and in another order of cases."""
@@ -79,7 +82,11 @@ class Session:
                 self._observer.stepped(self._device)
 
     def interrupt(self, rounds: int) -> None:
-        """Account for whatever is not final yet: measured in the rounds that were finished, or skipped."""
+        """Account for whatever is not final yet: measured in the rounds that were finished, or skipped.
+
+        Args:
+            rounds: How many there should have been; none if nothing was to be timed, so that what was verified stays so.
+        """
         for state in self.states:
             state.interrupt(rounds)
             self._report(state, state.planned.entries)

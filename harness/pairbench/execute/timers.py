@@ -112,20 +112,29 @@ class CudaTimer:
         """Return how many untimed calls, each behind a flush of its own, go before a sample."""
         return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
 
-    def sample_behind_spin(self, run: Run, spin_cycles: int) -> tuple[float, bool]:
-        """Time one call whose host work is hidden behind a spinning kernel.
-
-        Returns:
-            Device latency in ns, and whether the spin outlasted the host, without which the latency is too long.
-        """
+    def sample_behind_spin(self, run: Run, spin_cycles: int) -> "SpinSample":
+        """Time one call whose host work is hidden behind a spinning kernel."""
         torch.cuda._sleep(spin_cycles)
         self._behind.record()
         self._start.record()
+        began = time.perf_counter()
         run()
+        host_s = time.perf_counter() - began
         self._end.record()
         hidden = not self._behind.query()
         self._end.synchronize()
-        return self._start.elapsed_time(self._end) * 1e6, hidden
+        return SpinSample(device_ns=self._start.elapsed_time(self._end) * 1e6, hidden=hidden, host_s=host_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpinSample:
+    """One call timed behind a spinning kernel."""
+
+    device_ns: float
+    hidden: bool
+    """Whether the spin outlasted the host, without which the latency is too long."""
+    host_s: float
+    """Until the call returned."""
 
 
 def flush_bytes(device: torch.device) -> int:
@@ -144,6 +153,7 @@ class DeviceClock:
     _FIRST_SPIN = 200_000
     _LONGEST_SPIN = 400_000_000
     """Cycles: about 0.1 ms and 0.2 s."""
+    _LONGEST_SPIN_S = 0.2
 
     def __init__(self, timer: CudaTimer, run: Run, replay: Run | None) -> None:
         self._timer = timer
@@ -159,10 +169,10 @@ class DeviceClock:
             return self._timer.sample(self._replay).call_ns
         while self.name is not None:
             self._timer.flush()
-            latency, hidden = self._timer.sample_behind_spin(self._run, self._spin)
-            if hidden:
-                return latency
+            found = self._timer.sample_behind_spin(self._run, self._spin)
+            if found.hidden:
+                return found.device_ns
             self._spin *= 2
-            if self._spin > self._LONGEST_SPIN:
-                self.name = None
+            if self._spin > self._LONGEST_SPIN or found.host_s > self._LONGEST_SPIN_S:
+                self.name = None  # calls of seconds are not made eleven times to learn what the first one told
         return None
