@@ -35,7 +35,7 @@ def static(latents, weights, chunk, split):
     times = [2**i for i in range(1 + sum("time_conv" in stage for stage in weights["up"]))]
 
     def keeping(count):
-        return PUBLISHED._replace(keep=forms.keep_before(count, chunk, times, latents.device))
+        return vae_wan.Forms(keep=forms.keep_before(count, chunk, times, latents.device))
 
     return _in_whole_chunks(latents, weights, chunk, split, forms.fill_caches, keeping)
 

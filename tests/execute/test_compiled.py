@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
+import torch._dynamo.utils
 
 from pairbench.execute.calls import reset_compiler
 from pairbench.execute.compiled import compilations, forget_compilations
@@ -47,6 +49,13 @@ def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
 
 
 def test_one_graph_is_one_compilation() -> None:
+    assert compiled(whole) == Compilation(compilations=1, recompilations=0, graph_breaks=0)
+
+
+def test_the_tuning_of_kernels_at_their_first_run_is_no_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = torch._dynamo.utils.get_compilation_metrics
+    tuned = torch._dynamo.utils.CompilationMetrics(is_runtime=True, triton_kernel_compile_times_us="[]")
+    monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [*said(), tuned])
     assert compiled(whole) == Compilation(compilations=1, recompilations=0, graph_breaks=0)
 
 

@@ -23,7 +23,8 @@ def forget_compilations() -> None:
 
 def compilations() -> Compilation:
     """Return what was compiled since `forget_compilations`."""
-    frames = list(torch._dynamo.utils.get_compilation_metrics())
+    # On a GPU kernels are tuned when they first run, which is reported as one frame more, without a name or a line.
+    frames = [frame for frame in torch._dynamo.utils.get_compilation_metrics() if not frame.is_runtime]
     compiled = [frame for frame in frames if frame.has_guarded_code]
     again = [frame for frame in compiled if frame.recompile_reason]
     breaks: list[str] = []
