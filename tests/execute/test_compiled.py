@@ -74,6 +74,32 @@ def test_other_shapes_are_compiled_again_and_why_is_said() -> None:
     assert [note for note in found.notes if note.startswith("piece again, ") and "expected 1, actual 2" in note]
 
 
+def by_length(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    for length in (1, 2):
+        torch._dynamo.graph_break()
+        found.append(beginning(x, length))
+    return torch.cat(found)
+
+
+def beginning(x: torch.Tensor, length: int) -> torch.Tensor:
+    return x[:length].sin()
+
+
+def test_no_folder_of_a_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch 2.11 says it; 2.13 names no file."""
+    reason = '7/1: ___check_obj_id(args[9].__code__, 1), type=<code object f at 0x1, file "/home/me/own work/f.py", line 316>'
+    frame = torch._dynamo.utils.CompilationMetrics(co_name="g", recompile_reason=reason, has_guarded_code=True)
+    monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [frame])
+    (note,) = compiled(whole).notes
+    assert note == f"g again, {reason.replace('/home/me/own work/', '')}"
+
+
+def test_why_is_what_was_no_longer_true_and_no_stack() -> None:
+    again = [note for note in compiled(by_length).notes if " again, " in note]
+    assert again == ["beginning again, 1/0: length == 1"]
+
+
 def test_more_than_the_compiler_remembers_by_itself_is_counted() -> None:
     assert compiled(many_pieces).compilations == 70
 

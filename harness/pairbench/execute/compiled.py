@@ -11,6 +11,8 @@ from pairbench.model.outcome import Compilation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """How the compiler names what follows a break; the line is that of the break."""
+_FOLDER = re.compile(r'(?<=file ")/.*/')
+"""Of a file in a guard: another one on every machine."""
 _MOST = 100_000
 
 
@@ -42,12 +44,17 @@ def compilations() -> Compilation:
         compilations=len(compiled),
         recompilations=len(again),
         graph_breaks=len(breaks),
-        notes=(*breaks, *(f"{frame.co_name} again, {frame.recompile_reason}" for frame in again)),
+        notes=(*breaks, *(f"{frame.co_name} again, {_guard(frame.recompile_reason)}" for frame in again)),
     )
 
 
 def _file(frame: Any) -> str:
     return Path(str(frame.co_filename)).name
+
+
+def _guard(reason: str) -> str:
+    """Return what was no longer true, without the folders, the line of code and the stack that the compiler adds."""
+    return _FOLDER.sub("", _first_line(reason).partition("  #")[0].rstrip())
 
 
 def _first_line(text: Any) -> str:

@@ -142,8 +142,8 @@ class Record:
     tflops: float | None = column("flops over the device latency, or the call latency on a CPU")
     gbps: float | None = column("bytes_moved over that latency, 1e9 bytes a second")
     roofline_fraction: float | None = column(
-        "least time by the measured ceilings over that latency; by the highest rate where no axis says the dtype; "
-        "of several GPUs their roof together"
+        "least time by the measured ceilings over that latency; by the rate of the case's dtype (more than 1 is reached "
+        "by computing in another), by the highest where no axis says it; of several GPUs their roof together"
     )
 
     sm_clock_mhz: float | None = column("median SM clock while timing")

@@ -83,7 +83,7 @@ def claims_table(claims: Sequence[Judged], labels: dict[str, str]) -> Table:
 
 
 def _why_not(one: Judged) -> str:
-    return one.claim.unmet if one.state in (ClaimState.WORSE, ClaimState.UNMEASURED) else ""
+    return one.claim.unmet if one.state not in (ClaimState.SAME, ClaimState.BETTER) else ""
 
 
 def _about(claim: Claim) -> str:
