@@ -17,6 +17,8 @@ _CAPTURES = 7
 """Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
 """One capture against another was still 1 % off at 52 us, and 0.2 % at 98 us."""
+_LONG_US = 100 * _SHORT_US
+"""A first replay this long, though its graph is uploaded in it, is of no short call."""
 
 
 class CaptureError(Exception):
@@ -93,18 +95,21 @@ class Rotation:
 
 def rotate(replay: Replay) -> Replay | Rotation:
     """Return a replay that takes turns with more captures of its call, if it is short enough for that to matter."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    replay()
-    start.record()
-    for _ in range(_CAPTURE_WARM_UP):
-        replay()
-    end.record()
-    end.synchronize()
-    if start.elapsed_time(end) * 1e3 / _CAPTURE_WARM_UP > _SHORT_US:
+    if _replays_us(replay, 1) > _LONG_US or _replays_us(replay, _CAPTURE_WARM_UP) > _SHORT_US:
         return replay
     # The others in memory of their own: to lie elsewhere is what they are for, and short calls need little.
     replays = (replay, *(capture(replay.call) for _ in range(_CAPTURES - 1)))
     return Rotation(replays, itertools.cycle(replays))
+
+
+def _replays_us(replay: Replay, times: int) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(times):
+        replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3 / times
 
 
 def _give_back(pool: tuple[int, int], *, release: bool) -> None:
