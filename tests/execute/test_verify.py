@@ -60,6 +60,17 @@ def test_what_is_wrong_on_one_seed_only() -> None:
     assert verify(declare(picky)).status is Status.MISMATCHED
 
 
+def test_what_is_wrong_in_the_first_call_only() -> None:
+    """As a kernel whose tuner has tried its configurations on the output."""
+    calls: list[int] = []
+
+    def tuned(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2 if len(calls) > 1 else x * 3
+
+    assert verify(declare(tuned)).status is Status.MISMATCHED
+
+
 def test_a_borrowed_buffer_shows() -> None:
     """Returns memory that it never wrote, in which the baseline's answer may still be."""
 
