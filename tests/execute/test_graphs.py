@@ -29,7 +29,7 @@ class Device:
             self.now_ms += ms + (first_ms if not self.replays else 0.0)
             self.replays += 1
 
-        return Replay(call=lambda: None, graph=SimpleNamespace(replay=replay), outputs=None)  # type: ignore[arg-type]
+        return Replay(call=lambda: None, graph=SimpleNamespace(replay=replay), outputs=None)
 
 
 @pytest.fixture
