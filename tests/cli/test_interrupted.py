@@ -32,26 +32,26 @@ op = Operator("op", baseline=slow, variants={{"same": slow}},
 class Running:
     """A run in the background whose workers leave their process ids behind."""
 
-    def __init__(self, folder: Path, rounds: int, seconds: float) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, rounds: int, seconds: float, suite: str, *words: str) -> None:
+        self.folder, self.words = folder, words
         self.pids, self.marks = folder / "pids", folder / "marks"
         for made in (self.pids, self.marks, folder / "tmp"):
             made.mkdir(exist_ok=True)
-        (folder / "ops.py").write_text(LONG.format(pids=str(self.pids), marks=str(self.marks)))
+        (folder / "ops.py").write_text(suite.format(pids=str(self.pids), marks=str(self.marks)))
         (folder / "pyproject.toml").write_text(
             f"[tool.pairbench]\ncase_seconds = {seconds}\nmin_samples = 100000\nmax_samples = 100000\nrounds = {rounds}\n"
         )
         self.process = self.start()
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self) -> subprocess.Popen[str]:
         root = Path(__file__).parents[2]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(root / "harness"), os.environ.get("PYTHONPATH", "")]),
             "TMPDIR": str(self.folder / "tmp"),
         }
-        command = [sys.executable, "-m", "pairbench", *(words or ("run",)), "ops.py"]
-        command += ["--device", "cpu", "--format", "json"]
+        command = [sys.executable, "-m", "pairbench", *self.words, "ops.py", "--device", "cpu"]
+        command += ["--format", "json"]
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -97,8 +97,8 @@ def eventually(what: Callable[[], bool], seconds: float = 5.0) -> bool:
 def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     begun: list[Running] = []
 
-    def begin(rounds: int = 2, seconds: float = 0.5) -> Running:
-        begun.append(Running(tmp_path, rounds, seconds))
+    def begin(rounds: int = 2, seconds: float = 0.5, suite: str = LONG, words: tuple[str, ...] = ("run",)) -> Running:
+        begun.append(Running(tmp_path, rounds, seconds, suite, *words))
         return begun[-1]
 
     yield begin
@@ -145,11 +145,7 @@ op = Operator("op", baseline=slow, variants={{"same": slow}}, impostors={{"three
 
 
 def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(running: Callable[..., Running]) -> None:
-    run = running()
-    run.process.kill()
-    run.process.communicate()
-    (run.folder / "ops.py").write_text(STOPS.format(marks=str(run.marks)))
-    run.process = run.start("verify", "--impostors")
+    run = running(suite=STOPS, words=("verify", "--impostors"))
     run.wait_for((run.marks / "last").exists)
     run.process.send_signal(signal.SIGINT)
     stdout, stderr = run.process.communicate(timeout=30)

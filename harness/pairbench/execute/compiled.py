@@ -11,7 +11,7 @@ from pairbench.model.outcome import Compilation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """How the compiler names what follows a break; the line is that of the break."""
-_FOLDER = re.compile(r'(?<=file ")/.*/')
+_FOLDER = re.compile(r'(?<=file ")/[^"]*/')
 """Of a file in a guard: another one on every machine."""
 _MOST = 100_000
 
