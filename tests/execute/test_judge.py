@@ -372,9 +372,31 @@ def test_an_element_in_ten_thousand_may_be_off_the_baseline_if_it_is_right() -> 
 
 
 def test_an_element_that_is_wrong_is_no_stray() -> None:
-    off_both = many(at_5=1.03125, at_6=1.0)
+    off_both = many(at_5=1.0625)
     worse = many(at_5=0.9375)  # a baseline as bad, so that the oracle rule has nothing against the variant
     assert "in 1 of 20000" in str(mismatch(off_both, worse, TRUTH, TWO_SPACINGS))
+
+
+@pytest.mark.parametrize(
+    ("variant", "baseline", "let_through"),
+    [
+        pytest.param({"at_7": 0.9765625}, {"at_5": 1.0234375}, True, id="as far as the baseline elsewhere"),
+        pytest.param({"at_7": 0.9765625}, {"at_7": 1.0078125}, False, id="the baseline keeps the tolerance"),
+        pytest.param({"at_7": 0.97265625}, {"at_7": 1.0234375}, False, id="further than the baseline"),
+        pytest.param({"at_7": 0.9765625, "at_8": 0.9765625}, {"at_7": 1.0234375}, False, id="more of them"),
+        pytest.param(
+            {"at_7": 0.9765625, "at_8": 0.984375}, {"at_7": 1.0234375, "at_8": 1.0078125}, True, id="beside a right one"
+        ),
+        pytest.param({"at_7": 0.96484375}, {"at_7": 1.0625}, False, id="beyond twice the tolerance"),
+    ],
+)
+def test_a_stray_is_as_near_to_the_truth_as_the_baseline(
+    variant: dict[str, float], baseline: dict[str, float], let_through: bool
+) -> None:
+    """Two spacings are 0.016 here: the baseline does not keep them to the truth itself."""
+    found = judge(many(**variant), many(**baseline), TRUTH, lambda _: TWO_SPACINGS)
+    assert (found.mismatch is None) == let_through
+    assert (found.strays > 0) == let_through
 
 
 def test_strays_are_few() -> None:

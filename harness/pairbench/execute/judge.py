@@ -20,7 +20,7 @@ class Judgement:
     mismatch: str | None
     correctness: Correctness | None
     strays: int = 0
-    """Elements beyond the tolerance to the baseline that were let through, being within it to the oracle."""
+    """Elements beyond the tolerance to the baseline that were let through, being right by the oracle."""
 
 
 def judge(

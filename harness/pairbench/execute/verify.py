@@ -206,7 +206,7 @@ def _strays(judgements: list[Judgement]) -> str | None:
     most = max(item.strays for item in judgements)
     if not most:
         return None
-    return f"elements beyond the tolerance to the baseline, but within it to the float64 oracle: {most}"
+    return f"elements beyond the tolerance to the baseline that the float64 oracle finds right: {most}"
 
 
 def _uncapturable(call: Call) -> str | None:
