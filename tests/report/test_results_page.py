@@ -172,11 +172,28 @@ def test_a_long_map_is_folded_and_a_short_one_is_not() -> None:
 
 def test_all_measurements_are_there_with_errors_and_the_gain_of_each_step() -> None:
     declared = operator(*SIZES, names=("baseline", "fused", "slow"), builds_on={"slow": "fused"})
-    found = rows_of(page(declared, fixed(declared, mean_abs_error=2.5e-4)), "max error")
+    records = fixed(declared, mean_abs_error=2.5e-4, round_p50_ns=(1.0,))
+    found = rows_of(page(declared, records), "max error")
     assert [row["implementation"] for row in found] == ["baseline", "fused", "slow"] * 2
     assert [row["the step alone"] for row in found[:3]] == ["", "", "0.250x over fused"]
     assert {row["mean error"] for row in found} == {"0.00025"}
     assert [row["P50"] for row in found[:3]] == ["200.0 us", "100.0 us", "400.0 us"]
+
+
+def test_the_interval_of_a_step_is_of_rounds_that_timed_both() -> None:
+    """The two vary by a fifth, and together: their ratio does not."""
+    declared = operator(SIZES[0], names=("baseline", "fused", "slow"), builds_on={"slow": "fused"})
+    rounds = {"baseline": (2e5, 2e5, 2e5), "fused": (9e4, 1e5, 1.1e5), "slow": (3.6e5, 4e5, 4.4e5)}
+    records = [replace(record, round_p50_ns=rounds[str(record.implementation)]) for record in fixed(declared)]
+    assert "| 0.250x (0.250-0.250) over fused |" in page(declared, records)
+    document = json.loads(page(declared, records, "json"))
+    (step,) = document["results"][0]["cases"][0]["modes"][0]["steps"]
+    assert (step["implementation"], step["over"], step["speedup"]) == ("slow", "fused", 0.25)
+    assert step["speedup_low"] == pytest.approx(0.25)
+    shorter = [
+        replace(record, round_p50_ns=(record.round_p50_ns or ())[: 3 - place]) for place, record in enumerate(records)
+    ]
+    assert "| 0.250x over fused |" in page(declared, shorter)
 
 
 def test_a_step_is_not_measured_across_runs() -> None:

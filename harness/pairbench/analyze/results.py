@@ -7,6 +7,7 @@ from pairbench.analyze.facts import environment_of
 from pairbench.analyze.history import BASELINE
 from pairbench.analyze.results_claims import judged
 from pairbench.analyze.results_losses import losses_of
+from pairbench.analyze.results_steps import steps_of
 from pairbench.model.case import Case
 from pairbench.model.outcome import Status
 from pairbench.model.plan import OperatorDescription
@@ -19,6 +20,7 @@ COLUMNS = (
     *("definition_hash", "case", "axes", "tier", "dtype", "implementation", "role", "mode"),
     *("device_name", "device_uuid", "hostname", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
     *("environment_hash", "environment", "status", "reason", "timer", "call_p50_ns", "first_call_ns", "n_rounds"),
+    "round_p50_ns",
     *("device_p50_ns", "max_abs_error", "mean_abs_error", "oracle_ratio"),
     *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
@@ -111,7 +113,8 @@ def _mode_results(
     best = max(measured, key=lambda record: record.speedup or 0.0, default=None)
     own = (record for record in records if best is not None and _beside(record, best))
     baseline = next(own, None) or newest.get((case.key, BASELINE, mode))
-    return ModeResults(mode=mode, baseline=baseline, best=best, variants=variants)
+    steps = steps_of(variants, {item.name: item.builds_on for item in operator.implementations})
+    return ModeResults(mode=mode, baseline=baseline, best=best, variants=variants, steps=steps)
 
 
 def _beside(record: Record, variant: Record) -> bool:

@@ -1,5 +1,6 @@
 """What a page of results shows: the newest measurements of an operator's pairs beside what was published about them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,6 +36,15 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a variant gains over the one it builds on."""
+
+    over: str
+    gain: Interval
+    """Latency of that one over its own; without an interval where there was one round."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModeResults:
     """One case in one mode."""
 
@@ -45,6 +55,8 @@ class ModeResults:
     """Of the measured variants the one with the largest speedup."""
     variants: tuple[Record, ...]
     """The newest of each, in the order of declaration, however it ended."""
+    steps: Mapping[str, Step]
+    """By the variant's name, where one run timed it and the one it builds on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pairbench.model.record import Record
-from pairbench.model.results import ModeResults, OperatorResults
+from pairbench.model.results import OperatorResults, Step
 from pairbench.report import rows, units
 from pairbench.report.layout import Column
 from pairbench.report.results_blocks import Table, table_of
@@ -19,15 +19,13 @@ class _Row:
 
     label: str
     record: Record
-    before: Record | None
-    """Of the variant that this one builds on, where one run timed both."""
+    step: Step | None
 
 
 def every_table(results: OperatorResults, labels: Mapping[str, str]) -> Table:
     """Return what was measured of every implementation, in the order of declaration."""
-    builds_on = {item.name: item.builds_on for item in results.operator.implementations}
     found = [
-        _Row(label=labels[case.case.key], record=record, before=_before(record, mode, builds_on))
+        _Row(label=labels[case.case.key], record=record, step=mode.steps.get(str(record.implementation)))
         for case in results.cases
         for mode in case.modes
         for record in ([mode.baseline] if mode.baseline else []) + list(mode.variants)
@@ -36,22 +34,11 @@ def every_table(results: OperatorResults, labels: Mapping[str, str]) -> Table:
     return table_of(_COLUMNS, found, title=f"All {len(found)} measurements, errors included:", fold_above=_LONG)
 
 
-def _before(record: Record, mode: ModeResults, builds_on: Mapping[str, str]) -> Record | None:
-    step = builds_on.get(str(record.implementation))
-    return next(
-        (
-            other
-            for other in mode.variants
-            if other.implementation == step and other.run_id == record.run_id and other.call_p50_ns is not None
-        ),
-        None,
-    )
-
-
 def _gain(row: _Row) -> str:
-    if row.before is None or row.before.call_p50_ns is None or not row.record.call_p50_ns:
+    if row.step is None:
         return ""
-    return f"{units.ratio(row.before.call_p50_ns / row.record.call_p50_ns)} over {row.before.implementation}"
+    within = units.ratio_range(row.step.gain.low, row.step.gain.high)
+    return f"{units.ratio(row.step.gain.estimate)} {f'({within}) ' if within else ''}over {row.step.over}"
 
 
 _COLUMNS: tuple[Column[_Row], ...] = (

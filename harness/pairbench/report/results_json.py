@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pairbench.analyze.records import interval_columns
 from pairbench.model.record import Record
 from pairbench.model.results import OperatorResults
 from pairbench.report.results_operator import case_names, part_of_roof
@@ -37,6 +38,10 @@ def plain(one: OperatorResults) -> dict[str, Any]:
                         "best": mode.best.implementation if mode.best else None,
                         "baseline": _numbers(mode.baseline),
                         "variants": [_numbers(record) for record in mode.variants],
+                        "steps": [
+                            {"implementation": name, "over": step.over, **interval_columns("speedup", step.gain)}
+                            for name, step in mode.steps.items()
+                        ],
                     }
                     for mode in case.modes
                 ],
