@@ -152,7 +152,7 @@ EDGE = [
 
 SMOKE = [
     {"c": 4, "t": 2, "h": 4, "w": 8, "out": 8, "dtype": "float32"},
-    {"c": 16, "t": 1, "h": 4, "w": 8, "out": 16, "cache": 2, "dtype": "float32"},
+    {"c": 16, "t": 1, "h": 4, "w": 8, "out": 16, "cache": 2, "dtype": "bfloat16"},
     {"c": 40, "t": 2, "h": 5, "w": 8, "out": 24, "cache": 2, "dtype": "bfloat16", "layout": "channels_last_3d"},
 ]
 

@@ -227,7 +227,7 @@ EDGE = [
 
 SMOKE = [
     *grid(c=[16], h=[4], w=[8], out=[16], dtype=["float32", "bfloat16"]),
-    dict(c=16, h=4, w=8, out=16, cache=2, dtype="float32"),
+    dict(c=16, h=4, w=8, out=16, cache=2, dtype="bfloat16"),
 ]
 
 # The first chunk of a video at 480 x 832 in the Wan 2.1 decoder, and steps of a stream that has frames cached.
