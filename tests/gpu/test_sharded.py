@@ -21,6 +21,7 @@ sys.path.insert(0, sys.argv[1])
 import vae_clip, vae_shard_team, vae_sharded
 from pairbench.execute.inputs import Make
 cuda = torch.device("cuda", 0)
+torch.backends.cudnn.allow_tf32 = False  # as in a worker; the team takes over what it finds here
 
 def inputs(latents, height, width, dtype, chunk=1, base=96):
     return vae_clip.inputs(Make(device=cuda, seed=0), latents, height, width, dtype, chunk, base=base)
