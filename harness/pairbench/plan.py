@@ -2,13 +2,21 @@
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
-from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan, PlannedCase
+from pairbench.model.plan import (
+    BASELINE,
+    BrokenSuite,
+    Entry,
+    ImplementationDescription,
+    OperatorDescription,
+    Plan,
+    PlannedCase,
+)
 from pairbench.model.settings import Settings
 
 INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
@@ -56,6 +64,7 @@ def make_plan(
     device: Device,
     settings: Settings,
     *,
+    implementations: tuple[str, ...] = (),
     gpus: int = 1,
     triton: bool = True,
     edge: bool = False,
@@ -68,12 +77,13 @@ def make_plan(
         selections: What to take; empty for everything.
         device: Where.
         settings: Tiers and modes.
+        implementations: Names or globs of those to take with the baseline; empty for all. Operators without any are left out.
         gpus: GPUs that an implementation could use.
         triton: Whether Triton is installed.
         edge: Whether edge cases are taken too, as verification does.
 
     Raises:
-        SelectionError: a selection takes nothing at all.
+        SelectionError: a selection, or an implementation, takes nothing at all.
     """
     tiers = tiers_for(device, settings, edge=edge)
     for selection in selections:
@@ -83,11 +93,18 @@ def make_plan(
             raise SelectionError(
                 f"{selection.text!r} selects nothing; operators are: {known} (`pairbench list` shows their cases)"
             )
-    cases = [
-        _planned(operator, case, device, settings, gpus, triton)
+    wanted = [
+        (operator, case)
         for operator in operators
         for case in operator.cases
         if _wanted(operator, case, tiers, selections)
+    ]
+    if not broken:
+        _check(implementations, [operator for operator, _ in wanted])
+    cases = [
+        _planned(operator, case, names, device, settings, gpus, triton)
+        for operator, case in wanted
+        if (names := _taken(operator, implementations))
     ]
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases})
@@ -153,14 +170,38 @@ def _wanted(
     return named or (taken and case.tier in tiers)
 
 
+def takes_implementation(name: str, wanted: Collection[str]) -> bool:
+    """Return whether an implementation is taken where those were asked for: by name or glob, with the baseline; none asks for all."""
+    return not wanted or name == BASELINE or any(_matches(name, pattern) for pattern in wanted)
+
+
+def _taken(operator: OperatorDescription, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the implementations to take, none where nothing of the operator is asked for by name."""
+    known = [item.name for item in operator.implementations]
+    if wanted and not any(_matches(name, pattern) for name in known for pattern in wanted):
+        return ()
+    return tuple(name for name in known if takes_implementation(name, wanted))
+
+
+def _check(implementations: tuple[str, ...], operators: Iterable[OperatorDescription]) -> None:
+    known = sorted({item.name for operator in operators for item in operator.implementations} - {BASELINE})
+    for pattern in implementations:
+        if known and not any(_matches(name, pattern) for name in (*known, BASELINE)):
+            raise SelectionError(
+                f"--implementation {pattern!r} is none of the selected operators', which have {', '.join(known)}"
+            )
+
+
 def _planned(
-    operator: OperatorDescription, case: Case, device: Device, settings: Settings, gpus: int, triton: bool
+    operator: OperatorDescription,
+    case: Case,
+    names: tuple[str, ...],
+    device: Device,
+    settings: Settings,
+    gpus: int,
+    triton: bool,
 ) -> PlannedCase:
-    entries = tuple(
-        Entry(implementation=implementation.name, mode=mode)
-        for mode in settings.modes
-        for implementation in operator.implementations
-    )
+    entries = tuple(Entry(implementation=name, mode=mode) for mode in settings.modes for name in names)
     skipped: dict[Entry, str] = {}
     untimed: dict[Entry, str] = {}
     for entry in entries:

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.stats import Interval
-
-BASELINE = "baseline"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,10 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from pairbench.analyze.history import BASELINE
 from pairbench.analyze.standing import worst
 from pairbench.analyze.trend import Trend
 from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
 from pairbench.model.site import OverviewRow, SeriesFacts
 from pairbench.stats import Interval
 

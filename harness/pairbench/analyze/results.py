@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pairbench.analyze.facts import environment_of
-from pairbench.analyze.history import BASELINE
 from pairbench.analyze.results_claims import judged
 from pairbench.analyze.results_losses import losses_of
 from pairbench.analyze.results_steps import steps_of
 from pairbench.model.case import Case
 from pairbench.model.outcome import Status
-from pairbench.model.plan import OperatorDescription
+from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.results import Behind, CaseResults, ModeResults, OperatorResults
 from pairbench.model.settings import MODES, OWN_TIMERS

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from pairbench.analyze.changepoint import Changepoint, detect
 from pairbench.analyze.era import era_changes
-from pairbench.analyze.history import BASELINE, Point, history
+from pairbench.analyze.history import Point, history
 from pairbench.analyze.latest import Latest, latest, unless_accepted
 from pairbench.analyze.moves import Move, breaks_of, level, lines_of, moves_of
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import EraChange
+from pairbench.model.plan import BASELINE
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series

@@ -12,7 +12,7 @@ from pairbench.model.plan import PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.settings import Settings
-from pairbench.plan import Selection, tiers_for
+from pairbench.plan import Selection, takes_implementation, tiers_for
 
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
@@ -29,10 +29,12 @@ class Asked:
     """The suite files that were loaded, or should have been."""
     tiers: frozenset[str]
     modes: frozenset[str]
+    implementations: frozenset[str] = frozenset()
+    """Names or globs of those that were taken beside the baseline; none for all."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether a series would have been measured, did it still exist."""
-        if series.mode not in self.modes:
+        if series.mode not in self.modes or not takes_implementation(series.implementation, self.implementations):
             return False
         named = any(pattern == series.case and suite in (None, series.suite) for suite, pattern in self.select)
         if not named and tier not in self.tiers:
@@ -54,6 +56,7 @@ class Asked:
             "suites": sorted(self.suites),
             "tiers": sorted(self.tiers),
             "modes": sorted(self.modes),
+            "implementations": sorted(self.implementations),
         }
         observed = {**environment.rest.get("observed", {}), _KEY: plain}
         return replace(environment, rest={**environment.rest, "observed": observed})
@@ -68,6 +71,7 @@ class Asked:
                 suites=frozenset(found["suites"]),
                 tiers=frozenset(found["tiers"]),
                 modes=frozenset(found["modes"]),
+                implementations=frozenset(found.get("implementations", ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -81,6 +85,7 @@ def asked_of(chosen: Chosen, device: Device, settings: Settings) -> Asked:
         suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
         tiers=frozenset(tiers_for(device, settings, edge=False)),
         modes=frozenset(settings.modes),
+        implementations=frozenset(chosen.implementations),
     )
 
 

@@ -60,7 +60,7 @@ def confirm_run(
 ) -> Confirmed:
     """Compare a run with a reference, and measure what looks worse again, in whole cases.
 
-    A case is measured with its baseline and all its variants, for only together they tell the code from the machine.
+    A case is measured with its baseline and all the variants of the run, for only together they tell the code from the machine.
 
     Raises:
         StoreError: the run cannot be read back.
@@ -91,4 +91,5 @@ def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
     return Chosen(
         survey=replace(chosen.survey, broken=()),
         selections=tuple(Selection(text=f"{suite}::{case}", suite=suite, pattern=case) for suite, case in cases),
+        implementations=chosen.implementations,
     )

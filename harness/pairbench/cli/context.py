@@ -70,9 +70,11 @@ class Chosen:
 
     survey: "Survey"
     selections: tuple[Selection, ...]
+    implementations: tuple[str, ...] = ()
+    """Names or globs; none for all. The baseline is taken with any."""
 
 
-def choose(config: Config, site: "Site", select: list[str] | None) -> Chosen:
+def choose(config: Config, site: "Site", select: list[str] | None, implementations: list[str] | None = None) -> Chosen:
     """Load the suites that are asked for: those that are named, and all of the settings' if anything else is.
 
     Raises:
@@ -99,7 +101,9 @@ def choose(config: Config, site: "Site", select: list[str] | None) -> Chosen:
         files += find_suites(default_places(config))
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Chosen(survey=survey(site, suites), selections=tuple(selections))
+    return Chosen(
+        survey=survey(site, suites), selections=tuple(selections), implementations=tuple(implementations or ())
+    )
 
 
 def default_places(config: Config) -> tuple[Path, ...]:

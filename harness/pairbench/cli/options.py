@@ -30,6 +30,15 @@ ModeOption = Annotated[
     list[str] | None,
     typer.Option("--mode", help="eager, compile, graph or all; repeatable. Default: eager.", show_default=False),
 ]
+ImplementationsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--implementation",
+        "-i",
+        help="A variant, or a glob of variants, to take beside the baseline; repeatable. Default: all.",
+        show_default=False,
+    ),
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", help="Seconds for one implementation in one stage. Default: 300.", show_default=False),

@@ -8,6 +8,7 @@ from pairbench.cli.context import choose, configure, open_site, pick_devices
 from pairbench.cli.options import (
     DeviceOption,
     FormatOption,
+    ImplementationsOption,
     ModeOption,
     Select,
     StoreOption,
@@ -19,6 +20,7 @@ from pairbench.cli.verdicts import tell
 
 def run(
     select: Select = None,
+    implementation: ImplementationsOption = None,
     device: DeviceOption = "auto",
     tier: TierOption = None,
     mode: ModeOption = None,
@@ -68,7 +70,7 @@ def run(
         output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
     )
     with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select)
+        chosen = choose(config, site, select, implementation)
         devices = pick_devices(device, chosen.survey.devices)
         done = record_run(config, site, chosen, devices, progress, skip_existing=skip_existing)
         confirmed = None

@@ -109,7 +109,17 @@ def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
     gpus = len(alike(device, chosen.survey.devices))
     operators, broken = list(chosen.survey.operators), list(chosen.survey.broken)
     triton = find_spec("triton") is not None
-    return make_plan(operators, broken, chosen.selections, device, site.settings, gpus=gpus, triton=triton, edge=edge)
+    return make_plan(
+        operators,
+        broken,
+        chosen.selections,
+        device,
+        site.settings,
+        implementations=chosen.implementations,
+        gpus=gpus,
+        triton=triton,
+        edge=edge,
+    )
 
 
 def plans_for(site: Site, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:

@@ -8,7 +8,6 @@ from pathlib import PurePosixPath
 
 from pairbench.analyze.events import Found, events_of, found_in, kernels_wanted, with_kernels
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
-from pairbench.analyze.history import BASELINE
 from pairbench.analyze.overview import overview_rows
 from pairbench.analyze.standing import standing_of
 from pairbench.analyze.trend import Trend, make_trend
@@ -19,6 +18,7 @@ from pairbench.cli.series import NEEDED
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing

@@ -6,11 +6,20 @@ from typing import Annotated, Any
 import typer
 
 from pairbench.cli.context import choose, configure, open_site, pick_devices
-from pairbench.cli.options import DeviceOption, FormatOption, ModeOption, Select, TierOption, TimeoutOption
+from pairbench.cli.options import (
+    DeviceOption,
+    FormatOption,
+    ImplementationsOption,
+    ModeOption,
+    Select,
+    TierOption,
+    TimeoutOption,
+)
 
 
 def verify(
     select: Select = None,
+    implementation: ImplementationsOption = None,
     device: DeviceOption = "auto",
     tier: TierOption = None,
     mode: ModeOption = None,
@@ -31,7 +40,7 @@ def verify(
 
     config = configure(output, tier=tier, mode=mode, timeout=timeout)
     with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select)
+        chosen = choose(config, site, select, implementation)
         devices = pick_devices(device, chosen.survey.devices)
         found = verify_devices(site, chosen, devices, progress, impostors=impostors)
     _print(

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pairbench.model.case import Case
 from pairbench.model.claim import Claim
 
+BASELINE = "baseline"
+"""The name of every operator's plain implementation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImplementationDescription:
@@ -66,7 +69,7 @@ class Entry:
     @property
     def role(self) -> str:
         """Return baseline or variant."""
-        return "baseline" if self.implementation == "baseline" else "variant"
+        return "baseline" if self.implementation == BASELINE else "variant"
 
     def __str__(self) -> str:
         return f"{self.implementation} ({self.mode})"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pairbench.analyze.history import BASELINE
+from pairbench.model.plan import BASELINE
 from pairbench.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 
 COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)

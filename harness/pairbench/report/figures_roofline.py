@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from pairbench.analyze.history import BASELINE
+from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report.comparison_words import shorten
 from pairbench.report.figure_kit import color_of, marker_of, open_figure

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pairbench.analyze.history import BASELINE
 from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
 from pairbench.report.case_labels import case_labels

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pairbench.analyze.history import BASELINE
 from pairbench.analyze.trend import Trend
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report import roofline_chart, series_chart, speedup_chart

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pairbench.analyze.history import BASELINE
 from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
 from pairbench.model.site import STATES, Moved, RunHead, SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
 from pairbench.report.limits import LIMITS, Limit, limit_of
