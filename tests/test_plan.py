@@ -203,6 +203,38 @@ def test_triton_that_needs_a_gpu_is_not_even_verified_on_a_cpu() -> None:
     assert list(found.skipped.values()) == ["needs a CUDA device; this is cpu"] and not found.untimed
 
 
+FORMS = operator("a.py", "forms", *(implementation(name) for name in ("triton", "gluon", "gluon_by_four")))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        ((), "baseline triton gluon gluon_by_four"),
+        (("gluon",), "baseline gluon"),
+        (("gluon*",), "baseline gluon gluon_by_four"),
+        (("gluon_by_four", "triton"), "baseline triton gluon_by_four"),
+        (("baseline",), "baseline"),
+    ],
+)
+def test_implementations_are_taken_beside_the_baseline(wanted: tuple[str, ...], names: str) -> None:
+    (found,) = plan("forms[rows=4]", operators=[FORMS], implementations=wanted).cases
+    assert [entry.implementation for entry in found.entries] == names.split()
+    assert found.operator == FORMS
+
+
+def test_operators_without_the_implementation_are_left_out() -> None:
+    assert keys(plan(operators=[CONV, FORMS], implementations=("triton",))) == ["forms[rows=4]", "forms[rows=8]"]
+
+
+@pytest.mark.parametrize("select", [(), ("conv",)])
+def test_an_implementation_that_nothing_selected_has_is_an_error(select: tuple[str, ...]) -> None:
+    with pytest.raises(SelectionError) as caught:
+        plan(*select, operators=[CONV, NORM], implementations=("fast", "tritn"))
+    assert str(caught.value) == "--implementation 'tritn' is none of the selected operators', which have baseline, fast"
+    suite = BrokenSuite(suite="b.py", reason="")  # it may have been there
+    assert keys(plan(operators=[CONV], broken=[suite], implementations=("tritn",))) == []
+
+
 def test_modes_multiply_entries() -> None:
     (found,) = plan("conv[rows=4]", device=H200, settings=Settings(modes=("eager", "compile", "graph"))).cases
     assert [str(entry) for entry in found.entries] == [

@@ -170,25 +170,23 @@ def _wanted(
     return named or (taken and case.tier in tiers)
 
 
-def takes_implementation(name: str, wanted: Collection[str]) -> bool:
-    """Return whether an implementation is taken where those were asked for: by name or glob, with the baseline; none asks for all."""
-    return not wanted or name == BASELINE or any(_matches(name, pattern) for pattern in wanted)
+def names_implementation(wanted: Collection[str], name: str) -> bool:
+    """Return whether an implementation is asked for, by its name or a glob; nothing asks for all."""
+    return not wanted or any(_matches(name, pattern) for pattern in wanted)
 
 
-def _taken(operator: OperatorDescription, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the implementations to take, none where nothing of the operator is asked for by name."""
-    known = [item.name for item in operator.implementations]
-    if wanted and not any(_matches(name, pattern) for name in known for pattern in wanted):
-        return ()
-    return tuple(name for name in known if takes_implementation(name, wanted))
+def _taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
+    """Return the implementations to take: those that are asked for, with the baseline; none where the operator has none of them."""
+    asked = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
+    return tuple(item.name for item in operator.implementations if asked and item.name in {BASELINE, *asked})
 
 
 def _check(implementations: tuple[str, ...], operators: Iterable[OperatorDescription]) -> None:
-    known = sorted({item.name for operator in operators for item in operator.implementations} - {BASELINE})
+    known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
-        if known and not any(_matches(name, pattern) for name in (*known, BASELINE)):
+        if known and not any(_matches(name, pattern) for name in known):
             raise SelectionError(
-                f"--implementation {pattern!r} is none of the selected operators', which have {', '.join(known)}"
+                f"--implementation {pattern!r} is none of the selected operators', which have {', '.join(sorted(known))}"
             )
 
 

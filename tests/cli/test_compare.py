@@ -302,6 +302,12 @@ def test_other_tiers_modes_and_folders_were_not_asked_for(cli: Cli, changes: dic
     assert "missing" not in cli("compare", "-f", "json").outcomes
 
 
+@pytest.mark.parametrize(("wanted", "missing"), [([], 2), (["fu*"], 1), (["fused", "baseline"], 2), (["gone"], 0)])
+def test_other_implementations_were_not_asked_for(cli: Cli, wanted: list[str], missing: int) -> None:
+    write(make_run(0), make_run(1, cases=CASES[:1], **asked([], implementations=wanted)))
+    assert cli("compare", "-f", "json").outcomes.get("missing", 0) == missing
+
+
 def test_a_suite_file_that_is_gone_is_missing(cli: Cli) -> None:
     write((*make_run(0), *make_run(0, cases=["conv[n=1]"], suite="suites/conv.py")), make_run(1, **asked([])))
     assert cli("compare", "-f", "json").outcomes == {"unchanged": 4, "missing": 2}

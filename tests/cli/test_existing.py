@@ -1,4 +1,4 @@
-"""`run --skip-existing`: what the store has is left out, and no verdict takes it for gone."""
+"""What a run leaves out, by `--skip-existing` or for want of `--implementation`, is left out, and no verdict takes it for gone."""
 
 import json
 import shutil
@@ -35,3 +35,21 @@ def test_only_what_is_not_there_is_run(pairbench: Pairbench, tmp_path: Path) -> 
     compared = pairbench("compare", "--strict", "--format", "json")
     outcomes = {row["outcome"] for row in json.loads(compared.stdout)["changes"]}
     assert outcomes == {"new"}
+
+
+def test_only_the_implementations_that_are_named_are_run(pairbench: Pairbench, tmp_path: Path) -> None:
+    good = (Path(__file__).parents[1] / "suites" / "good.py").read_text()
+    (tmp_path / "ops.py").write_text(good.replace('variants={"named"', 'variants={"other": both_shifts, "named"'))
+    arguments = ("run", "ops.py::shifts", "ops.py::extremes", "--device", "cpu", "--format", "json")
+    assert pairbench(*arguments).returncode == 0
+    named = pairbench(*arguments, "-i", "nam*")
+    assert named.returncode == 0, named.stderr
+    records = json.loads(named.stdout)["records"]
+    assert {(record["operator"], record["implementation"]) for record in records} == {
+        ("shifts", "baseline"),
+        ("shifts", "named"),
+    }
+    assert all(record["speedup"] for record in records if record["role"] == "variant")
+
+    compared = pairbench("compare", "--format", "json")
+    assert len(compared_rows := json.loads(compared.stdout)["changes"]) == len(records), compared_rows

@@ -39,6 +39,10 @@ def test_help_lists_the_verbs_in_the_order_of_use(quick: Pairbench) -> None:
         (["verify", "SUITES/good.py::shift"], "selects nothing"),
         (["list", "SUITES/good.py::shift"], "selects nothing"),
         (
+            ["run", "SUITES/good.py", "-i", "nme*"],
+            "--implementation 'nme*' is none of the selected operators', which have ",
+        ),
+        (
             ["run", "SUITES/good.py", "--device", "cuda:7"],
             "--device 'cuda:7' is not here, expected auto, all or one of",
         ),

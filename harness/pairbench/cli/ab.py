@@ -6,7 +6,15 @@ from typing import Annotated, Any
 import typer
 
 from pairbench.cli.context import configure, open_site
-from pairbench.cli.options import DeviceOption, FormatOption, MinEffectOption, ModeOption, TierOption, TimeoutOption
+from pairbench.cli.options import (
+    DeviceOption,
+    FormatOption,
+    ImplementationsOption,
+    MinEffectOption,
+    ModeOption,
+    TierOption,
+    TimeoutOption,
+)
 from pairbench.cli.verdicts import policy_of, tell_github
 
 
@@ -20,6 +28,7 @@ def ab(
             show_default=False,
         ),
     ] = None,
+    implementation: ImplementationsOption = None,
     device: DeviceOption = "auto",
     tier: TierOption = None,
     mode: ModeOption = None,
@@ -58,7 +67,7 @@ def ab(
         raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
     if "rounds" not in config.given:
         config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
-    request = read_arguments(config, base, rest or [])
+    request = replace(read_arguments(config, base, rest or []), implementations=tuple(implementation or ()))
     with (
         open_site(config) as site,
         open_checkouts(request.repository, request.base, request.head) as (before, now, scratch),

@@ -12,7 +12,7 @@ from pairbench.model.plan import PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.settings import Settings
-from pairbench.plan import Selection, takes_implementation, tiers_for
+from pairbench.plan import Selection, names_implementation, tiers_for
 
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
@@ -30,11 +30,11 @@ class Asked:
     tiers: frozenset[str]
     modes: frozenset[str]
     implementations: frozenset[str] = frozenset()
-    """Names or globs of those that were taken beside the baseline; none for all."""
+    """Names or globs; none for all. Baselines that were taken beside them are not in it: of operators without any of them none was."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether a series would have been measured, did it still exist."""
-        if series.mode not in self.modes or not takes_implementation(series.implementation, self.implementations):
+        if series.mode not in self.modes or not names_implementation(self.implementations, series.implementation):
             return False
         named = any(pattern == series.case and suite in (None, series.suite) for suite, pattern in self.select)
         if not named and tier not in self.tiers:

@@ -24,6 +24,7 @@ class Request:
     head: str | None
     """None for the working tree."""
     select: tuple[str, ...]
+    implementations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def load_part(config: Config, site: Site, request: Request, checkout: Checkout) 
         missing = SuiteError(f"there is no {' and no '.join(request.select)}, expected suites of the repository")
         return Part(checkout=checkout, site=site, chosen=_empty(), nothing=missing)
     try:
-        chosen = choose(ours, site, select)
+        chosen = choose(ours, site, select, list(request.implementations))
     except (SuiteError, SelectionError) as error:
         return Part(checkout=checkout, site=site, chosen=_empty(), nothing=error)
     return Part(checkout=checkout, site=site, chosen=chosen)
