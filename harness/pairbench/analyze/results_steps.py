@@ -25,9 +25,8 @@ def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[s
 
 
 def _gain(before: Record, record: Record) -> Interval:
-    """Return how many times as fast a step is, with the interval that its rounds give, each one process that timed both."""
+    """Return how many times as fast a step is, by its rounds, each one process that timed both; of one round, without an interval."""
     ours, theirs = record.round_p50_ns or (), before.round_p50_ns or ()
-    low = high = math.nan
     if len(ours) == len(theirs) > 1:
-        _, low, high = speedup_interval([[value] for value in theirs], [[value] for value in ours])
-    return Interval((before.call_p50_ns or math.nan) / (record.call_p50_ns or math.nan), low, high)
+        return speedup_interval([[value] for value in theirs], [[value] for value in ours])
+    return Interval((before.call_p50_ns or math.nan) / (record.call_p50_ns or math.nan), math.nan, math.nan)
