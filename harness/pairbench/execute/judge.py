@@ -139,7 +139,7 @@ def _off_the_oracle(ratio: float | None) -> str | None:
         return None
     return (
         f"its largest error against the float64 oracle is {ratio:.3g} times the baseline's (half an output spacing added); the "
-        "oracle rule allows 2"
+        "oracle rule allows 2 (where less precision is meant, Tolerance(rel_l2=...) says how much)"
     )
 
 
