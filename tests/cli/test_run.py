@@ -191,10 +191,14 @@ def test_markdown_and_the_closing_lines(own_run: Done) -> None:
         assert any(line.startswith(closing) for line in own_run.stdout.splitlines()[-5:]), own_run.stdout
 
 
-def test_twice_the_work_takes_twice_as_long(own: dict[tuple[str, str], Record]) -> None:
-    twice, same = own["twice", "eager"].speedup, own["same", "eager"].speedup
-    assert twice is not None and same is not None
-    assert 0.3 < twice < 0.8 and 0.6 < same < 1.6
+def test_twice_the_work_takes_twice_as_long(own: dict[tuple[str, str], Record], own_folder: Path) -> None:
+    """By the fastest calls: other tests keep this machine busy, and interrupt a longer call more often than a shorter one."""
+    frame = pd.read_parquet(own_folder / "here" / "samples")
+    eager = frame[frame["mode"] == "eager"].set_index("implementation")["call_ns"]
+    fastest = {name: min(min(samples) for samples in eager[[name]]) for name in ("baseline", "twice", "same")}
+    assert 0.4 < fastest["baseline"] / fastest["twice"] < 0.6
+    assert 0.8 < fastest["baseline"] / fastest["same"] < 1.25
+    assert (own["twice", "eager"].speedup or 1.0) < 0.8
 
 
 def test_compile_pays_once(own: dict[tuple[str, str], Record]) -> None:
