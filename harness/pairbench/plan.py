@@ -100,7 +100,7 @@ def make_plan(
         if _wanted(operator, case, tiers, selections)
     ]
     if not broken:
-        _check(implementations, [operator for operator, _ in wanted])
+        check_implementations(implementations, [operator for operator, _ in wanted])
     cases = [
         _planned(operator, case, names, device, settings, gpus, triton)
         for operator, case in wanted
@@ -181,10 +181,15 @@ def _taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str,
     return tuple(item.name for item in operator.implementations if asked and item.name in {BASELINE, *asked})
 
 
-def _check(implementations: tuple[str, ...], operators: Iterable[OperatorDescription]) -> None:
+def check_implementations(implementations: Iterable[str], operators: Iterable[OperatorDescription]) -> None:
+    """Check that each name or glob is that of an implementation of some operator.
+
+    Raises:
+        SelectionError: one is not.
+    """
     known = {item.name for operator in operators for item in operator.implementations}
     for pattern in implementations:
-        if known and not any(_matches(name, pattern) for name in known):
+        if known and not any(names_implementation((pattern,), name) for name in known):
             raise SelectionError(
                 f"--implementation {pattern!r} is none of the selected operators', which have {', '.join(sorted(known))}"
             )

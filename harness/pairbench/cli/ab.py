@@ -67,7 +67,7 @@ def ab(
         raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
     if "rounds" not in config.given:
         config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
-    request = replace(read_arguments(config, base, rest or []), implementations=tuple(implementation or ()))
+    request = read_arguments(config, base, rest or [], tuple(implementation or ()))
     with (
         open_site(config) as site,
         open_checkouts(request.repository, request.base, request.head) as (before, now, scratch),

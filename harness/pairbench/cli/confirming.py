@@ -88,8 +88,8 @@ def confirm_run(
 def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
     """Return the same suites with the cases of some series selected."""
     cases = dict.fromkeys((series.suite, series.case) for series in worse)
-    return Chosen(
+    return replace(
+        chosen,
         survey=replace(chosen.survey, broken=()),
         selections=tuple(Selection(text=f"{suite}::{case}", suite=suite, pattern=case) for suite, case in cases),
-        implementations=chosen.implementations,
     )

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -74,7 +74,7 @@ class Chosen:
     """Names or globs; none for all. The baseline is taken with any."""
 
 
-def choose(config: Config, site: "Site", select: list[str] | None, implementations: list[str] | None = None) -> Chosen:
+def choose(config: Config, site: "Site", select: list[str] | None, implementations: Iterable[str] = ()) -> Chosen:
     """Load the suites that are asked for: those that are named, and all of the settings' if anything else is.
 
     Raises:
@@ -101,9 +101,7 @@ def choose(config: Config, site: "Site", select: list[str] | None, implementatio
         files += find_suites(default_places(config))
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Chosen(
-        survey=survey(site, suites), selections=tuple(selections), implementations=tuple(implementations or ())
-    )
+    return Chosen(survey=survey(site, suites), selections=tuple(selections), implementations=tuple(implementations))
 
 
 def default_places(config: Config) -> tuple[Path, ...]:

@@ -70,7 +70,7 @@ def run(
         output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
     )
     with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select, implementation)
+        chosen = choose(config, site, select, implementation or ())
         devices = pick_devices(device, chosen.survey.devices)
         done = record_run(config, site, chosen, devices, progress, skip_existing=skip_existing)
         confirmed = None

@@ -32,7 +32,7 @@ from pairbench.model.plan import Entry, Plan
 from pairbench.model.policy import Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
-from pairbench.plan import equipped
+from pairbench.plan import check_implementations, equipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,11 @@ def _one_device(wanted: str, parts: tuple[Part, Part]) -> Device:
 
 
 def _plans(parts: tuple[Part, Part], device: Device) -> tuple[Plan, Plan]:
+    surveys = [part.chosen.survey for part in parts]
+    if not any(survey.broken for survey in surveys):
+        # One side may be without, which then has nothing to compare; not both.
+        operators = [operator for survey in surveys for operator in survey.operators]
+        check_implementations({name for part in parts for name in part.chosen.implementations}, operators)
     (reference, no_reference), (current, no_current) = (plan_part(part, device) for part in parts)
     if no_reference and no_current:
         raise no_current

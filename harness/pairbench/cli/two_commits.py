@@ -12,7 +12,7 @@ from pairbench.execute.pool import Site
 from pairbench.execute.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
-from pairbench.plan import parse_selection
+from pairbench.plan import names_implementation, parse_selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Request:
     head: str | None
     """None for the working tree."""
     select: tuple[str, ...]
-    implementations: tuple[str, ...] = ()
+    implementations: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Part:
     """Why nothing of what was asked for is on this side, if so."""
 
 
-def read_arguments(config: Config, base: str, rest: list[str]) -> Request:
+def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Request:
     """Tell HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name.
 
     Raises:
@@ -52,9 +52,9 @@ def read_arguments(config: Config, base: str, rest: list[str]) -> Request:
                 f"{place} is outside of the repository {repository}, expected suites in it: ab measures two of its commits; "
                 "name one of its suites, or set `suites` in its pyproject.toml"
             )
-    if rest and _place(rest[0]) is None and find_commit(repository, rest[0]):
-        return Request(repository=repository, base=base, head=rest[0], select=tuple(rest[1:]))
-    return Request(repository=repository, base=base, head=None, select=tuple(rest))
+    head = rest[0] if rest and _place(rest[0]) is None and find_commit(repository, rest[0]) else None
+    select = tuple(rest[1:] if head else rest)
+    return Request(repository=repository, base=base, head=head, select=select, implementations=implementations)
 
 
 def load_part(config: Config, site: Site, request: Request, checkout: Checkout) -> Part:
@@ -69,7 +69,7 @@ def load_part(config: Config, site: Site, request: Request, checkout: Checkout) 
         missing = SuiteError(f"there is no {' and no '.join(request.select)}, expected suites of the repository")
         return Part(checkout=checkout, site=site, chosen=_empty(), nothing=missing)
     try:
-        chosen = choose(ours, site, select, list(request.implementations))
+        chosen = choose(ours, site, select, request.implementations)
     except (SuiteError, SelectionError) as error:
         return Part(checkout=checkout, site=site, chosen=_empty(), nothing=error)
     return Part(checkout=checkout, site=site, chosen=chosen)
@@ -87,8 +87,12 @@ def plan_part(part: Part, device: Device) -> tuple[Plan, UsageError | None]:
         if selection.suite in broken
         or any(selection.takes(operator, case) for operator in survey.operators for case in operator.cases)
     )
+    wanted = part.chosen.implementations
+    known = {item.name for operator in survey.operators for item in operator.implementations}
+    having = tuple(one for one in wanted if any(names_implementation((one,), name) for name in known))
+    chosen = replace(part.chosen, selections=taking or selections, implementations=having or wanted)
     try:
-        return plan_for(part.site, replace(part.chosen, selections=taking or selections), device, edge=False), None
+        return plan_for(part.site, chosen, device, edge=False), None
     except SelectionError as error:
         return Plan(cases=()), error
 

@@ -40,7 +40,7 @@ def verify(
 
     config = configure(output, tier=tier, mode=mode, timeout=timeout)
     with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select, implementation)
+        chosen = choose(config, site, select, implementation or ())
         devices = pick_devices(device, chosen.survey.devices)
         found = verify_devices(site, chosen, devices, progress, impostors=impostors)
     _print(

@@ -14,8 +14,9 @@ from typing import Any
 
 from pairbench.analyze.records import environment_columns, interval_columns
 from pairbench.integrations.foreign import ForeignRun, Result, Timing
-from pairbench.integrations.pairing import BASELINE, Pairing, split
+from pairbench.integrations.pairing import Pairing, split
 from pairbench.model.case import Case
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Samples
 from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile
 

@@ -7,8 +7,7 @@ from pairbench.errors import UsageError
 from pairbench.integrations.foreign import Axes, Result
 from pairbench.integrations.names import word
 from pairbench.model.case import format_value
-
-BASELINE = "baseline"
+from pairbench.model.plan import BASELINE
 
 
 @dataclass(frozen=True, kw_only=True)

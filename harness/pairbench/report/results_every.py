@@ -31,7 +31,12 @@ def every_table(results: OperatorResults, labels: Mapping[str, str]) -> Table:
         for record in ([mode.baseline] if mode.baseline else []) + list(mode.variants)
         if record.call_p50_ns is not None
     ]
-    return table_of(_COLUMNS, found, title=f"All {len(found)} measurements, errors included:", fold_above=_LONG)
+    return table_of(
+        _COLUMNS,
+        found,
+        title=f"All {len(found)} measurements, errors included; a speedup is over the baseline of its own run:",
+        fold_above=_LONG,
+    )
 
 
 def _gain(row: _Row) -> str:

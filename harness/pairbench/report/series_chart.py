@@ -106,7 +106,7 @@ def chart(trend: Trend) -> SeriesChart:
 
 
 def _paired(point: Point, end: float | None) -> float | None:
-    return end if point.record.implementation != "baseline" and point.speedup is not None else None
+    return end if point.record.role != "baseline" and point.speedup is not None else None
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
