@@ -27,6 +27,13 @@ def gluon(x, cache, layer):
     return implicit_gluon(x, cache, weight, layer["bias"], STRIDE, padding, layer["packed"])
 
 
+def gluon_images(x, layer):
+    """Convolve images [b * t, c, h, w] by the same GEMM, each a video of one frame; it adds the bias on the way."""
+    weight = layer["weight"][:, :, None]
+    padding = (0, *(k // 2 for k in weight.shape[3:]))
+    return implicit_gluon(x[:, :, None], None, weight, layer["bias"], STRIDE, padding, layer["packed"])[:, :, 0]
+
+
 def interleave_in_layout(x):
     """Write either half of the channels to every other frame, in the layout of x."""
     b, c, t, h, w = x.shape
@@ -40,6 +47,7 @@ def interleave_in_layout(x):
 ONE_COPY = vae_wan.Forms(causal=pad_time)
 CHANNELS_LAST = vae_wan.Forms(causal=pad_time, interleave=interleave_in_layout)
 GLUON = vae_wan.Forms(causal=gluon, interleave=interleave_in_layout)
+GLUON_IMAGES = GLUON._replace(planar=gluon_images)
 
 
 def in_channels_last(layer):
@@ -50,6 +58,12 @@ def in_channels_last(layer):
 def packed(layer):
     """Pack what the implicit GEMM reads; images are convolved as before, in channels-last layout."""
     return layer | implicit_weight(**layer) if layer["weight"].dim() == 5 else in_channels_last(layer)
+
+
+def packed_images(layer):
+    """Pack the convolutions of images too."""
+    weight = layer["weight"]
+    return layer | implicit_weight(weight if weight.dim() == 5 else weight[:, :, None], layer["bias"])
 
 
 def each_layer(tree, change):
