@@ -1,7 +1,7 @@
 """RMS norm over channels with SiLU behind it, 29 times in the Wan 2.1 video decoder: before every convolution of its blocks.
 
-As published it is eleven passes over the largest tensors of the whole model, for each step of it is a kernel: the length of every
-pixel's channels, its clamp, a quotient, the root of the channels, the weight, a missing bias that is added as 0.0, SiLU. One
+As published it is eleven passes over the largest tensors of the whole model, in seven kernels: the length of every pixel's
+channels, its clamp, a quotient, the root of the channels, the weight, a missing bias that is added as 0.0, SiLU. One kernel
 reads each value once and writes it once.
 
 The contract: `x` is a video [b, c, t, h, w], contiguous or channels-last, `gamma` [c, 1, 1, 1]; the result, in layout and type of x, is
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 import vae_wan
 from kernels_norm_silu import LARGEST, norm_silu
 
-from pairbench import REASSOCIATED, Claim, Cost, Operator, Variant, grid
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Tolerance, Variant, grid
 
 EPS = 1e-12
 
@@ -83,6 +83,12 @@ def by_hand(x, gamma):
 # -- what is valid ----------------------------------------------------------------------------------------------------
 
 
+def several_channels(x, **_):
+    if x.shape[1] == 1:
+        return "one channel; the plain form divides it by itself, and a product with its inverse is less exact"
+    return True
+
+
 def in_channels_last(x, **_):
     if x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last_3d):
         return "channels do not lie side by side"
@@ -94,7 +100,7 @@ def fits_kernel(x, **_):
         return "neither contiguous nor channels-last"
     if x.shape[1] > LARGEST:
         return f"{x.shape[1]} channels; a tile holds {LARGEST}"
-    return True
+    return several_channels(x)
 
 
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
@@ -197,11 +203,18 @@ REAL = [
 
 HEADLINE = grid(shape=[(1, 96, 4, 720, 1280)], layout=["contiguous", "channels_last_3d"], dtype=["bfloat16"])
 
+# The plain form rounds five times. SiLU magnifies what was off before it by up to 1.28, so that this is at most 6.1 half spacings;
+# the three roundings of `one_factor` are 3.6 more, those of the others fewer.
+TOLERANCE = REASSOCIATED | {
+    "float16": Tolerance(rtol=2.5e-3, atol_rms=2e-3),
+    "bfloat16": Tolerance(rtol=2e-2, atol_rms=1e-2),
+}
+
 vae_rmsnorm_silu = Operator(
     "vae_rmsnorm_silu",
     baseline=published,
     variants={
-        "one_factor": one_factor,
+        "one_factor": Variant(one_factor, valid=several_channels),
         "builtin": Variant(builtin, valid=in_channels_last),
         "triton": Variant(fused, valid=fits_kernel, needs="triton"),
     },
@@ -220,7 +233,7 @@ vae_rmsnorm_silu = Operator(
     oracle=by_hand,
     cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
     constants=["gamma"],
-    tolerance=REASSOCIATED,
+    tolerance=TOLERANCE,
     cost=cost,
     source="diffusers AutoencoderKLWan; sglang #33546; TensorRT-LLM #19310",
     claims=[
