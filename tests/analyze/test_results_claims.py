@@ -9,7 +9,7 @@ from pairbench.analyze.results import results_of
 from pairbench.analyze.results_claims import state_of
 from pairbench.model.claim import Claim
 from pairbench.model.results import ClaimState
-from tests.builders import ended, only
+from tests.builders import ended, only, run_id_of
 from tests.results_made import measured, operator
 
 POINT = {"tokens": 64, "dtype": "bfloat16"}
@@ -77,6 +77,19 @@ def test_a_claim_is_judged_in_its_mode_and_by_its_variant() -> None:
         (None, "not measured"),
     ]
     assert [one.case is None for one in found.claims] == [False] * 4 + [True]
+
+
+def test_a_claim_stands_beside_the_baseline_that_its_variant_was_timed_with() -> None:
+    declared = operator(
+        POINT, names=("baseline", "fused", "slow"), claims=(claim(speedup=1.0, cases=[POINT], implementation="slow"),)
+    )
+    newer = only(measured(declared, 2), implementation="baseline") + only(measured(declared, 2), implementation="fused")
+    found = results_of(declared, [*measured(declared, 1), *newer], ("real",))
+    assert found is not None
+    mode, judged = found.cases[0].modes[0], found.claims[0]
+    assert mode.baseline is not None and mode.baseline.run_id == run_id_of(2)
+    assert judged.variant is not None and judged.baseline is not None
+    assert judged.variant.run_id == judged.baseline.run_id == run_id_of(1)
 
 
 def test_a_claim_stands_beside_each_of_its_cases() -> None:

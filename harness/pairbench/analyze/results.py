@@ -30,6 +30,8 @@ COLUMNS = (
 _BAD = {status for status in Status if status.bad}
 _Key = tuple[str, str, str]
 """Case, implementation, mode."""
+_Timed = tuple[str, str | None, str | None, str | None]
+"""Run, device, case, mode."""
 
 
 def results_of(
@@ -47,8 +49,9 @@ def results_of(
     if not known:
         return None
     newest = _newest(known, operator.definition_hash)
+    baselines = {_timed_with(record): record for record in known if record.implementation == BASELINE}
     cases = tuple(
-        _case_results(case, operator, newest, known)
+        _case_results(case, operator, newest, baselines)
         for case in sorted(declared.values(), key=lambda case: _size(case, operator.costs))
         if any(key == case.key for key, _, _ in newest)
     )
@@ -93,35 +96,41 @@ def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
 
 
 def _case_results(
-    case: Case, operator: OperatorDescription, newest: Mapping[_Key, Record], records: Sequence[Record]
+    case: Case, operator: OperatorDescription, newest: Mapping[_Key, Record], baselines: Mapping[_Timed, Record]
 ) -> CaseResults:
     modes = [mode for mode in MODES if any(key[0] == case.key and key[2] == mode for key in newest)]
     return CaseResults(
         case=case,
         bytes_moved=operator.costs.get(case.key, (None, None))[1],
-        modes=tuple(_mode_results(case, mode, operator, newest, records) for mode in modes),
+        modes=tuple(_mode_results(case, mode, operator, newest, baselines) for mode in modes),
     )
 
 
 def _mode_results(
-    case: Case, mode: str, operator: OperatorDescription, newest: Mapping[_Key, Record], records: Sequence[Record]
+    case: Case,
+    mode: str,
+    operator: OperatorDescription,
+    newest: Mapping[_Key, Record],
+    baselines: Mapping[_Timed, Record],
 ) -> ModeResults:
     names = [item.name for item in operator.implementations if item.name != BASELINE]
     variants = tuple(newest[key] for name in names if (key := (case.key, name, mode)) in newest)
     measured = [record for record in variants if record.status == Status.MEASURED and record.speedup]
     best = max(measured, key=lambda record: record.speedup or 0.0, default=None)
-    own = (record for record in records if best is not None and _beside(record, best))
-    baseline = next(own, None) or newest.get((case.key, BASELINE, mode))
-    steps = steps_of(variants, {item.name: item.builds_on for item in operator.implementations})
-    return ModeResults(mode=mode, baseline=baseline, best=best, variants=variants, steps=steps)
-
-
-def _beside(record: Record, variant: Record) -> bool:
-    """Return whether a record is the baseline that a variant was timed with."""
-    columns = ("run_id", "device_uuid", "case", "mode")
-    return record.implementation == BASELINE and all(
-        getattr(record, name) == getattr(variant, name) for name in columns
+    own = {str(record.implementation): baselines.get(_timed_with(record)) for record in variants}
+    return ModeResults(
+        mode=mode,
+        baseline=(own[str(best.implementation)] if best else None) or newest.get((case.key, BASELINE, mode)),
+        best=best,
+        variants=variants,
+        baselines={name: record for name, record in own.items() if record is not None},
+        steps=steps_of(variants, {item.name: item.builds_on for item in operator.implementations}),
     )
+
+
+def _timed_with(record: Record) -> _Timed:
+    """Return what a variant has in common with the baseline that it was timed with."""
+    return record.run_id, record.device_uuid, record.case, record.mode
 
 
 def _of(mode: ModeResults) -> list[Record]:

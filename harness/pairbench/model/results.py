@@ -55,6 +55,8 @@ class ModeResults:
     """Of the measured variants the one with the largest speedup."""
     variants: tuple[Record, ...]
     """The newest of each, in the order of declaration, however it ended."""
+    baselines: Mapping[str, Record]
+    """By the variant's name, that of its own run: what its speedup is over."""
     steps: Mapping[str, Step]
     """By the variant's name, where one run timed it and the one it builds on."""
 
