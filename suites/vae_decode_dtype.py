@@ -85,7 +85,7 @@ vae_decode_dtype = Operator(
             dict(TINY, latents=4, chunk=2, batch=2),
             dict(TINY, latents=4, chunk=2, split=2),
         ],
-        "smoke": grid(latents=[4], height=[4], width=[4], base=[8], chunk=[2], dtype=["float32"]),
+        "smoke": [dict(TINY, latents=4, chunk=2)],
         "real": grid(latents=[5], height=[32], width=[32], chunk=[1], dtype=["float32"]),
         "headline": [dict(latents=5, height=90, width=160, chunk=1, dtype="float32")],
     },
