@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch._dynamo.utils
 
-from pairbench.execute.calls import reset_compiler
 from pairbench.execute.compiled import compilations, forget_compilations
+from pairbench.execute.compiler import reset_compiler
 from pairbench.model.outcome import Compilation
 
 
@@ -42,7 +42,7 @@ FUNCTIONS = [eval(f"lambda x: x * {place}.5") for place in range(70)]  # noqa: S
 
 
 def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
-    reset_compiler()
+    reset_compiler(needed=True)
     forget_compilations()
     torch.compile(function, dynamic=False, backend="eager")(torch.randn(5))
     return compilations()

@@ -76,16 +76,3 @@ def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> d
     if not isinstance(prepared, dict):
         raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
     return prepared
-
-
-_RECOMPILES = 64
-"""Of one function in one case: helpers that all implementations share are compiled once for each of them and each shape."""
-
-
-def reset_compiler() -> None:
-    """Forget what was compiled for earlier cases, and refuse to fall back to eager when recompiling too often."""
-    torch._dynamo.reset()
-    if hasattr(torch._dynamo.config, "recompile_limit"):
-        torch._dynamo.config.recompile_limit = _RECOMPILES
-    if hasattr(torch._dynamo.config, "fail_on_recompile_limit_hit"):
-        torch._dynamo.config.fail_on_recompile_limit_hit = True

@@ -7,7 +7,8 @@ import torch
 
 from pairbench.execute import launches, memory
 from pairbench.execute.audit import audit_automatic, audit_declared
-from pairbench.execute.calls import make_call, reset_compiler, why_invalid
+from pairbench.execute.calls import make_call, why_invalid
+from pairbench.execute.compiler import reset_compiler
 from pairbench.execute.devices import torch_device
 from pairbench.execute.faults import explain
 from pairbench.execute.guard import guarded, of_case
@@ -44,7 +45,7 @@ from pairbench.model.plan import Entry
 
 def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> Iterator[Any]:
     """Yield the results of one stage of one case."""
-    device = begin_case(hello)
+    device = begin_case(hello, job)
     match job:
         case VerifyCase():
             yield from of_case(_verify(job, operator, watch, device))
@@ -70,9 +71,9 @@ def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> I
     release(device)
 
 
-def begin_case(hello: Hello) -> torch.device:
+def begin_case(hello: Hello, job: CaseJob) -> torch.device:
     """Forget earlier cases, and return the device."""
-    reset_compiler()
+    reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
     device = torch_device(hello.device)
     release(device)
     return device

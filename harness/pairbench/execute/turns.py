@@ -42,7 +42,7 @@ class Turns:
         yield from of_case(self._get_ready(job, operator))
 
     def _get_ready(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
-        device = begin_case(self._hello)
+        device = begin_case(self._hello, job)
         ready = yield from make_ready(job, operator, self._hello, self._watch, device)
         if len(ready.timed) < len(job.entries):
             return
