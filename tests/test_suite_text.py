@@ -54,7 +54,7 @@ def test_every_operator_of_the_catalogue() -> None:
         *("causal_conv3d", "causal_conv3d_chunk", "causal_conv3d_frame", "conv3d_layout", "conv3d_block"),
         *("depthwise_conv1d", "depthwise_conv2d", "depthwise_conv3d", "grouped_conv2d"),
         *("patch_embed", "patch_embed_video", "decode_assemble", "frames_to_uint8"),
-        *("vae_decode_dtype", "vae_sharded", "vae_static_shapes", "vae_temporal_chunk"),
+        *("vae_decode_dtype", "vae_rmsnorm_silu", "vae_sharded", "vae_static_shapes", "vae_temporal_chunk"),
         *("kv_cache_ring", "kv_ring_attention", "kv_index_host", "crossattn_cache"),
         *("block_causal_attention", "block_mask_cache", "cached_attention"),
         *("rope3d", "qk_norm_rope", "rmsnorm", "ln_modulate", "gate_residual_norm"),

@@ -120,7 +120,7 @@ class _Server:
     def _run_stage(self) -> Callable[[CaseJob, Operator, Hello, Watch], Iterator[Any]]:
         from pairbench.execute.stages import run_stage
 
-        gc.freeze()  # nor these modules'
+        gc.freeze()  # what these modules hold stays as well
         return run_stage
 
     @functools.cached_property
