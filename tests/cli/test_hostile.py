@@ -13,6 +13,12 @@ ENDS = [
     ("raises", "raises", "failed", "raises.py, line 26: RuntimeError: the kernel was built for another shape"),
     ("raises", "leaves", "failed", "raises.py, line 30: SystemExit: 0"),
     ("raises", "unprintable", "failed", "Unprintable: its message cannot be printed (ValueError)"),
+    (
+        "raises",
+        "other_names",
+        "failed",
+        "takes (input, inplace=False), expected the names that inputs() and prepare() return, x: ",
+    ),
     ("exits", "exits", "failed", "ended its process with exit status 3"),
     ("exits", "exits_quietly", "failed", "ended its process with exit status 0"),
     ("segfaults", "segfaults", "failed", "signal SIGSEGV (segmentation fault) in segfaults.py, line 21"),

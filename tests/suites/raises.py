@@ -1,4 +1,4 @@
-"""Variants that raise: an ordinary error, a polite exit, and an error that cannot even be printed."""
+"""Variants that raise: an ordinary error, a polite exit, an error that cannot even be printed, and other parameters."""
 
 import sys
 
@@ -34,10 +34,20 @@ def unprintable(x):
     raise Unprintable
 
 
+def other_names(input, inplace=False):
+    return input * 2
+
+
 raises = Operator(
     "raises",
     baseline=baseline,
-    variants={"raises": raises, "leaves": leaves, "unprintable": unprintable, "good": good},
+    variants={
+        "raises": raises,
+        "leaves": leaves,
+        "unprintable": unprintable,
+        "other_names": other_names,
+        "good": good,
+    },
     inputs=inputs,
     cases=grid(rows=[4, 8], dtype=["float32"]),
 )

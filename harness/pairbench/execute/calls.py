@@ -1,6 +1,7 @@
 """An implementation made ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -57,12 +58,28 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
 
     Raises:
         CaptureError: the mode is graph, and the call cannot be captured.
+        DeclarationError: the implementation has other parameters.
     """
     kwargs = {**inputs, **_own_state(operator, inputs), **_prepared(operator, variant, inputs)}
+    _check_names(variant.function, kwargs)
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     eager = functools.partial(function, **kwargs)
     run = capture(eager) if mode == "graph" else eager
     return Call(operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs, run=run)
+
+
+def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled code that does not say what it takes
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        raise DeclarationError(
+            f"takes {signature}, expected the names that inputs() and prepare() return, {', '.join(kwargs)}: {error}; "
+            "wrap it in a function of these names"
+        ) from None
 
 
 def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:
