@@ -174,7 +174,8 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     assert "measured again: ops.py::pair[rows=8]-variant-eager" in second.stderr
     document = json.loads(second.stdout)
     (worse,) = [change for change in document["comparison"]["changes"] if change["outcome"] == "regression"]
-    assert worse["judgements"][0]["metric"] == "ops_per_call"
+    # Where the machine is quiet, the time that the operator takes is seen as well, and goes before it.
+    assert "ops_per_call" in [judged["metric"] for judged in worse["judgements"] if judged["outcome"] == "regression"]
     assert (worse["confirmed"], worse["attribution"]) == (True, "code")
     # What nobody asked for is not missing.
     assert document["comparison"]["outcomes"]["missing"] == 0
