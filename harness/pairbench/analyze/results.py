@@ -117,13 +117,13 @@ def _mode_results(
     variants = tuple(newest[key] for name in names if (key := (case.key, name, mode)) in newest)
     measured = [record for record in variants if record.status == Status.MEASURED and record.speedup]
     best = max(measured, key=lambda record: record.speedup or 0.0, default=None)
-    own = {str(record.implementation): baselines.get(_timed_with(record)) for record in variants}
+    own = {str(record.implementation): found for record in variants if (found := baselines.get(_timed_with(record)))}
     return ModeResults(
         mode=mode,
-        baseline=(own[str(best.implementation)] if best else None) or newest.get((case.key, BASELINE, mode)),
+        baseline=own.get(str(best.implementation) if best else "") or newest.get((case.key, BASELINE, mode)),
         best=best,
         variants=variants,
-        baselines={name: record for name, record in own.items() if record is not None},
+        baselines=own,
         steps=steps_of(variants, {item.name: item.builds_on for item in operator.implementations}),
     )
 

@@ -28,8 +28,7 @@ def _of(
         found = next((results for results in cases if results.case.key == case.key), None)
         mode = found.in_mode(claim.mode) if found else None
         variant = _variant(claim, mode) if mode else None
-        beside = mode.baselines.get(str(variant.implementation)) if mode and variant else None
-        baseline = beside or (mode.baseline if mode else None)
+        baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
         yield Judged(
             claim=claim, case=case, state=state_of(claim, baseline, variant), baseline=baseline, variant=variant
         )

@@ -39,8 +39,16 @@ class Call:
         return len(self.run.replays) if isinstance(self.run, Rotation) else 1
 
     def observe(self) -> Any:
-        """Run once and return all that is judged: the outputs, and what the call left in its state."""
-        outputs = self.run()
+        """Run once and return all that is judged: the outputs, and what the call left in its state.
+
+        Raises:
+            DeclarationError: the implementation has other parameters.
+        """
+        try:
+            outputs = self.run()
+        except TypeError:
+            _check_names(self.variant.function, self.kwargs)
+            raise
         if not self.operator.state:
             return outputs
         return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
@@ -58,10 +66,8 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
 
     Raises:
         CaptureError: the mode is graph, and the call cannot be captured.
-        DeclarationError: the implementation has other parameters.
     """
     kwargs = {**inputs, **_own_state(operator, inputs), **_prepared(operator, variant, inputs)}
-    _check_names(variant.function, kwargs)
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     eager = functools.partial(function, **kwargs)
     run = capture(eager) if mode == "graph" else eager

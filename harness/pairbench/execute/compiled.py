@@ -17,8 +17,6 @@ _MOST = 100_000
 
 def forget_compilations() -> None:
     """Begin to count anew."""
-    import torch._dynamo.utils  # with the compiler, which those that do not compile need not wait for
-
     # The compiler keeps what it says of the newest 64 only; a deep network compiled layer by layer has more.
     torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
     torch._dynamo.utils.clear_compilation_metrics()

@@ -13,7 +13,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,15 +113,10 @@ class _Server:
             case Describe():
                 yield from self._describe(job)
             case CaseJob():
+                from pairbench.execute.stages import run_stage
+
                 operator = self._load(job.path)[job.operator]
-                yield from self._run_stage(job, operator, self._hello, self._watch)
-
-    @functools.cached_property
-    def _run_stage(self) -> Callable[[CaseJob, Operator, Hello, Watch], Iterator[Any]]:
-        from pairbench.execute.stages import run_stage
-
-        gc.freeze()  # what these modules hold stays as well
-        return run_stage
+                yield from run_stage(job, operator, self._hello, self._watch)
 
     @functools.cached_property
     def _turns(self) -> "Turns":
