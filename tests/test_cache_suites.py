@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pairbench.execute.inputs import Make
+from pairbench.execute.worker.inputs import Make
 from pairbench.model.operator import Operator
 from pairbench.suite import load_suite
 

@@ -42,3 +42,7 @@ class ConfigError(UsageError):
 
 class StoreError(UsageError):
     """A store, a run or a file in it cannot be read."""
+
+
+class InterruptedRunError(Exception):
+    """The user wants the run to end: no error of anybody's."""

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.cli import reference
 from pairbench.cli.app import main
 from pairbench.model.record import Record
+from pairbench.workflow.compare import reference
 from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of, sha, write_runs
 
 ROOT = Path(__file__).parents[2]

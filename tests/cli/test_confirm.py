@@ -8,20 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from pairbench.cli import confirming
-from pairbench.cli.asked import Asked
-from pairbench.cli.confirming import Confirmed, confirm_run
-from pairbench.cli.context import Chosen
-from pairbench.cli.progress import PlainProgress
-from pairbench.cli.recording import DoneRun
 from pairbench.config import Config
-from pairbench.execute.pool import Site
-from pairbench.execute.scout import Survey
+from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 from pairbench.store.reader import read_run, runs
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.requested import Asked
+from pairbench.workflow.run import confirm as confirming
+from pairbench.workflow.run.confirm import Confirmed, confirm_run
+from pairbench.workflow.run.record import DoneRun
+from pairbench.workflow.setup import Chosen
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 SLOWER = {f"{CASES[0]}-fused": 1.2}

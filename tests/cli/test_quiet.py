@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pairbench.cli.judging import judge
 from pairbench.config import Config
 from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.store.calibrations import write_calibration
+from pairbench.workflow.compare.judge import judge
 from tests.builders import CASES, make_run, run_id_of, write_runs
 
 CPU: dict[str, Any] = {

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from pairbench.cli.context import Chosen
-from pairbench.cli.recording import warn_of_foreign
-from pairbench.cli.session import on_devices, plans_for
-from pairbench.execute.pool import Site
-from pairbench.execute.scout import Survey
+from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.scout import Survey
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device, Environment
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
 from pairbench.model.settings import Settings
 from pairbench.plan import parse_selection
+from pairbench.workflow.run.devices import on_devices, plans_for
+from pairbench.workflow.run.record import warn_of_foreign
+from pairbench.workflow.setup import Chosen
 
 GPUS = tuple(
     Device(selector=f"cuda:{index}", kind="cuda", name="NVIDIA H200", uuid=f"GPU-{index}", capability=(9, 0))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.changepoint import detect
+from pairbench.analyze.history.changepoint import detect
 from tests.detectors.noises import Floats
 
 

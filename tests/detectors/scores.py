@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pairbench.analyze.changepoint import detect
-from pairbench.analyze.changepoint_newest import newest
+from pairbench.analyze.history.changepoint import detect
+from pairbench.analyze.history.off_level import newest
 from pairbench.model.comparison import Verdict
 from tests.detectors import noises
 from tests.detectors.noises import Floats

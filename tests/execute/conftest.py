@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.watch import SIZE, Watch
+from pairbench.execute.heartbeat import SIZE, Watch
 from pairbench.model.case import Case
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
 

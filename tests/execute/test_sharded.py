@@ -21,7 +21,7 @@ import json, os, signal, sys, time
 import torch
 sys.path.insert(0, sys.argv[1])
 import vae_clip, vae_shard_forms, vae_shard_team, vae_sharded
-from pairbench.execute.inputs import Make
+from pairbench.execute.worker.inputs import Make
 torch.set_num_threads(1)
 
 def inputs(latents=2, height=4, width=6, chunk=1, seed=0, **more):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairbench.execute.breakdown_trace import MODULE, WINDOW
+from pairbench.execute.worker.breakdown.trace import MODULE, WINDOW
 
 Event = dict[str, Any]
 

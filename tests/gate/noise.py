@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.rounds import Bools, Floats, Ints, Runs
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
 
 SERIES = 500
 ROUNDS = 3

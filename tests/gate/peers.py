@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from pairbench.analyze.rounds import Bools, Floats
+from pairbench.analyze.compare.rounds import Bools, Floats
 from tests.gate.noise import Side
 
 SAMPLES = 50

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.effect import Verdicts, decide, estimate
-from pairbench.analyze.floors import noise as floor_of
-from pairbench.analyze.rounds import Floats
+from pairbench.analyze.compare.effect import Verdicts, decide, estimate
+from pairbench.analyze.compare.floors import noise as floor_of
+from pairbench.analyze.compare.rounds import Floats
 from pairbench.model.policy import DEFAULT, Policy
 from tests.gate.noise import MARKS_NS, SERIES, Bench, Noise, Side, draw, make_bench, runs_of, spread_of
 from tests.gate.peers import PEERS, rounds_of, samples_of

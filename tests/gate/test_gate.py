@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pairbench.analyze.compare import compare
+from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import GateOutcome, Verdict
 from pairbench.model.policy import DEFAULT
 from pairbench.model.record import Record

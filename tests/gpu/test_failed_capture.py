@@ -28,7 +28,7 @@ def fills() -> Any:
 def test_memory_and_stream_are_what_they_were(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from pairbench.execute import graphs
+    from pairbench.execute.worker import graphs
 
     if call is fills:
         monkeypatch.setattr(graphs, "_CAPTURE_WARM_UP", 0)

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from pairbench.cli.export import Form, export
 from pairbench.errors import UsageError
-from pairbench.integrations.export_benchmark import STATS_OF, benchmark_document, stats_of
 from pairbench.integrations.export_csv import csv_of
-from pairbench.integrations.foreign_records import rows_of
-from pairbench.integrations.import_benchmark import read_benchmark_json
-from pairbench.integrations.into_store import Intake
+from pairbench.integrations.foreign.into_store import Intake
+from pairbench.integrations.foreign.records import rows_of
+from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
+from pairbench.integrations.pytest_benchmark.write import STATS_OF, benchmark_document, stats_of
 from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from pairbench.errors import StoreError
-from pairbench.integrations.benchmark_json import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
-from pairbench.integrations.foreign import ForeignRun, ImportFailedError
-from pairbench.integrations.foreign_records import rows_of
-from pairbench.integrations.import_asv import read_asv_file
-from pairbench.integrations.import_benchmark import read_benchmark_json
-from pairbench.integrations.into_store import Intake
-from pairbench.integrations.pairing import Pairing
+from pairbench.integrations.asv.read import read_asv_file
+from pairbench.integrations.foreign.into_store import Intake
+from pairbench.integrations.foreign.pairing import Pairing
+from pairbench.integrations.foreign.records import rows_of
+from pairbench.integrations.foreign.values import ForeignRun, ImportFailedError
+from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
+from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
 from tests.builders import ended, make_run
 
 DATA = Path(__file__).parent / "data"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.integrations.names import axis_value, literal, word
+from pairbench.integrations.foreign.names import axis_value, literal, word
 from pairbench.model.case import make_case
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.analyze.trend import Trend, make_trend
+from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.report.render import FORMATS, Terminal

@@ -24,8 +24,8 @@ TREND_S = 1.0
 """After start-up."""
 
 _IMPORTS = {
-    "compare": "pairbench.cli, pairbench.cli.judging, pairbench.report.comparison",
-    "trend": "pairbench.cli, pairbench.cli.series, pairbench.analyze.trend, pairbench.report.trend",
+    "compare": "pairbench.cli, pairbench.workflow.compare.judge, pairbench.report.comparison.render",
+    "trend": "pairbench.cli, pairbench.workflow.history.lookup, pairbench.analyze.history.trend, pairbench.report.trend",
 }
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.cli.judging import judge
 from pairbench.config import load_config
 from pairbench.model.comparison import GateOutcome
 from pairbench.store.history import read_series
 from pairbench.store.reader import read_run, runs
+from pairbench.workflow.compare.judge import judge
 from tests.builders import DEVICE
 from tests.scale.big_store import first_variant, write_store
 

@@ -13,7 +13,7 @@ import pytest
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store import reader
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import read_frame, read_run, runs
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import RunWriter

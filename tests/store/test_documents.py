@@ -14,7 +14,7 @@ from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.series import Series
 from pairbench.store.accepted import read_acceptances, write_acceptance
 from pairbench.store.calibrations import read_calibrations, write_calibration
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 
 SERIES = Series(
     device_name="NVIDIA H200", suite="suites/norm.py", case="norm[n=1]", implementation="fused", mode="eager"

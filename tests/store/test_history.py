@@ -10,11 +10,11 @@ import pytest
 
 from pairbench.errors import StoreError
 from pairbench.store import history
-from pairbench.store.heads import RunIndex
 from pairbench.store.history import TREND_COLUMNS, read_distinct, read_series
+from pairbench.store.location import Place
 from pairbench.store.narrow import NarrowFile
-from pairbench.store.place import Place
 from pairbench.store.reader import dataset_files, read_records, read_run
+from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import VERSION_KEY
 from tests.builders import CASES, DEVICE, SUITE, make_run, only, run_id_of, write_runs
 

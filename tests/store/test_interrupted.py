@@ -18,7 +18,7 @@ import pytest
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store import writer as writer_module
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
 

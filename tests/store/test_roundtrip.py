@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pairbench.model.record import Record, Samples, columns
 from pairbench.store import schema
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import read_frame, read_run, read_samples, runs
 from pairbench.store.writer import RunWriter
 

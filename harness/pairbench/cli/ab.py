@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from pairbench.cli.context import configure, open_site
 from pairbench.cli.options import (
     DeviceOption,
     FormatOption,
@@ -16,6 +15,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.verdicts import policy_of, tell_github
+from pairbench.workflow.setup import configure, open_site
 
 
 def ab(
@@ -54,12 +54,12 @@ def ab(
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """
-    from pairbench.cli.progress import open_progress
-    from pairbench.cli.side_by_side import measure_side_by_side
-    from pairbench.cli.two_commits import load_part, read_arguments
-    from pairbench.cli.worktrees import open_checkouts
     from pairbench.errors import UsageError
-    from pairbench.report.comparison import render_comparison
+    from pairbench.report.comparison.render import render_comparison
+    from pairbench.workflow.ab.arguments import load_part, read_arguments
+    from pairbench.workflow.ab.measure import measure_side_by_side
+    from pairbench.workflow.git.worktrees import open_checkouts
+    from pairbench.workflow.progress import open_progress
 
     policy = policy_of(min_effect)
     config = configure(output, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout)
@@ -97,7 +97,7 @@ def _told(checkout: Any) -> str:
 
 def _document(found: Any, strict: bool) -> str:
     """Return the comparison and what it rests on as one JSON document."""
-    from pairbench.report.comparison import document
+    from pairbench.report.comparison.render import document
     from pairbench.report.render import to_json
     from pairbench.report.table import expanded
 

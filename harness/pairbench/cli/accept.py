@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.workflow.setup import configure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,11 +48,11 @@ def accept(
     """
     import datetime as dt
 
-    from pairbench.cli.branches import Repository
-    from pairbench.cli.sides import Sides
     from pairbench.errors import UsageError
     from pairbench.report.render import render_rows
     from pairbench.store.accepted import write_acceptance
+    from pairbench.workflow.compare.selectors import Sides
+    from pairbench.workflow.git.repository import Repository
 
     config = configure(output, store=store)
     if not reason.strip():
@@ -131,8 +131,8 @@ def acceptance_of(series: "Series", records: "Sequence[Record]", *, run_id: str,
     """
     import math
 
-    from pairbench.analyze.exact import METRICS, number
-    from pairbench.analyze.rounds import P50, P95, damage, mean_level, usable
+    from pairbench.analyze.compare.exact import METRICS, number
+    from pairbench.analyze.compare.rounds import P50, P95, damage, mean_level, usable
     from pairbench.errors import UsageError
     from pairbench.model.acceptance import Acceptance
 

@@ -29,8 +29,7 @@ from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.trend import trend
 from pairbench.cli.verify import verify
-from pairbench.errors import PairbenchError
-from pairbench.execute.interruption import InterruptedRunError
+from pairbench.errors import InterruptedRunError, PairbenchError
 
 app = typer.Typer(
     name="pairbench",

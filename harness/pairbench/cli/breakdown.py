@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.checkout import read_commit
-from pairbench.cli.context import choose, configure, open_site
-from pairbench.cli.one_case import one_case, one_device
 from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, StoreOption, TimeoutOption
-from pairbench.cli.stamps import stamp
 from pairbench.errors import SelectionError, UsageError
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
 from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.plan import PlannedCase
 from pairbench.plan import equipped
+from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.run.one_case import one_case, one_device
+from pairbench.workflow.run.record import stamp
+from pairbench.workflow.setup import choose, configure, open_site
 
 if TYPE_CHECKING:
-    from pairbench.execute.pool import Site
+    from pairbench.execute.parent.pool import Site
 
 _MODES = ("eager", "graph")
 
@@ -63,11 +63,11 @@ def breakdown(
 
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
-    from pairbench.cli.progress import open_progress
-    from pairbench.cli.session import on_devices, plan_for
-    from pairbench.execute.scout import probe_environment
+    from pairbench.execute.parent.scout import probe_environment
     from pairbench.report.breakdown import render_breakdown
     from pairbench.store.breakdowns import write_breakdown
+    from pairbench.workflow.progress import open_progress
+    from pairbench.workflow.run.devices import on_devices, plan_for
 
     if mode not in _MODES:
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")
@@ -145,7 +145,7 @@ def _break_down(
     site: "Site", device: Device, planned: PlannedCase, trace: Path | None
 ) -> list[Breakdown | NoBreakdown]:
     """Break down each implementation in a worker that never times."""
-    from pairbench.execute.inspection import inspect
+    from pairbench.execute.parent.steps import inspect
     from pairbench.execute.protocol import BreakDownCase, Ended
 
     entries = planned.entries

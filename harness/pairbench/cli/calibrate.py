@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairbench.cli.context import choose, configure, open_site, pick_devices
 from pairbench.cli.options import (
     DeviceOption,
     FormatOption,
@@ -15,7 +14,8 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.stamps import stamp
+from pairbench.workflow.run.record import stamp
+from pairbench.workflow.setup import choose, configure, open_site, pick_devices
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Calibration
@@ -43,11 +43,11 @@ def calibrate(
 
     Example: pairbench calibrate suites/conv.py --device cuda:0 --runs 5
     """
-    from pairbench.cli.progress import open_progress
-    from pairbench.cli.recording import record_run
     from pairbench.errors import UsageError
     from pairbench.report.calibration import render_calibrations
     from pairbench.store.calibrations import write_calibration
+    from pairbench.workflow.progress import open_progress
+    from pairbench.workflow.run.record import record_run
 
     if runs < _LEAST_RUNS:
         raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
@@ -73,7 +73,7 @@ def calibrations(runs: Sequence[Sequence[Any]]) -> "list[Calibration]":
     """Return what runs of the same code show of each device model that they were made on."""
     import datetime as dt
 
-    from pairbench.analyze.floors import calibrate_from
+    from pairbench.analyze.compare.floors import calibrate_from
     from pairbench.model.comparison import Calibration
 
     found = []

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
 from pairbench.cli.verdicts import policy_of, tell
 from pairbench.execute.garbage import collector_at_rest
+from pairbench.workflow.setup import configure
 
 _SIDE = (
     "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
@@ -56,8 +56,8 @@ def compare(
 
     Example: pairbench compare main latest --strict
     """
-    from pairbench.cli.judging import judge
-    from pairbench.report.comparison import render_comparison
+    from pairbench.report.comparison.render import render_comparison
+    from pairbench.workflow.compare.judge import judge
 
     config = configure(output, store=store)
     policy = policy_of(min_effect)

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import catalogue_folder, configure
 from pairbench.cli.options import StoreOption
 from pairbench.execute.garbage import collector_at_rest
+from pairbench.workflow.setup import catalogue_folder, configure
 
 if TYPE_CHECKING:
-    from pairbench.cli.site_reading import SiteReading
     from pairbench.config import Config
     from pairbench.model.breakdown import KeptBreakdown
     from pairbench.model.site import SiteFacts
     from pairbench.report.site.values import File
+    from pairbench.workflow.site.gather import SiteReading
 
 _FOLDER = Path("dashboards", "site")
 
@@ -69,9 +69,9 @@ def dashboard(
 
     Example: pairbench dashboard --output site --serve
     """
-    from pairbench.cli.publish import publish
-    from pairbench.cli.serve import serve as serve_folder
     from pairbench.store.breakdowns import read_breakdowns
+    from pairbench.workflow.site.publish import publish
+    from pairbench.workflow.site.serve import serve as serve_folder
 
     config = configure(store=store)
     _check_address("--repository", repository)
@@ -98,9 +98,9 @@ def dashboard(
 
 def _read(config: "Config", repository: str | None, last: int | None, options: tuple[str, ...]) -> "SiteReading | None":
     """Return the store, read; None where there is nothing in it, which is said and makes a site that says it, too."""
-    from pairbench.cli.address import repository_address
-    from pairbench.cli.site_reading import SiteReading
     from pairbench.errors import StoreError
+    from pairbench.workflow.git.repository import repository_address
+    from pairbench.workflow.site.gather import SiteReading
 
     try:
         address = repository or repository_address(config.root)
@@ -111,9 +111,9 @@ def _read(config: "Config", repository: str | None, last: int | None, options: t
 
 
 def _nothing(config: "Config", kept: "tuple[KeptBreakdown, ...]") -> "SiteFacts":
-    from pairbench.cli.site_reading import shown_store
     from pairbench.model.site import SiteFacts
     from pairbench.report.site.breakdowns import head_of
+    from pairbench.workflow.site.gather import shown_store
 
     return SiteFacts(
         store=shown_store(config),
@@ -138,12 +138,12 @@ def _files(
     from pairbench.report.site.assets import assets
     from pairbench.report.site.breakdowns import breakdowns
     from pairbench.report.site.feed import feed
+    from pairbench.report.site.machine_readable import badges, index_json
     from pairbench.report.site.operator_page import drawn_of, operator, operator_figures
     from pairbench.report.site.overview import overview
     from pairbench.report.site.pages import environment
     from pairbench.report.site.regressions import regressions
     from pairbench.report.site.runs import compare, run, runs
-    from pairbench.report.site.twins import badges, index_json
 
     folder = catalogue_folder("dashboards")
     templates = environment(folder / "templates")

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import choose, configure, open_site
-from pairbench.cli.one_case import one_case, one_device
 from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
 from pairbench.errors import SelectionError
 from pairbench.model.divergence import CaseDivergence, Divergence, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.plan import equipped
+from pairbench.workflow.run.one_case import one_case, one_device
+from pairbench.workflow.setup import choose, configure, open_site
 
 if TYPE_CHECKING:
-    from pairbench.execute.pool import Site
+    from pairbench.execute.parent.pool import Site
 
 
 def diverge(
@@ -38,9 +38,9 @@ def diverge(
 
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
-    from pairbench.cli.progress import open_progress
-    from pairbench.cli.session import on_devices, plan_for
     from pairbench.report.divergence import render_divergence
+    from pairbench.workflow.progress import open_progress
+    from pairbench.workflow.run.devices import on_devices, plan_for
 
     config = configure(output, tier=["all"], mode=["eager"], timeout=timeout)
     answers: list[Divergence | NoDivergence] = []
@@ -82,7 +82,7 @@ def _entry(planned: PlannedCase, variant: str) -> Entry:
 
 
 def _diverge(site: "Site", device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
-    from pairbench.execute.inspection import inspect
+    from pairbench.execute.parent.steps import inspect
     from pairbench.execute.protocol import DivergeCase, Ended
 
     if entry in planned.skipped:

@@ -4,8 +4,8 @@ from typing import Any
 
 import typer
 
-from pairbench.cli.context import configure, open_site, pick_devices
 from pairbench.cli.options import DeviceOption, FormatOption, StoreOption
+from pairbench.workflow.setup import configure, open_site, pick_devices
 
 
 def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
@@ -13,8 +13,8 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
 
     Example: pairbench doctor --device all
     """
-    from pairbench.execute.pool import available_memory
-    from pairbench.execute.scout import diagnose_device, probe_environment, survey
+    from pairbench.execute.parent.pool import available_memory
+    from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
     from pairbench.model.finding import Finding
     from pairbench.report.render import render_rows
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import configure
 from pairbench.cli.files import write_text
 from pairbench.cli.options import StoreOption
+from pairbench.workflow.setup import configure
 
 if TYPE_CHECKING:
-    from pairbench.cli.sides import Picked
     from pairbench.model.record import Record
+    from pairbench.workflow.compare.selectors import Picked
 
 
 class Form(StrEnum):
@@ -58,9 +58,9 @@ def export(
 
 
 def _read(store: str, run: str, root: Path) -> "tuple[Picked, tuple[Record, ...]]":
-    from pairbench.cli.branches import Repository
-    from pairbench.cli.sides import Sides
     from pairbench.errors import StoreError
+    from pairbench.workflow.compare.selectors import Sides
+    from pairbench.workflow.git.repository import Repository
 
     sides = Sides(store, Repository(root), now=dt.datetime.now(dt.UTC))
     picked = sides.pick(run)
@@ -83,7 +83,7 @@ def _as_csv(records: "tuple[Record, ...]") -> str:
 
 def _as_benchmarks(picked: "Picked", records: "tuple[Record, ...]") -> str:
     from pairbench.errors import UsageError
-    from pairbench.integrations.export_benchmark import benchmark_document
+    from pairbench.integrations.pytest_benchmark.write import benchmark_document
     from pairbench.report.render import to_json
     from pairbench.store.reader import read_samples
 

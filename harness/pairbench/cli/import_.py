@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.workflow.setup import configure
 
 if TYPE_CHECKING:
-    from pairbench.integrations.foreign import ForeignRun, Origin, Result
-    from pairbench.integrations.into_store import Intake
-    from pairbench.integrations.pairing import Pairing
+    from pairbench.integrations.foreign.into_store import Intake
+    from pairbench.integrations.foreign.pairing import Pairing
+    from pairbench.integrations.foreign.values import ForeignRun, Origin, Result
 
 
 class Tool(StrEnum):
@@ -83,8 +83,8 @@ def import_(
 
     Example: pairbench import pytest-benchmark .benchmarks/*/*.json --implementation backend:torch
     """
-    from pairbench.integrations.into_store import Intake
-    from pairbench.integrations.pairing import Pairing
+    from pairbench.integrations.foreign.into_store import Intake
+    from pairbench.integrations.foreign.pairing import Pairing
 
     config = configure(output, store=store)
     pairing = Pairing.parse(implementation) if implementation else None
@@ -110,9 +110,9 @@ class _Source:
 
 
 def _sources(tool: Tool, paths: Iterable[str], device_name: str | None, *, at_commit: bool) -> Iterator[_Source]:
-    from pairbench.integrations.foreign import ImportFailedError
-    from pairbench.integrations.import_asv import find_results, read_asv_file
-    from pairbench.integrations.import_benchmark import read_benchmark_json
+    from pairbench.integrations.asv.read import find_results, read_asv_file
+    from pairbench.integrations.foreign.values import ImportFailedError
+    from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
 
     for path in dict.fromkeys(paths):
         if tool is Tool.PYTEST_BENCHMARK:
@@ -145,7 +145,7 @@ def _look(sources: "Sequence[_Source]", pairing: "Pairing | None", *, order: boo
         UsageError: the pairing pairs nothing, or the order of the runs is not clear.
     """
     from pairbench.errors import UsageError
-    from pairbench.integrations.foreign import inversions
+    from pairbench.integrations.foreign.values import inversions
 
     if pairing is None and not order:
         return
@@ -168,7 +168,7 @@ def _look(sources: "Sequence[_Source]", pairing: "Pairing | None", *, order: boo
 
 
 def _readable(sources: "Iterable[_Source]") -> "Iterator[ForeignRun]":
-    from pairbench.integrations.foreign import ImportFailedError
+    from pairbench.integrations.foreign.values import ImportFailedError
 
     for source in sources:
         try:
@@ -179,7 +179,7 @@ def _readable(sources: "Iterable[_Source]") -> "Iterator[ForeignRun]":
 
 def _imported(source: _Source, pairing: "Pairing | None", intake: "Intake") -> dict[str, Any]:
     from pairbench.errors import UsageError
-    from pairbench.integrations.foreign_records import rows_of
+    from pairbench.integrations.foreign.records import rows_of
 
     row: dict[str, Any] = {"source": source.name, "outcome": _NOT, "run_id": None, "commit": None}
     try:

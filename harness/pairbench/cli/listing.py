@@ -4,8 +4,8 @@ from typing import Any
 
 import typer
 
-from pairbench.cli.context import choose, configure, open_site
 from pairbench.cli.options import FormatOption, Select
+from pairbench.workflow.setup import choose, configure, open_site
 
 
 def list_(select: Select = None, output: FormatOption = "table") -> None:

@@ -30,10 +30,10 @@ def recipe(
 
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
     """
-    from pairbench.cli.context import FORMATS
     from pairbench.errors import UsageError
     from pairbench.integrations import recipes
     from pairbench.report.render import render_rows
+    from pairbench.workflow.setup import FORMATS
 
     if output not in FORMATS:
         raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import choose, configure, open_site
 from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption, Select, StoreOption
 from pairbench.execute.garbage import collector_at_rest
+from pairbench.workflow.setup import choose, configure, open_site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pairbench.cli.context import Chosen
     from pairbench.model.plan import OperatorDescription
     from pairbench.model.record import Record
+    from pairbench.workflow.setup import Chosen
 
 _TIERS = ("real", "headline")
 
@@ -48,9 +48,9 @@ def results(
 
     Example: pairbench results --store results/reference --format markdown --output suites/RESULTS.md
     """
-    from pairbench.analyze.results import results_of
+    from pairbench.analyze.results.operator import results_of
     from pairbench.errors import SelectionError
-    from pairbench.report.results_page import results_page
+    from pairbench.report.results.page import results_page
 
     config = configure(output, store=store)
     tiers = _tiers(tier)
@@ -123,7 +123,7 @@ def _records(store: str) -> "tuple[dict[tuple[str, str, str], Sequence[Record]],
     Raises:
         StoreError: there is no such store, or it is empty.
     """
-    from pairbench.analyze.results import COLUMNS
+    from pairbench.analyze.results.operator import COLUMNS
     from pairbench.store.whole import WholeStore
 
     whole = WholeStore(store, {*COLUMNS, "device_kind"})

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import choose, configure, open_site, pick_devices
 from pairbench.cli.options import (
     DeviceOption,
     FormatOption,
@@ -16,6 +15,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.verdicts import tell
+from pairbench.workflow.setup import choose, configure, open_site, pick_devices
 
 
 def run(
@@ -61,10 +61,10 @@ def run(
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """
-    from pairbench.cli.progress import open_progress
-    from pairbench.cli.recording import record_run
     from pairbench.report.render import to_json
     from pairbench.report.table import render
+    from pairbench.workflow.progress import open_progress
+    from pairbench.workflow.run.record import record_run
 
     config = configure(
         output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
@@ -75,7 +75,7 @@ def run(
         done = record_run(config, site, chosen, devices, progress, skip_existing=skip_existing)
         confirmed = None
         if confirm and done.records and not done.interrupted:
-            from pairbench.cli.confirming import confirm_run
+            from pairbench.workflow.run.confirm import confirm_run
 
             confirmed = confirm_run(config, site, chosen, devices, progress, done.run_id)
     if output == "json":

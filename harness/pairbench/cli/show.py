@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, NamesOption, StoreOption
+from pairbench.workflow.setup import configure
 
 
 def show(

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.context import configure
 from pairbench.cli.options import FormatOption, StoreOption
 from pairbench.execute.garbage import collector_at_rest
+from pairbench.workflow.setup import configure
 
 if TYPE_CHECKING:
-    from pairbench.analyze.trend import Trend
+    from pairbench.analyze.history.trend import Trend
 
 
 def trend(
@@ -49,10 +49,10 @@ def trend(
 
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """
-    from pairbench.analyze.trend import make_trend
-    from pairbench.cli.series import find_series, read_history
+    from pairbench.analyze.history.trend import make_trend
     from pairbench.errors import SelectionError
     from pairbench.report.trend import render_trend
+    from pairbench.workflow.history.lookup import find_series, read_history
 
     config = configure(output, store=store)
     target = _target(picture)
@@ -94,7 +94,7 @@ def _target(picture: str | None) -> Path | None:
 
 def _draw(found: "Trend", path: Path) -> None:
     from pairbench.errors import UsageError
-    from pairbench.report.figures import to_bytes, trend_figure
+    from pairbench.report.charts.series_figure import to_bytes, trend_figure
 
     content = to_bytes(trend_figure(found), path.suffix.lower())
     try:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from pairbench.cli.judging import Judged
     from pairbench.model.comparison import Comparison
     from pairbench.model.policy import Policy
+    from pairbench.workflow.compare.judge import Judged
 
 
 def policy_of(min_effect: float | None) -> "Policy":
@@ -42,7 +42,7 @@ def tell(found: "Judged") -> None:
 
 def tell_github(comparison: "Comparison") -> None:
     """Annotate the pull request and add to the job's summary, when run there."""
-    from pairbench.report.comparison import annotations, render_comparison
+    from pairbench.report.comparison.render import annotations, render_comparison
 
     # On stderr, for GitHub reads both, and stdout may be one JSON document.
     if os.environ.get("GITHUB_ACTIONS") == "true":

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from pairbench.cli.context import choose, configure, open_site, pick_devices
 from pairbench.cli.options import (
     DeviceOption,
     FormatOption,
@@ -15,6 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.workflow.setup import choose, configure, open_site, pick_devices
 
 
 def verify(
@@ -35,8 +35,8 @@ def verify(
 
     Example: pairbench verify suites/conv.py --impostors
     """
-    from pairbench.cli.progress import open_progress
-    from pairbench.cli.session import verify_devices
+    from pairbench.workflow.progress import open_progress
+    from pairbench.workflow.run.devices import verify_devices
 
     config = configure(output, tier=tier, mode=mode, timeout=timeout)
     with open_site(config) as site, open_progress() as progress:

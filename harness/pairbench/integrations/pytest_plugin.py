@@ -14,7 +14,7 @@ from pairbench.errors import PairbenchError
 from pairbench.integrations.plugin.options import Options, add_options, distributes
 
 if TYPE_CHECKING:
-    from pairbench.integrations.plugin.sitting import Sitting
+    from pairbench.integrations.plugin.session import Sitting
 
 _SITTING = pytest.StashKey["Sitting"]()
 
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         files = options.files.in_reach()
         if not files:
             return
-        from pairbench.integrations.plugin.sitting import Sitting
+        from pairbench.integrations.plugin.session import Sitting
 
         if distributes(config) and not hasattr(config, "workerinput"):
             # All tests are left to other processes, each of which would fail for itself for an option that is wrong.

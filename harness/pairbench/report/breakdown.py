@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pairbench.analyze.breakdown import (
+from pairbench.analyze.breakdown.summary import (
     Node,
     agrees,
     by_kernel,
@@ -16,7 +16,7 @@ from pairbench.analyze.breakdown import (
     unknown_part,
 )
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, NoBreakdown
-from pairbench.report.comparison_words import shorten
+from pairbench.report.comparison.words import shorten
 from pairbench.report.module_names import alike, listed
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import percent, size

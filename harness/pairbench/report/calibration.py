@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from pairbench.model.comparison import Calibration
-from pairbench.report.comparison_rows import measured
+from pairbench.report.comparison.rows import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.comparison_words import shorten
+from pairbench.report.comparison.words import shorten
 
 WIDTH = 60
 """Letters that a label may have."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.roofline_chart import intensity_of, ridge, roof_fraction
+from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction
 
 LIMITS = {
     "host": "the call takes at least 1.25 times as long as its work on the device: the host comes late",

@@ -7,12 +7,12 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from pairbench.analyze.history import Point
-from pairbench.analyze.moves import Move
-from pairbench.analyze.trend import Trend
+from pairbench.analyze.history.moves import Move
+from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import GateOutcome
 from pairbench.report import units
-from pairbench.report.comparison_words import era, shorten
+from pairbench.report.comparison.words import era, shorten
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
 
 _SHOWN = 15

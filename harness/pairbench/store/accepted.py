@@ -7,7 +7,7 @@ from pathlib import Path
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.series import Series
 from pairbench.store.documents import read_documents, write_document
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import Reading
 
 _FOLDER = "accepted"

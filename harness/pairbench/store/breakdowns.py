@@ -5,7 +5,7 @@ from pathlib import Path
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.environment import Device
 from pairbench.store.documents import read_documents, write_document
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import Reading
 
 _FOLDER = "breakdowns"

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.model.series import COLUMNS, Series
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import Reading, read_frame
 
 

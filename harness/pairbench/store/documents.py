@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreError
-from pairbench.store.place import Place
+from pairbench.store.location import Place
 from pairbench.store.reader import NOT_SOUND, Reading, problem_of
 
 Value = TypeVar("Value")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.model.record import Record
+from pairbench.store.location import Place, RunFile
 from pairbench.store.narrow import ForeignFileError, NarrowFile
 from pairbench.store.parts import doubled
-from pairbench.store.place import Place, RunFile
 from pairbench.store.reader import NOT_SOUND, Reading, dataset_files, foreign, problem_of
 from pairbench.store.schema import from_rows, schema_of
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.model.record import Record, columns
-from pairbench.store.place import Place, RunFile
+from pairbench.store.location import Place, RunFile
 from pairbench.store.schema import VERSION_KEY, schema_of, texts_of
 
 

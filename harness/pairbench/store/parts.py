@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairbench.store.place import Place, RunFile
+from pairbench.store.location import Place, RunFile
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:

@@ -18,8 +18,8 @@ import pyarrow.dataset as ds
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
+from pairbench.store.location import Place, RunFile
 from pairbench.store.parts import doubled, tidy
-from pairbench.store.place import Place, RunFile
 from pairbench.store.schema import PARTITIONS, ROW_TYPES, VERSION_KEY, from_table, schema_of
 
 NOT_SOUND = (OSError, pa.ArrowException)

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairbench.model.record import Record
+from pairbench.store.location import Place, RunFile
 from pairbench.store.parts import doubled
-from pairbench.store.place import Place, RunFile
 from pairbench.store.reader import NOT_SOUND, dataset_files, foreign, problem_of
 from pairbench.store.schema import VERSION_KEY, from_columns, schema_of, texts_of
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
+from pairbench.store.location import Place, RunFile
 from pairbench.store.parts import tidy
-from pairbench.store.place import Place, RunFile
 from pairbench.store.schema import texts_of, to_table
 
 _DATASETS = ("samples", "records")

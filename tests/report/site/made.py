@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pairbench.analyze.overview import overview_rows
-from pairbench.analyze.trend import make_trend
+from pairbench.analyze.history.trend import make_trend
+from pairbench.analyze.site.overview import overview_rows
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import KernelCount
 from pairbench.model.series import Series

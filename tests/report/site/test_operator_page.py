@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.trend import make_trend
+from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
-from pairbench.report.series_chart import chart
+from pairbench.report.charts.series import chart
+from pairbench.report.charts.speedup import speedup_chart
 from pairbench.report.site import operator_page, operator_view, paths
 from pairbench.report.site.operator_payload import operator_payload, series_id
 from pairbench.report.site.pages import environment
 from pairbench.report.site.values import OperatorFacts
-from pairbench.report.speedup_chart import speedup_chart
 from tests import builders
 from tests.report.site import made
 

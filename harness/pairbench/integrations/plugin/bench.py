@@ -6,17 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from pairbench.analyze.records import Run
-from pairbench.cli.asked import Asked, asked_of
-from pairbench.cli.context import Chosen
-from pairbench.cli.keeping import Keeper
-from pairbench.cli.recording import checkout_of, new_run, site_for, warn_of_foreign, writer_for
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
-from pairbench.execute.case_by_case import CaseByCase
-from pairbench.execute.case_state import CaseState
-from pairbench.execute.lock import device_lock
-from pairbench.execute.pool import Site
-from pairbench.execute.scout import probe_environment
+from pairbench.execute.parent.case_by_case import CaseByCase
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.lock import device_lock
+from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.scout import probe_environment
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.environment import Device, Environment
@@ -25,6 +21,10 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
 from pairbench.store.writer import RunWriter
+from pairbench.workflow.requested import Asked, asked_of
+from pairbench.workflow.run.record import checkout_of, new_run, site_for, warn_of_foreign, writer_for
+from pairbench.workflow.run.recorder import Keeper
+from pairbench.workflow.setup import Chosen
 
 Say = Callable[[str], None]
 _Key = tuple[str, str] | tuple[str, str, Entry]

@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from pairbench.cli.branches import Repository
-from pairbench.cli.confirming import Confirmed, confirm_run
-from pairbench.cli.context import Chosen
-from pairbench.cli.progress import PlainProgress
-from pairbench.cli.sides import AUTO, Sides
 from pairbench.config import Config
 from pairbench.errors import StoreError, UsageError
-from pairbench.execute.pool import Site
+from pairbench.execute.parent.pool import Site
 from pairbench.integrations.plugin.bench import Bench
 from pairbench.integrations.plugin.items import PairItem
 from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.comparison import Comparison, GateOutcome
+from pairbench.workflow.compare.selectors import AUTO, Sides
+from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.run.confirm import Confirmed, confirm_run
+from pairbench.workflow.setup import Chosen
 
 
 class SpokenProgress(PlainProgress):

@@ -112,7 +112,7 @@ def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callab
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
         # Not at the top: `--collect-only` needs none of what they bring.
         from pairbench.analyze.records import call_samples
-        from pairbench.integrations.benchmark_json import ROUND_SIZES, extra_info_of
+        from pairbench.integrations.pytest_benchmark.fields import ROUND_SIZES, extra_info_of
 
         with _plainly():
             bench = config.stash[BENCH]

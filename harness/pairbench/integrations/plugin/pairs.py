@@ -7,15 +7,15 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from pairbench.cli.context import pick_devices, shown
 from pairbench.config import Config
 from pairbench.errors import SuiteError
-from pairbench.execute.pool import Site
-from pairbench.execute.scout import Scout, Survey
+from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.scout import Scout, Survey
 from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, OperatorDescription, PlannedCase
 from pairbench.plan import alike, make_plan, tiers_for
+from pairbench.workflow.setup import pick_devices, shown
 
 
 class Pairs:

@@ -26,7 +26,7 @@ def of_device(storage: str, device: Device) -> str:
 
 def describe_machine(machine_info: dict[str, Any], columns: Mapping[str, Any]) -> None:
     """Put an environment into what pytest-benchmark says of the machine, and take out what is never twice the same."""
-    from pairbench.integrations.benchmark_json import KEY, steady
+    from pairbench.integrations.pytest_benchmark.fields import KEY, steady
 
     machine_info[KEY] = steady(columns)
     for name in _UNSTEADY:
@@ -40,7 +40,7 @@ def refuse_unlike(machine_info: Mapping[str, Any], compared: Mapping[str, Any]) 
     Raises:
         UsageError: it is one.
     """
-    from pairbench.integrations.benchmark_json import KEY
+    from pairbench.integrations.pytest_benchmark.fields import KEY
 
     ours, theirs = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
     if not isinstance(ours, dict) or not isinstance(theirs, dict):

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from pairbench.model.site import Event, Moved, SiteFacts
 from pairbench.report import units
-from pairbench.report.comparison_words import shorten
+from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
 from pairbench.report.site.values import File
 

@@ -8,11 +8,12 @@ from jinja2 import Environment
 
 from pairbench.model.outcome import Status
 from pairbench.model.site import SiteFacts
-from pairbench.report import roofline_chart, speedup_chart
-from pairbench.report.comparison_words import shorten
-from pairbench.report.figures import SUFFIXES, to_bytes
-from pairbench.report.figures_roofline import roofline_figure
-from pairbench.report.figures_speedup import speedup_figure
+from pairbench.report.charts import roofline as roofline_chart
+from pairbench.report.charts import speedup as speedup_chart
+from pairbench.report.charts.roofline_figure import roofline_figure
+from pairbench.report.charts.series_figure import SUFFIXES, to_bytes
+from pairbench.report.charts.speedup_figure import speedup_figure
+from pairbench.report.comparison.words import shorten
 from pairbench.report.limits import LIMITS
 from pairbench.report.site import operator_view, paths
 from pairbench.report.site.operator_payload import operator_payload, series_id

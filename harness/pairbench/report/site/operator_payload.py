@@ -4,13 +4,15 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pairbench.analyze.trend import Trend
+from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
 from pairbench.model.site import SeriesFacts, SiteFacts
-from pairbench.report import roofline_chart, series_chart, speedup_chart
 from pairbench.report.case_labels import case_labels
-from pairbench.report.comparison_words import kernel_name, shorten
+from pairbench.report.charts import roofline as roofline_chart
+from pairbench.report.charts import series as series_chart
+from pairbench.report.charts import speedup as speedup_chart
+from pairbench.report.comparison.words import kernel_name, shorten
 from pairbench.report.site import links, paths
 from pairbench.report.site.payload import figures
 from pairbench.report.site.values import OperatorFacts

@@ -9,11 +9,11 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import STATES, Moved, RunHead, SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
+from pairbench.report.charts.roofline import roof_fraction
+from pairbench.report.charts.speedup import state_of
 from pairbench.report.limits import LIMITS, Limit, limit_of
-from pairbench.report.roofline_chart import roof_fraction
 from pairbench.report.site.operator_payload import implementations, series_id
 from pairbench.report.site.values import OperatorFacts
-from pairbench.report.speedup_chart import state_of
 from pairbench.stats import Interval
 
 _FEW = 6

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pairbench.report.comparison_words import shorten
+from pairbench.report.comparison.words import shorten
 from pairbench.report.site.environment import fields
 from pairbench.report.site.values import RunFacts
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pairbench.analyze.trend import Trend
+from pairbench.analyze.history.trend import Trend
 from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from pairbench.model.site import STATES
 from pairbench.report import units
-from pairbench.report.comparison_words import shorten
+from pairbench.report.comparison.words import shorten
 from pairbench.stats import Interval
 
 _TITLE = 500

@@ -1,0 +1,1 @@
+"""The work of one call, added up by module, kind and kernel."""

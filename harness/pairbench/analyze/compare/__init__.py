@@ -1,0 +1,1 @@
+"""Judging: current runs against reference runs, series by series."""

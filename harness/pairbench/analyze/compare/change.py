@@ -1,0 +1,236 @@
+"""What became of one series: its metrics judged one by one, attributed, confirmed, and joined into one outcome."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency
+from pairbench.analyze.compare.confirm import accepted, again, confirm
+from pairbench.analyze.compare.era import elsewhere, era_changes
+from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_status
+from pairbench.analyze.compare.kernels import kernel_changes
+from pairbench.analyze.compare.latency import Pairing, suspicious
+from pairbench.analyze.compare.match import Matched, newest
+from pairbench.analyze.compare.rounds import P50, P95, damage, usable
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Attribution, Change, EraChange, GateOutcome, Judgement, Verdict
+from pairbench.model.policy import Policy
+from pairbench.model.record import Record
+from pairbench.stats import Interval
+
+SEVERITY = (
+    GateOutcome.FAILED,
+    GateOutcome.REGRESSION,
+    GateOutcome.INCOMPARABLE,
+    GateOutcome.MISSING,
+    GateOutcome.UNDECIDED,
+    GateOutcome.NEW,
+    GateOutcome.IMPROVEMENT,
+    GateOutcome.UNCHANGED,
+)
+"""The worst first: it decides where the metrics of a series disagree. Faster with one more launch is a regression."""
+
+_RANK = {outcome: rank for rank, outcome in enumerate(SEVERITY)}
+_MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
+_NOT_THE_CODE = (
+    "so it is not shown that the code became slower; `pairbench ab` measures both sides in one place and would tell"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """The implementation that a series is held against."""
+
+    changes: Mapping[str, Interval]
+    """Current over reference, by latency."""
+    pairing: Pairing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that one series is judged by."""
+
+    matched: Matched
+    pairing: Pairing | None
+    """None where its latencies cannot be compared."""
+    latencies: Mapping[str, Judgement]
+    control: Control | None
+    acceptance: Acceptance | None
+    policy: Policy
+    in_turns: bool = False
+    """Whether both sides were measured in turns, on one machine at one time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Finding:
+    """A judgement with what the outcome needs besides."""
+
+    judgement: Judgement
+    attribution: Attribution | None = None
+    why: str = ""
+    confirmed: bool | None = None
+    accepted: bool = False
+    decides: bool = True
+    """Whether it may make the outcome worse."""
+
+
+def change_of(evidence: Evidence) -> Change:
+    """Return what became of a series."""
+    matched = evidence.matched
+    if matched.outcome is not None:
+        return _described(evidence, outcome=matched.outcome, reason=matched.reason, attribution=matched.attribution)
+    before, now = newest(matched.reference), newest(matched.current)
+    era = era_changes(before, now)
+    implementation = _differs(before.implementation_hash, now.implementation_hash)
+    findings = [_finished(finding, evidence) for finding in _findings(evidence, _circumstances(evidence, era))]
+    findings.sort(key=_severity)
+    first = findings[0]
+    outcome = first.judgement.outcome if first.decides else GateOutcome.UNCHANGED
+    told = [item for item in findings if item.decides and item.judgement.outcome in (*_MOVED, outcome)]
+    if outcome is GateOutcome.UNCHANGED:
+        told = [item for item in findings if item.accepted or item.judgement.metric == P50] or told[:1]
+    # Metrics that moved together have one cause, which the first of them names.
+    causes = {item.attribution: item for item in reversed(told)}
+    parts = [
+        part for item in told for part in (item.judgement.reason, item.why * (causes[item.attribution] is item)) if part
+    ]
+    # What was seen again counts; beside it, a metric that was not is no news.
+    seen = {item.confirmed for item in findings if item.confirmed is not None}
+    return _described(
+        evidence,
+        outcome=outcome,
+        reason="; ".join(dict.fromkeys(parts + _left_out(evidence))),
+        verdict=next((item.judgement.verdict for item in findings if item.judgement.metric == P50), None),
+        attribution=next((item.attribution for item in findings if item.attribution), None),
+        judgements=tuple(item.judgement for item in findings),
+        control=evidence.control.changes.get(P50) if evidence.control else None,
+        era=era,
+        kernels=kernel_changes(before, now, evidence.policy) if usable(before) and usable(now) else (),
+        implementation_changed=implementation,
+        confirmed=(True in seen) if seen else None,
+        accepted=evidence.acceptance.reason
+        if evidence.acceptance and any(item.accepted for item in findings) and outcome is GateOutcome.UNCHANGED
+        else None,
+    )
+
+
+def _described(evidence: Evidence, **more: object) -> Change:
+    matched = evidence.matched
+    record = newest(matched.current or matched.reference)
+    fields: dict[str, object] = {
+        "series": matched.series,
+        "role": record.role or "",
+        "tier": record.tier,
+        "reference_runs": tuple(dict.fromkeys(item.run_id for item in matched.reference)),
+        "current_runs": tuple(dict.fromkeys(item.run_id for item in matched.current)),
+    }
+    return Change(**(fields | more))  # type: ignore[arg-type]
+
+
+def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
+    matched, policy = evidence.matched, evidence.policy
+    status = judge_status(matched.reference, matched.current)
+    moved = status.outcome in _MOVED
+    attribution, why = of_count(known) if moved else (None, "")
+    found = [_Finding(judgement=status, attribution=attribution, why=why, confirmed=_failed_again(status, matched))]
+    if status.outcome is not GateOutcome.UNCHANGED or not usable(newest(matched.current)):
+        return found
+    before, now = newest(matched.reference), _own(matched.current)
+    for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
+        attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
+        # What was never counted here is no news; it is listed, and decides nothing.
+        decides = judgement.metric != "launch_status" or judgement.reference == "exact"
+        found.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
+    found += [_latency(judgement, evidence, known) for judgement in evidence.latencies.values()]
+    if evidence.pairing is None or P50 not in evidence.latencies:
+        found.append(_Finding(judgement=_unknown(matched)))
+    return found
+
+
+def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> _Finding:
+    if judgement.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judgement.change is None:
+        # The verdict is that of the median; a tail that nobody can tell apart from noise does not take it back.
+        decides = judgement.metric == P50 or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
+        return _Finding(judgement=judgement, decides=decides)
+    control = evidence.control.changes.get(judgement.metric) if evidence.control else None
+    attribution, why = of_latency(judgement.change, control, known, evidence.policy)
+    proven = attribution is Attribution.CODE or (
+        attribution is Attribution.ENVIRONMENT and judgement.verdict is Verdict.FASTER
+    )
+    if not proven:
+        judgement = replace(judgement, outcome=GateOutcome.UNDECIDED)
+        why = f"{why}; {_NOT_THE_CODE}" if judgement.verdict is Verdict.SLOWER else why
+    return _Finding(judgement=judgement, attribution=attribution, why=why)
+
+
+def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
+    """Return a finding after the second measurement and the acceptances have been heard."""
+    if finding.judgement.outcome is GateOutcome.UNCHANGED and finding.judgement.verdict is None:
+        return finding
+    matched, policy = evidence.matched, evidence.policy
+    reference = evidence.pairing.reference if evidence.pairing else matched.reference
+    current = evidence.pairing.current if evidence.pairing else matched.current
+    judgement, confirmed = confirm(finding.judgement, reference, current, policy)
+    if confirmed is not None:
+        finding = replace(finding, judgement=judgement, confirmed=confirmed)
+    covered = accepted(judgement, evidence.acceptance, current, policy) if evidence.acceptance else None
+    return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
+
+
+def _severity(finding: _Finding) -> tuple[bool, int, bool, bool]:
+    judgement = finding.judgement
+    return not finding.decides, _RANK[judgement.outcome], judgement.metric != P50, judgement.metric != P95
+
+
+def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstances:
+    matched, control = evidence.matched, evidence.control
+    before, now = newest(matched.reference), newest(matched.current)
+    theirs = (control.pairing.reference[-1], control.pairing.current[-1]) if control else None
+    return Circumstances(
+        era=era,
+        implementation_changed=_differs(before.implementation_hash, now.implementation_hash),
+        control_changed=_differs(*(record.implementation_hash for record in theirs)) if theirs else None,
+        elsewhere=elsewhere(before, now),
+        in_turns=evidence.in_turns,
+    )
+
+
+def _differs(before: str | None, now: str | None) -> bool | None:
+    return None if before is None or now is None else before != now
+
+
+def _own(current: tuple[Record, ...]) -> Record:
+    """Return the newest measured record that is no second measurement."""
+    second = again(current)
+    own = [record for record in current if usable(record) and record not in second]
+    return own[-1] if own else newest(current)
+
+
+def _failed_again(status: Judgement, matched: Matched) -> bool | None:
+    second = again(matched.current)
+    if not second or status.current in ("measured", "skipped"):
+        return None
+    return status.outcome is GateOutcome.FAILED
+
+
+def _unknown(matched: Matched) -> Judgement:
+    wrong = [text for record in (*matched.current, *matched.reference) if usable(record) and (text := damage(record))]
+    reason = f"the latency cannot be judged: {'; '.join(wrong) or 'one side holds none'}"
+    return Judgement(metric=P50, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED, reason=reason)
+
+
+def _left_out(evidence: Evidence) -> list[str]:
+    """Say which records were damaged beside good ones."""
+    if evidence.pairing is None:
+        return []
+    sides = zip(
+        (evidence.matched.reference, evidence.matched.current),
+        (evidence.pairing.reference, evidence.pairing.current),
+        strict=True,
+    )
+    return [
+        f"left out: {text}"
+        for records, kept in sides
+        if len(kept) < len(records)
+        for record in records
+        if usable(record) and (text := damage(record))
+    ]

@@ -1,0 +1,132 @@
+"""Second measurements: a regression counts where it is seen again."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pairbench.analyze.compare.exact import METRICS, judge_exact, number, worsened
+from pairbench.analyze.compare.latency import percent
+from pairbench.analyze.compare.rounds import P50, P95, mean_level, usable
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Change, GateOutcome, Judgement, Verdict
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+
+
+def suspects(changes: Iterable[Change]) -> tuple[Series, ...]:
+    """Return the series to measure again before anything fails.
+
+    Their controls have to be measured with them, for only together they tell the code from the machine.
+    """
+    return tuple(
+        change.series
+        for change in changes
+        if change.outcome in (GateOutcome.REGRESSION, GateOutcome.FAILED)
+        and change.series.case
+        and change.confirmed is None
+    )
+
+
+def again(current: Sequence[Record]) -> list[Record]:
+    """Return the records that measured suspects of the other current runs again."""
+    runs = {record.run_id for record in current}
+    return [record for record in current if record.confirms in runs]
+
+
+def confirm(
+    judgement: Judgement,
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    policy: Policy = DEFAULT,
+) -> tuple[Judgement, bool | None]:
+    """Return a judgement with what the second measurement says of it, and whether that showed a worsening again.
+
+    Args:
+        judgement: On all data. Only a regression can become anything else by this.
+        reference: The records it was compared with.
+        current: All current records, those that measured suspects again among them; without such there is no news.
+        policy: The thresholds.
+    """
+    second = [record for record in again(current) if usable(record)]
+    if not second:
+        return judgement, None
+    if judgement.verdict is not None:
+        told = _latency(judgement, reference, current, second, policy)
+    elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
+        told = _count(judgement, reference[-1], second[-1], policy)
+    else:
+        return judgement, None
+    if not told:
+        return judgement, None if told is None else True
+    outcome = GateOutcome.UNDECIDED if judgement.outcome is GateOutcome.REGRESSION else judgement.outcome
+    return replace(judgement, outcome=outcome, reason=f"{judgement.reason}; {told}"), False
+
+
+def _latency(
+    judgement: Judgement,
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    second: Sequence[Record],
+    policy: Policy,
+) -> str | None:
+    """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
+    seen = _change(judgement.metric, reference, second)
+    if judgement.outcome is GateOutcome.REGRESSION and judgement.change is not None:
+        found = math.log(judgement.change.estimate)
+    elif judgement.metric != P50:
+        return None
+    else:
+        # Together they may say nothing any more; what made it a suspect was the first measurement alone.
+        found = _change(judgement.metric, reference, [record for record in current if record not in second])
+        if not found >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
+            return None
+    if math.isnan(seen):
+        return None
+    if seen >= policy.confirmed_part * found:
+        return "" if judgement.outcome is GateOutcome.REGRESSION else None
+    return f"not seen again when measured again ({percent(math.exp(seen))})"
+
+
+def _count(judgement: Judgement, reference: Record, second: Record, policy: Policy) -> str:
+    """Return in words that a higher count was not seen again; "" where it was."""
+    repeated = any(item.metric == judgement.metric for item in worsened(judge_exact(reference, second, policy)))
+    value = number(second, judgement.metric)
+    # Peak memory need not be the same to the byte.
+    if repeated and (value == judgement.current or judgement.metric == "peak_bytes"):
+        return ""
+    return f"not seen again when measured again ({'not counted' if value is None else f'{value:.0f}'})"
+
+
+def _change(metric: str, reference: Sequence[Record], current: Sequence[Record]) -> float:
+    before, now = (mean_level(metric, records) for records in (reference, current))
+    return now - before
+
+
+def accepted(
+    judgement: Judgement, acceptance: Acceptance, current: Sequence[Record], policy: Policy = DEFAULT
+) -> Judgement | None:
+    """Return a worsening as unchanged where it stays within the accepted level; None where it goes beyond, or is none."""
+    worse = judgement.outcome is GateOutcome.REGRESSION or judgement.verdict is Verdict.SLOWER
+    margin = judgement.metric == "margin" and judgement.outcome is GateOutcome.UNDECIDED
+    if not (worse or margin) or acceptance.definition_hash != current[-1].definition_hash:
+        return None
+    if not _within(judgement, acceptance, current, policy):
+        return None
+    reason = f"{judgement.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
+    return replace(judgement, outcome=GateOutcome.UNCHANGED, reason=reason)
+
+
+def _within(judgement: Judgement, acceptance: Acceptance, current: Sequence[Record], policy: Policy) -> bool:
+    if judgement.metric in (P50, P95):
+        limit = acceptance.p50_ns if judgement.metric == P50 else acceptance.p95_ns
+        now = mean_level(judgement.metric, current)
+        minimum = judgement.minimum_effect or policy.minimum_effect
+        return limit is not None and now <= math.log(limit) + math.log1p(minimum)
+    limit = acceptance.exact.get(judgement.metric)
+    if limit is None or not isinstance(judgement.current, int | float):
+        return False
+    if judgement.metric == "margin":
+        return judgement.current >= limit
+    slack = max(policy.memory_part * limit, policy.memory_bytes) if judgement.metric == "peak_bytes" else 0
+    return judgement.current <= limit + slack

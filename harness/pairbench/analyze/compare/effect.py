@@ -1,0 +1,190 @@
+"""Changes of latency with their uncertainty, all series of a comparison at once: arrays in, arrays out.
+
+A change is the mean of the current runs less that of the reference runs, in log units. A run's mean differs from the
+series' level by what its rounds differ, and by what all rounds of a run have in common; `spread` says how both are
+estimated. The noise floor of a series, where history or calibration know it, can only widen its interval.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special, stats
+
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
+from pairbench.analyze.compare.spread import excess, groups_of, prior
+from pairbench.model.policy import DEFAULT, Policy
+
+_NORMAL = 1.959963984540054
+_GUESS = 2.0
+"""How far runs of a series without a floor spread, as a multiple of the variance that their rounds explain, where too few
+controls tell: what all rounds of a run have in common is taken to be as large as the noise of their mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """One latency of many series; NaN where it is not known on both sides."""
+
+    change: Floats
+    """Current less reference, log units."""
+    error: Floats
+    """Standard error; NaN also where nothing tells how far rounds spread."""
+    freedom: Floats
+    """Degrees of freedom of the standard error."""
+    p_value: Floats
+    """Two-sided, that there is no change."""
+    low: Floats
+    high: Floats
+    """95 % interval of the change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """What the effects say, given a policy."""
+
+    adjusted: Floats
+    """p values after Benjamini-Hochberg over all latencies."""
+    minimum: Floats
+    """Minimum effect, log units."""
+    slower: Bools
+    faster: Bools
+    same: Bools
+    """None of the three is undecided."""
+
+
+def estimate(
+    runs: Runs, *, groups: Ints, null: Bools, floor: Floats, floor_runs: Floats, policy: Policy = DEFAULT
+) -> Effects:
+    """Return the change of each series.
+
+    Args:
+        runs: Of all series.
+        groups: For each series a label; those with the same share what they know about spread.
+        null: Which series are controls, that a change of the code under test does not move.
+        floor: For each series its noise floor in log units; NaN where there is none.
+        floor_runs: Runs behind each floor.
+        policy: The thresholds.
+    """
+    size = len(groups)
+    reference, current = (_side(runs, size, side) for side in (False, True))
+    known = (reference.runs > 0) & (current.runs > 0)
+    latency = (reference.mean + current.mean) / 2
+    within = np.bincount(runs.series, runs.count - 1, minlength=size).astype(np.float64)
+    square = np.bincount(runs.series, runs.square, minlength=size)
+    least = policy.least_spread**2 + (policy.tick_ns * np.exp(-latency)) ** 2 / 12
+    variance = np.maximum(square / np.maximum(within, 1), least)
+    lent_variance, lent = np.ones(size), np.zeros(size)
+    for group in groups_of(groups):
+        chosen = group[known[group]]
+        lent_variance[chosen], lent[chosen] = prior(
+            latency[chosen], variance[chosen], within[chosen], policy.most_prior_rounds
+        )
+    change = current.mean - reference.mean
+    weight = lent + within
+    squares = lent * lent_variance + within * variance
+    guess = np.where(np.isfinite(floor), 1.0, _GUESS)
+    common = _common(groups, known, null, guess, change, squares, weight, reference, current, latency)
+    # Runs of one side tell as well how far they spread, once it is known how much further than their rounds.
+    for side in (reference, current):
+        of_mean = np.where(side.runs > 0, side.inverse_rounds * side.runs + common, 1)
+        squares = squares + side.square / of_mean
+        weight = weight + np.maximum(side.runs - 1, 0)
+    per_run = 1 / np.maximum(reference.runs, 1) + 1 / np.maximum(current.runs, 1)
+    of_rounds = reference.inverse_rounds + current.inverse_rounds
+    total = squares / np.maximum(weight, 1e-9) * (of_rounds + common * per_run)
+    from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * per_run)
+    alone = (weight == 0) & (from_floor > 0)
+    total = np.where(alone, from_floor, np.maximum(total, from_floor))
+    # Two estimates, of which the larger is taken: what either is based on makes it surer. Differences of consecutive runs
+    # tell two thirds of what the runs do (von Neumann 1941).
+    weight = weight + np.where(from_floor > 0, np.maximum(2 / 3 * (floor_runs - 1), 1), 0)
+    told = known & (weight > 0)
+    error = np.where(told, np.sqrt(total), np.nan)
+    change = np.where(known, change, np.nan)
+    freedom = np.maximum(weight, 1)
+    reach = special.stdtrit(freedom, 0.975) * error
+    return Effects(
+        change=change,
+        error=error,
+        freedom=np.where(told, freedom, np.nan),
+        p_value=2 * special.stdtr(freedom, -np.abs(change) / error),
+        low=change - reach,
+        high=change + reach,
+    )
+
+
+def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAULT) -> list[Verdicts]:
+    """Return the verdicts of several latencies, adjusted for all of them together.
+
+    A change is called one if Benjamini-Hochberg says that it is not noise and its estimate reaches most of the minimum
+    effect. `same` is proven: the whole interval lies within the minimum effect.
+    """
+    p_values = np.concatenate([item.p_value for item in effects])
+    adjusted = np.full_like(p_values, np.nan)
+    told = np.isfinite(p_values)
+    if told.any():
+        adjusted[told] = stats.false_discovery_control(p_values[told])
+    found, start = [], 0
+    for item, floor in zip(effects, floors, strict=True):
+        mine = adjusted[start : start + len(item.change)]
+        start += len(item.change)
+        minimum = np.log1p(np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor))))
+        real = mine <= policy.false_discovery_rate
+        least = policy.least_estimate * minimum
+        slower, faster = real & (item.change >= least), real & (item.change <= -least)
+        inside = (item.low > -minimum) & (item.high < minimum)
+        same = inside & ~slower & ~faster
+        found.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    runs: Floats
+    mean: Floats
+    """Of the runs' means."""
+    square: Floats
+    """Sum of the squared distances of the runs' means to it."""
+    inverse_rounds: Floats
+    """Variance of the mean if rounds had a variance of 1 and runs nothing in common."""
+
+
+def _side(runs: Runs, size: int, current: bool) -> _Side:
+    here = runs.current == current
+    series, mean = runs.series[here], runs.mean[here]
+    number = np.bincount(series, minlength=size).astype(np.float64)
+    whole = np.maximum(number, 1)
+    average = np.bincount(series, mean, minlength=size) / whole
+    return _Side(
+        runs=number,
+        mean=average,
+        square=np.bincount(series, (mean - average[series]) ** 2, minlength=size).astype(np.float64),
+        inverse_rounds=np.bincount(series, 1 / runs.count[here], minlength=size) / whole**2,
+    )
+
+
+def _common(
+    groups: Ints,
+    known: Bools,
+    null: Bools,
+    guess: Floats,
+    change: Floats,
+    squares: Floats,
+    weight: Floats,
+    reference: _Side,
+    current: _Side,
+    latency: Floats,
+) -> Floats:
+    """Return the variance that rounds of a run have in common, as a multiple of the variance between rounds."""
+    common = np.zeros(len(groups))
+    told = known & (weight > 0)
+    for group in groups_of(groups):
+        chosen = group[told[group]]
+        if not len(chosen):
+            continue
+        variance = squares[chosen] / weight[chosen]
+        of_rounds = (reference.inverse_rounds + current.inverse_rounds)[chosen]
+        per_run = 1 / reference.runs[chosen] + 1 / current.runs[chosen]
+        z = change[chosen] / np.sqrt(variance * of_rounds)
+        factor = excess(z, weight[chosen], latency[chosen], null[chosen], guess[chosen])
+        common[chosen] = (factor - 1) * of_rounds / per_run
+    return common

@@ -1,0 +1,170 @@
+"""Noise floors: how far a series moves between runs of the same code, told by its own past.
+
+Spikes and steps are left out. One run that went wrong is what second measurements are for, and a step is what is looked
+for; were they in the floor, each would hide the next. A series that keeps changing between levels has neither: its
+changes are its noise, and stay in.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pairbench.analyze.compare.rounds import P50, P95, Bools, Floats, Ints, damage, mean_level, usable
+from pairbench.analyze.compare.runs import compare
+from pairbench.model.comparison import Floor, GateOutcome
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+
+LEAST_RUNS = 5
+"""Runs below which nothing can be said."""
+_LATEST = 30
+"""Runs that are looked at: what was usual long ago is not usual now."""
+_TELLING = 8
+"""Changes that it takes to tell a spike or a step from noise."""
+_FAR = 4.0
+"""Standard deviations beyond which a value is a spike, or a difference a step."""
+_STEPS = 0.1
+"""Most of the differences that can be steps; with more, they are how this series behaves."""
+_NORMAL = 1.959963984540054
+
+
+class Past(NamedTuple):
+    """A run's latencies of one series, and what has to be the same for the next run to differ by noise alone."""
+
+    p50_ns: float | None
+    p95_ns: float | None
+    sameness: tuple[str | None, ...]
+    """Hashes of environment, implementation and definition, and the timer."""
+
+
+class Calibrated(NamedTuple):
+    """What comparing runs of the same code with one another has shown."""
+
+    floors: dict[Series, Floor]
+    comparisons: int
+    """Pairs of runs."""
+    judged: int
+    """Series in all of them."""
+    alarms: int
+    """Regressions and improvements, all of them false."""
+
+
+def past_of(record: Record) -> Past | None:
+    """Return a measured record as part of a series' past; None for any other."""
+    if not usable(record) or damage(record):
+        return None
+    hashes = (record.environment_hash, record.implementation_hash, record.definition_hash, record.timer)
+    return Past(float(np.exp(mean_level(P50, [record]))), float(np.exp(mean_level(P95, [record]))), hashes)
+
+
+def floors_of(
+    history: Mapping[Series, Sequence[Past]], *, source: str = "history", least_runs: int = LEAST_RUNS
+) -> dict[Series, Floor]:
+    """Return the floor of each series with enough runs.
+
+    Args:
+        history: The runs of each series, oldest first.
+        source: What they are: history or calibration.
+        least_runs: Runs that it takes.
+    """
+    enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= least_runs}
+    if not enough:
+        return {}
+    longest = max(map(len, enough.values()))
+    levels = np.full((2, len(enough), longest), np.nan)
+    kinds = np.full((len(enough), longest), -1, dtype=np.int64)
+    for row, past in enumerate(enough.values()):
+        labels: dict[tuple[str | None, ...], int] = {}
+        for column, item in enumerate(past):
+            levels[0, row, column] = np.nan if item.p50_ns is None else item.p50_ns
+            levels[1, row, column] = np.nan if item.p95_ns is None else item.p95_ns
+            kinds[row, column] = labels.setdefault(item.sameness, len(labels))
+    logs = np.log(np.where(levels > 0, levels, np.nan))
+    (p50, differences), (p95, _) = (noise(values, kinds) for values in logs)
+    found = zip(enough, p50.tolist(), p95.tolist(), differences.tolist(), strict=True)
+    return {
+        series: Floor(p50=of_p50, p95=of_p95 if np.isfinite(of_p95) else of_p50, runs=int(number) + 1, source=source)
+        for series, of_p50, of_p95, number in found
+        if number + 1 >= least_runs
+    }
+
+
+def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
+    """Return what 95 % of the changes between runs stay below, and from how many changes that is known.
+
+    Args:
+        logs: Levels, one row a series, one column a run in order of time, log units; NaN where there is none.
+        kinds: Same shape; runs of different kinds differ by more than noise.
+    """
+    alike = kinds[:, 1:] == kinds[:, :-1]
+    with np.errstate(invalid="ignore"):
+        all_ = _differences(logs, alike)
+        telling = np.isfinite(all_).sum(axis=1) >= _TELLING
+        rough = np.where(telling, _rough(all_), np.inf)[:, None]
+        # A spike is far from both its neighbours.
+        cleaned = logs.copy()
+        middle = logs[:, 1:-1]
+        spike = np.abs(middle - _median_of_three(logs)) > _FAR * rough / np.sqrt(2)
+        cleaned[:, 1:-1] = np.where(spike & alike[:, 1:] & alike[:, :-1], np.nan, middle)
+        differences = _differences(cleaned, alike)
+        # A step is large, and what comes after it stays there.
+        wide = np.pad(cleaned, ((0, 0), (2, 2)), mode="edge")
+        medians = _median_of_three(wide)
+        lasting = medians[:, 3:] - medians[:, :-3]
+        step = (np.abs(differences) > _FAR * rough) & ~(np.abs(lasting) < np.abs(differences) / 2)
+    known = np.isfinite(differences)
+    rare = step.sum(axis=1) <= np.maximum(1, _STEPS * known.sum(axis=1))
+    kept = known & ~(step & rare[:, None])
+    number = kept.sum(axis=1).astype(np.float64)
+    square = np.where(kept, differences, 0.0) ** 2
+    size = np.sqrt(square.sum(axis=1) / np.maximum(number, 1))
+    return np.where(number > 0, _NORMAL * size, np.nan), number
+
+
+def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT) -> Calibrated:
+    """Compare every run with every later one of the same code, as if it were the reference, and count false alarms.
+
+    No floors are used: they would come from these very runs, and find them quiet.
+
+    Args:
+        runs: The records of each run, oldest first.
+        policy: The thresholds.
+    """
+    judged = alarms = comparisons = 0
+    for reference, current in itertools.combinations(runs, 2):
+        changes = compare(reference, current, policy=policy)
+        outcomes = [change.outcome for change in changes if change.verdict is not None]
+        comparisons += 1
+        judged += len(outcomes)
+        alarms += sum(outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT) for outcome in outcomes)
+    history: dict[Series, list[Past]] = {}
+    for record in itertools.chain.from_iterable(runs):
+        series, past = Series.of(record), past_of(record)
+        if series is not None and past is not None:
+            history.setdefault(series, []).append(past)
+    return Calibrated(floors_of(history, source="calibration"), comparisons, judged, alarms)
+
+
+def _differences(logs: Floats, alike: Bools) -> Floats:
+    found: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
+    return found
+
+
+def _rough(differences: Floats) -> Floats:
+    """Return the standard deviation of differences by their median size, which a few large ones do not move."""
+    known = np.isfinite(differences)
+    ordered = np.sort(np.where(known, np.abs(differences), np.inf), axis=1)
+    number = known.sum(axis=1)
+    middle = np.maximum(number - 1, 0)
+    rows = np.arange(len(ordered))
+    median = (ordered[rows, middle // 2] + ordered[rows, (middle + 1) // 2]) / 2
+    found: Floats = np.where(number > 0, 1.4826 * median, np.nan)
+    return found
+
+
+def _median_of_three(values: Floats) -> Floats:
+    found: Floats = np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)
+    return found

@@ -1,0 +1,199 @@
+"""What latencies say, in verdicts and sentences: all series of a comparison at once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
+from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, collect, mean_level
+from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.stats import Interval
+
+_LARGEST = 100.0
+"""Of the logarithm of a change."""
+
+WORDS = {P50: "median latency", P95: "95th percentile"}
+
+_OUTCOMES = {
+    Verdict.SLOWER: GateOutcome.REGRESSION,
+    Verdict.FASTER: GateOutcome.IMPROVEMENT,
+    Verdict.SAME: GateOutcome.UNCHANGED,
+    Verdict.UNDECIDED: GateOutcome.UNDECIDED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """The records of a series that were measured on both sides, oldest first."""
+
+    series: Series
+    reference: tuple[Record, ...]
+    current: tuple[Record, ...]
+
+
+def judge_latencies(
+    pairings: Sequence[Pairing], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
+) -> list[dict[str, Judgement]]:
+    """Return for each series the judgement of each latency that both sides have."""
+    if not pairings:
+        return []
+    sides = [(pairing.reference, pairing.current) for pairing in pairings]
+    groups = groups_of_pairings(pairings)
+    null = np.array([pairing.current[-1].role == "baseline" for pairing in pairings], dtype=np.bool_)
+    known = [floors.get(pairing.series) for pairing in pairings]
+    runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
+    floor_of = {
+        P50: np.array([floor.p50 if floor else math.nan for floor in known], dtype=np.float64),
+        P95: np.array([floor.p95 if floor else math.nan for floor in known], dtype=np.float64),
+    }
+    effects = {
+        metric: estimate(collect(sides, metric), groups=groups, null=null, floor=floor, floor_runs=runs, policy=policy)
+        for metric, floor in floor_of.items()
+    }
+    return judgements(pairings, effects, floor_of, policy)
+
+
+def groups_of_pairings(pairings: Sequence[Pairing]) -> Ints:
+    """Return for each series a label; those with the same are alike in how far they spread."""
+    kinds = [(pairing.series.device_name, pairing.series.mode) for pairing in pairings]
+    labels = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
+    return np.array([labels[kind] for kind in kinds], dtype=np.int64)
+
+
+def judgements(
+    pairings: Sequence[Pairing],
+    effects: Mapping[str, Effects],
+    floor_of: Mapping[str, Floats],
+    policy: Policy = DEFAULT,
+) -> list[dict[str, Judgement]]:
+    """Return for each series the judgement of each latency, all of them decided together.
+
+    Args:
+        pairings: The series.
+        effects: Of each latency, a value for each series.
+        floor_of: Noise floors in log units, likewise; NaN where there is none.
+        policy: The thresholds.
+    """
+    verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
+    found: list[dict[str, Judgement]] = [{} for _ in pairings]
+    for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
+        column = _Column.of(metric, effect, verdict, floor_of[metric])
+        for index, pairing in enumerate(pairings):
+            if not math.isnan(column.change[index]):
+                found[index][metric] = _judge(pairing, column, index)
+    return found
+
+
+def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
+    return {metric: _unjudged(found) for metric, found in judgements.items()}
+
+
+def _unjudged(found: Judgement) -> Judgement:
+    assert isinstance(found.current, float) and isinstance(found.reference, float)
+    moved = f"{WORDS[found.metric]} {percent(found.current / found.reference)}"
+    return replace(
+        found,
+        outcome=GateOutcome.UNDECIDED,
+        verdict=Verdict.UNDECIDED,
+        minimum_effect=None,
+        reason=f"{moved}, not judged: `pairbench calibrate` has not found this CPU quiet",
+    )
+
+
+def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
+    """Return whether an undecided latency looks slower by itself, if not beside all the others."""
+    if judgement.verdict is not Verdict.UNDECIDED or judgement.change is None or judgement.minimum_effect is None:
+        return False
+    estimate_, low, _ = judgement.change
+    return low > 1 and estimate_ >= (1 + judgement.minimum_effect) ** policy.least_estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """One latency of all series as plain lists, which are faster to read one by one than arrays."""
+
+    metric: str
+    change: list[float]
+    low: list[float]
+    high: list[float]
+    ratio: list[float]
+    adjusted: list[float]
+    minimum: list[float]
+    floor: list[float]
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats) -> "_Column":
+        words = np.select(
+            [verdicts.slower, verdicts.faster, verdicts.same],
+            [Verdict.SLOWER.value, Verdict.FASTER.value, Verdict.SAME.value],
+            Verdict.UNDECIDED.value,
+        )
+        return cls(
+            metric=metric,
+            change=effects.change.tolist(),
+            low=_ratio(effects.low),
+            high=_ratio(effects.high),
+            ratio=_ratio(effects.change),
+            adjusted=verdicts.adjusted.tolist(),
+            minimum=np.expm1(verdicts.minimum).tolist(),
+            floor=np.expm1(floor).tolist(),
+            verdicts=[Verdict(word) for word in words.tolist()],
+        )
+
+
+def _ratio(logs: Floats) -> list[float]:
+    # A clock that went mad may leave rounds so far apart that the end of their interval is no number any more.
+    found: list[float] = np.exp(np.clip(logs, -_LARGEST, _LARGEST)).tolist()
+    return found
+
+
+def _judge(pairing: Pairing, column: _Column, index: int) -> Judgement:
+    verdict, ratio, minimum = column.verdicts[index], column.ratio[index], column.minimum[index]
+    known = not math.isnan(column.low[index])
+    interval = Interval(ratio, column.low[index], column.high[index]) if known else None
+    floor = column.floor[index]
+    # The levels that the change lies between, rather than the records' medians of pooled samples, whose ratio is another.
+    current = math.exp(mean_level(column.metric, pairing.current))
+    return Judgement(
+        metric=column.metric,
+        outcome=_OUTCOMES[verdict],
+        verdict=verdict,
+        reference=current / ratio,
+        current=current,
+        change=interval,
+        minimum_effect=minimum,
+        floor=None if math.isnan(floor) else floor,
+        p_value=None if math.isnan(column.adjusted[index]) else column.adjusted[index],
+        reason=_reason(WORDS[column.metric], verdict, ratio, interval, minimum),
+    )
+
+
+def _reason(words: str, verdict: Verdict, ratio: float, interval: Interval | None, minimum: float) -> str:
+    if interval is None:
+        return (
+            f"{words} {percent(ratio)}, but one round a side tells nothing of how far rounds spread, and neither does "
+            "anything else; measure three rounds or more"
+        )
+    span = f"{percent(interval.low)} to {percent(interval.high)}"
+    if verdict in (Verdict.SLOWER, Verdict.FASTER):
+        return f"{words} {_part(abs(ratio - 1))} {verdict.value} ({span})"
+    if verdict is Verdict.SAME:
+        return f"{words} the same: {percent(ratio)} ({span}), within the {_part(minimum)} that count"
+    return f"{words} {percent(ratio)} ({span}): neither a change nor its absence is proven at {_part(minimum)}"
+
+
+def percent(ratio: float) -> str:
+    """Return a change like `+2.1 %`."""
+    part = 100 * (ratio - 1)
+    return f"{part:+.1f} %" if abs(part) >= 0.05 else "0.0 %"
+
+
+def _part(part: float) -> str:
+    return f"{100 * part:.1f} %"

@@ -1,0 +1,229 @@
+"""Which records of a comparison belong together, and which must not be compared at all."""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.analyze.compare.rounds import usable
+from pairbench.model.comparison import Attribution, GateOutcome
+from pairbench.model.outcome import Status
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """One series with its records on both sides, oldest first."""
+
+    series: Series
+    reference: tuple[Record, ...]
+    """Without those that cannot be compared, as long as there are others."""
+    current: tuple[Record, ...]
+    outcome: GateOutcome | None = None
+    """Where there is nothing to judge: new, missing or incomparable; or failed, with the whole suite."""
+    reason: str = ""
+    attribution: Attribution | None = None
+
+
+_BAD = frozenset(status.value for status in Status if status.bad)
+
+Sides = Mapping[Series, Sequence[Record]]
+
+
+def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matched]:
+    """Return every series that either side has, exactly once, in the order of the current side."""
+    before, _ = _by_series(reference)
+    now, broken = _by_series(current)
+    gone = [series for series in before if series not in now]
+    fresh = [series for series in now if series not in before]
+    elsewhere = _elsewhere(fresh, gone)
+    found = []
+    for series, records in now.items():
+        if series in before:
+            found.append(_both(series, before[series], records))
+        elif twin := elsewhere.get(series):
+            found.append(_moved(series, twin, before[twin], records))
+        else:
+            found.append(_new(series, records))
+    moved = set(elsewhere.values())
+    names = _Renamed(fresh, now)
+    found += [_gone(series, before[series], broken, names) for series in gone if series not in moved]
+    suites = {item.series.suite for item in found if item.outcome is GateOutcome.FAILED}
+    return found + [_broken(record) for record in broken.values() if record.suite not in suites]
+
+
+def newest(records: Sequence[Record]) -> Record:
+    """Return the record to speak for several: the newest that was measured, else the newest."""
+    return next((record for record in reversed(records) if usable(record)), records[-1])
+
+
+def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], dict[str, Record]]:
+    """Return records by series, oldest first, and by suite those that say that it could not be loaded."""
+    found: defaultdict[Series, list[Record]] = defaultdict(list)
+    broken: dict[str, Record] = {}
+    for record in records:
+        series = Series.of(record)
+        if series is None:
+            broken[record.suite] = record
+        else:
+            found[series].append(record)
+    for several in found.values():
+        if len({(record.run_id, record.device_uuid) for record in several}) < len(several):
+            # The same run may be read twice; its rounds are not more for that.
+            several[:] = [one for place, one in enumerate(several) if one not in several[:place]]
+        several.sort(key=lambda record: record.run_id)
+    return dict(found), broken
+
+
+def _incomparable(
+    series: Series,
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    reason: str,
+    attribution: Attribution | None = None,
+) -> Matched:
+    """Return that two sides can't be compared; what fails now fails without any comparison."""
+    wrong = _failure(current)
+    return Matched(
+        series=series,
+        reference=tuple(reference),
+        current=tuple(current),
+        outcome=GateOutcome.FAILED if wrong else GateOutcome.INCOMPARABLE,
+        reason=f"{wrong}; {reason}" if wrong else reason,
+        attribution=attribution,
+    )
+
+
+def _failure(records: Sequence[Record]) -> str:
+    """Return what the last record that went wrong says; "" where none did."""
+    wrong = [record for record in records if record.status in _BAD]
+    return f"{wrong[-1].status}: {wrong[-1].reason or 'no reason was stored'}" if wrong else ""
+
+
+def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
+    present = newest(current)
+    kept: Sequence[Record] = [record for record in reference if record.definition_hash == present.definition_hash]
+    if not kept:
+        before = newest(reference).definition_hash
+        reason = f"the question changed: definition {before or 'unknown'} -> {present.definition_hash or 'unknown'}"
+        return _incomparable(series, reference, current, reason, Attribution.DEFINITION)
+    current = [
+        record for record in current if record.definition_hash == present.definition_hash or record.status in _BAD
+    ]
+    if usable(present):
+        timed = [record for record in kept if not usable(record) or record.timer == present.timer]
+        if any(usable(record) for record in kept) and not any(usable(record) for record in timed):
+            reason = f"another timer: {newest(kept).timer or 'unknown'} -> {present.timer or 'unknown'}"
+            return _incomparable(series, reference, current, reason)
+        kept = timed
+        current = [record for record in current if not usable(record) or record.timer == present.timer]
+    # A change of era was judged when it came; while runs of the present era remain, they alone tell what is usual.
+    same_era = [record for record in kept if record.environment_hash == present.environment_hash]
+    if any(usable(record) for record in same_era) and usable(present):
+        kept = same_era
+    return Matched(series=series, reference=tuple(kept), current=tuple(current))
+
+
+def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, Series]:
+    """Return for series that only the current side has the one that the reference has on another device or in another mode."""
+    twins: defaultdict[tuple[str, str, str], list[Series]] = defaultdict(list)
+    for series in gone:
+        twins[series.suite, series.case, series.implementation].append(series)
+    found = {}
+    for series in fresh:
+        others = twins[series.suite, series.case, series.implementation]
+        others.sort(key=lambda other: (other.mode == series.mode, other.device_name == series.device_name))
+        if others:
+            found[series] = others.pop()
+    return found
+
+
+def _moved(series: Series, twin: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
+    differences = [
+        f"another {what}: {before} -> {now}"
+        for what, before, now in (
+            ("device model", twin.device_name, series.device_name),
+            ("mode", twin.mode, series.mode),
+        )
+        if before != now
+    ]
+    return _incomparable(series, reference, current, "; ".join(differences))
+
+
+def _new(series: Series, records: Sequence[Record]) -> Matched:
+    record = newest(records)
+    if wrong := _failure(records):
+        return Matched(
+            series=series,
+            reference=(),
+            current=tuple(records),
+            outcome=GateOutcome.FAILED,
+            reason=f"new, and {wrong}",
+        )
+    state = "" if usable(record) else f"; {record.status}: {record.reason or 'no reason was stored'}"
+    return Matched(
+        series=series,
+        reference=(),
+        current=tuple(records),
+        outcome=GateOutcome.NEW,
+        reason=f"the reference does not have it{state}",
+    )
+
+
+def _gone(series: Series, records: Sequence[Record], broken: Mapping[str, Record], names: "_Renamed") -> Matched:
+    if loaded := broken.get(series.suite):
+        return Matched(
+            series=series,
+            reference=tuple(records),
+            current=(),
+            outcome=GateOutcome.FAILED,
+            reason=f"its suite could not be loaded: {loaded.reason or 'no reason was stored'}",
+        )
+    likely = names.of(series, newest(records))
+    hint = f"; renamed to {likely.name}?" if likely else ""
+    return Matched(
+        series=series,
+        reference=tuple(records),
+        current=(),
+        outcome=GateOutcome.MISSING,
+        reason=f"renamed, vanished or not selected: the current side does not have it{hint}",
+    )
+
+
+def _broken(record: Record) -> Matched:
+    return Matched(
+        series=Series(device_name=record.device_name, suite=record.suite, case="", implementation="", mode=""),
+        reference=(),
+        current=(record,),
+        outcome=GateOutcome.FAILED,
+        reason=f"the suite could not be loaded: {record.reason or 'no reason was stored'}",
+    )
+
+
+class _Renamed:
+    """Guesses what a vanished series is called now."""
+
+    def __init__(self, fresh: Iterable[Series], current: Sides) -> None:
+        self._fresh: defaultdict[tuple[str, str], list[tuple[Series, Record]]] = defaultdict(list)
+        for series in fresh:
+            self._fresh[series.device_name, series.mode].append((series, newest(current[series])))
+
+    def of(self, series: Series, record: Record) -> Series | None:
+        """Return the new series with the same source, or else the most similar name; None if there is none."""
+        others = self._fresh[series.device_name, series.mode]
+        same = [
+            other
+            for other, theirs in others
+            if (theirs.axes, theirs.implementation_hash) == (record.axes, record.implementation_hash)
+            and record.implementation_hash is not None
+        ]
+        near = [
+            other
+            for other, _ in others
+            if (other.operator, other.implementation) == (series.operator, series.implementation)
+            or (other.suite, other.case) == (series.suite, series.case)
+        ]
+        names = {other.name: other for other in same or near}
+        closest = difflib.get_close_matches(series.name, names, n=1, cutoff=0.0 if same else 0.6)
+        return names[closest[0]] if closest else None

@@ -1,0 +1,107 @@
+"""Current runs against reference runs: one change for every series that either side has, each with its reason."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from pairbench.analyze.compare.change import Control, Evidence, change_of
+from pairbench.analyze.compare.latency import Pairing, judge_latencies, unjudged
+from pairbench.analyze.compare.match import Matched, match
+from pairbench.analyze.compare.paired import judge_in_turns
+from pairbench.analyze.compare.rounds import P50, damage, usable
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Change, Floor, Judgement
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+
+_Latencies = Mapping[Series, Mapping[str, Judgement]]
+_Setting = tuple[str, str, str, str]
+
+
+def compare(
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    *,
+    floors: Mapping[Series, Floor] | None = None,
+    policy: Policy = DEFAULT,
+    accepted: Mapping[Series, Acceptance] | None = None,
+    in_turns: bool = False,
+    trusted: Collection[Series] | None = None,
+) -> tuple[Change, ...]:
+    """Return what became of each series.
+
+    Args:
+        reference: Records of the reference runs.
+        current: Records of the current runs, those that measured suspects again among them.
+        floors: How far series move between runs of the same code, as far as that is known.
+        policy: The thresholds.
+        accepted: Levels that were accepted on purpose.
+        trusted: Series whose machine is quiet enough for their latencies to be judged; None for all.
+        in_turns: Both sides were measured in turns, so their rounds are pairs; there are no floors to such changes.
+    """
+    matched = match(reference, current)
+    pairings = [pairing for item in matched if (pairing := _pairing(item)) is not None]
+    judged = judge_in_turns(pairings, policy) if in_turns else judge_latencies(pairings, floors or {}, policy)
+    latencies = {
+        pairing.series: found if trusted is None or pairing.series in trusted else unjudged(found)
+        for pairing, found in zip(pairings, judged, strict=True)
+    }
+    beside: defaultdict[_Setting, list[Pairing]] = defaultdict(list)
+    for pairing in pairings:
+        beside[_setting(pairing.series)].append(pairing)
+    return tuple(
+        change_of(
+            Evidence(
+                matched=item,
+                pairing=pairing,
+                latencies=latencies.get(item.series, {}),
+                control=_control(pairing, beside[_setting(item.series)], latencies) if pairing else None,
+                acceptance=(accepted or {}).get(item.series),
+                in_turns=in_turns,
+                policy=policy,
+            )
+        )
+        for item in matched
+        for pairing in [_find(item, beside)]
+    )
+
+
+def _pairing(item: Matched) -> Pairing | None:
+    """Return the records whose latencies can be judged; None where a side has none."""
+    if item.outcome is not None:
+        return None
+    sides = [
+        tuple(record for record in records if usable(record) and not damage(record))
+        for records in (item.reference, item.current)
+    ]
+    return Pairing(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
+
+
+def _setting(series: Series) -> _Setting:
+    """Return what a variant shares with its control."""
+    return series.device_name, series.suite, series.case, series.mode
+
+
+def _find(item: Matched, beside: Mapping[_Setting, Sequence[Pairing]]) -> Pairing | None:
+    found = beside.get(_setting(item.series), ())
+    return next((pairing for pairing in found if pairing.series == item.series), None)
+
+
+def _control(pairing: Pairing, beside: Sequence[Pairing], latencies: _Latencies) -> Control | None:
+    """Return the baseline for a variant, and for a baseline the variant in the middle."""
+    wanted = "variant" if pairing.current[-1].role == "baseline" else "baseline"
+    others = [
+        other
+        for other in beside
+        if other.current[-1].role == wanted and (found := latencies[other.series].get(P50)) and found.change
+    ]
+    if not others:
+        return None
+    others.sort(key=lambda other: _estimate(latencies[other.series][P50]))
+    middle = others[(len(others) - 1) // 2]
+    changes = {metric: found.change for metric, found in latencies[middle.series].items() if found.change is not None}
+    return Control(changes=changes, pairing=middle)
+
+
+def _estimate(judgement: Judgement) -> float:
+    return judgement.change.estimate if judgement.change else 1.0

@@ -1,0 +1,1 @@
+"""One series over its runs: levels, changepoints, and what its newest run means."""

@@ -1,0 +1,255 @@
+"""Changepoints: the runs at which a series moved to a new level and stayed there.
+
+Three steps, after which a change stands only if nothing simpler explains it, and a fourth that puts it where it is:
+
+1. A run that agrees with neither its past nor its future is an outlier; it is pulled to the nearer of the two for the
+   search, so that a single spike never makes a level.
+2. Exact least-squares segmentations for a range of penalties (dynamic programming over all positions, levels of at
+   least MIN_RUNS runs) propose sets of changes, from none to many.
+3. Each set is weighed as a whole: levels plus noise that remembers its last value (AR(1)), with the memory and the size
+   of the noise fitted anew for each set. A change must raise the log-likelihood by 7 + ln(runs) nats over the
+   explanation without it, in which the same wandering is the noise's own memory. Memory is capped at 0.6: what
+   remembers longer than that is called a level.
+4. Where noise with two modes explains the runs around a change clearly better than noise with memory, the change is put
+   where that noise has it: `changepoint_place.py`. None appears or disappears by this.
+
+The third is what tells a step from noise that sticks: a series that keeps swapping between two levels is explained more
+cheaply by noise with memory than by that many changes, while one lasting step is not. The idea of judging steps against
+correlated noise is also asv's (`step_detect.py`); weighing whole segmentations by the AR(1) likelihood follows Chakar
+et al., Bernoulli 23(2), 2017. The 7 and the 0.6 were set by simulation; tests/detectors/README.md has the error rates,
+on series that were not used for that, beside other tools'.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike, NDArray
+
+from pairbench.analyze.history.bimodal import place
+from pairbench.stats import Floats
+
+MIN_RUNS = 4
+"""Shortest level; a series of fewer than twice as many runs has no changepoint yet."""
+
+_PENALTY = 7.0
+_MEMORY = 0.6
+_FINEST = 1e-4
+"""Standard deviation, in log units, below which noise is not believed: 0.01 %."""
+_CANDIDATES = 16
+_MOST = 50
+"""Changes in one set. The time goes with its square, and a reader does not follow more."""
+_AT_ONCE = 64
+"""Ends of levels whose rewards are computed together: time goes with their number, not with the arithmetic."""
+_WINDOW = 5
+_OUTLIER = 4.0
+FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))
+"""A floor bounds 95 % of the differences of two runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changepoint:
+    """A lasting move of a series to a new level."""
+
+    index: int
+    """Place of the first run on the new level, among all runs, those without a value included."""
+    before: float
+    """Level that was left: mean natural log, spikes pulled in."""
+    after: float
+    """Level that was reached."""
+    strength: float
+    """Log-likelihood, in nats, by which the series with this change beats the series without it: noise as in step 3."""
+
+    @property
+    def effect(self) -> float:
+        """After over before: 1.03 is 3 % more."""
+        return math.exp(self.after - self.before)
+
+
+def detect(
+    levels: ArrayLike,
+    *,
+    floor: float | None = None,
+    minimum_effect: float = 0.02,
+    breaks: Collection[int] = (),
+) -> tuple[Changepoint, ...]:
+    """Return the changepoints of a series, in order of runs: at most 50, and where there are more, the clearest.
+
+    Args:
+        levels: one natural log a run (of a latency or of a speedup), oldest first; NaN for a run without a value.
+        floor: how far two runs of the same code differ in 95 % of cases, in log units. The noise is never taken for
+            smaller; None takes it from the series alone.
+        minimum_effect: smallest change that counts, up or down; 0.02 is 2 %.
+        breaks: places at which something else is known to have changed, such as the driver. A changepoint that could as
+            well lie there is put there; whose doing it was is the caller's to say.
+    """
+    if minimum_effect < 0 or (floor is not None and not 0 <= floor < math.inf):
+        raise ValueError(f"minimum_effect is {minimum_effect} and floor {floor}, expected numbers from 0 up")
+    values, places = finite(levels)
+    if len(values) < 2 * MIN_RUNS:
+        return ()
+    cleaned = clean(values)
+    weigh = _Weigh(cleaned, floor, math.log1p(minimum_effect))
+    cuts = weigh.placed(weigh.best(_proposals(cleaned)))
+    cuts = weigh.snapped(cuts, np.searchsorted(places, sorted(breaks)).tolist())
+    means = weigh.levels(cuts)
+    return tuple(
+        Changepoint(
+            index=int(places[cut]),
+            before=means[number],
+            after=means[number + 1],
+            strength=weigh.gain(cuts, number),
+        )
+        for number, cut in enumerate(cuts)
+    )
+
+
+def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
+    """Return the values that are there, and their places in the series.
+
+    Raises:
+        ValueError: for anything but one finite number or NaN a run.
+    """
+    series = np.asarray(levels, dtype=np.float64)
+    if series.ndim != 1 or np.isinf(series).any():
+        raise ValueError(
+            f"levels have shape {series.shape} and {int(np.isinf(series).sum())} infinite values, expected one natural "
+            "log a run, or NaN for a run without a value"
+        )
+    places = np.flatnonzero(~np.isnan(series))
+    return series[places], places
+
+
+def clean(values: Floats) -> Floats:
+    """Return the values with outliers pulled to the nearer of the medians before and after them.
+
+    A step agrees with what follows it and is kept; a spike agrees with neither side. The scale is that of the
+    differences of neighbours, which steps hardly touch.
+    """
+    padded = np.concatenate([np.full(_WINDOW, np.nan), values, np.full(_WINDOW, np.nan)])
+    middle = _nanmedian(sliding_window_view(padded, _WINDOW))
+    left, right = middle[: len(values)], middle[_WINDOW + 1 :]
+    left, right = np.where(np.isnan(left), right, left), np.where(np.isnan(right), left, right)
+    nearer = np.where(np.abs(values - left) <= np.abs(values - right), left, right)
+    scale = max(1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2), _FINEST)
+    return np.where(np.abs(values - nearer) > _OUTLIER * scale, nearer, values)
+
+
+def _nanmedian(windows: Floats) -> Floats:
+    """Return the median of each row, NaN where nothing else is in it: np.nanmedian would warn of those."""
+    ordered = np.sort(windows, axis=1)
+    count = np.sum(~np.isnan(windows), axis=1)
+    rows = np.arange(len(windows))
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    medians: Floats = (ordered[rows, low] + ordered[rows, np.minimum(high, _WINDOW - 1)]) / 2
+    return medians
+
+
+def _proposals(values: Floats) -> list[tuple[int, ...]]:
+    """Return the best segmentations in the least-squares sense for a range of penalties, the fewest changes last."""
+    size = len(values)
+    centred = values - values.mean()
+    total = np.concatenate([[0.0], np.cumsum(centred)])
+    scale = max(float(np.mean(np.diff(values) ** 2)) / 2, _FINEST**2)
+    penalties = scale * math.log(size) * np.geomspace(0.7, 80, _CANDIDATES)
+    # A level's cost is its sum of squares less sum**2 / length; the squares are the same for all segmentations.
+    cost = np.full((_CANDIDATES, size + 1), np.inf)
+    cost[:, 0] = -penalties
+    came = np.zeros((_CANDIDATES, size + 1), dtype=np.intp)
+    rows = np.arange(_CANDIDATES)
+    for first in range(MIN_RUNS, size + 1, _AT_ONCE):
+        ends = np.arange(first, min(first + _AT_ONCE, size + 1))[:, None]
+        starts = np.arange(int(ends[-1, 0]) - MIN_RUNS + 1)
+        rewards = (total[ends] - total[starts]) ** 2 / np.maximum(ends - starts, 1)
+        for end, reward in zip(ends[:, 0].tolist(), rewards, strict=True):
+            last = end - MIN_RUNS + 1
+            ways = cost[:, :last] - reward[:last]
+            came[:, end] = best = ways.argmin(axis=1)
+            cost[:, end] = ways[rows, best] + penalties
+    found: dict[tuple[int, ...], None] = {}
+    for row in range(_CANDIDATES):
+        cuts: list[int] = []
+        end = size
+        while (end := int(came[row, end])) > 0:
+            cuts.append(end)
+        if len(cuts) <= _MOST:
+            found[tuple(reversed(cuts))] = None
+    return list(found)
+
+
+class _Weigh:
+    """Log-likelihoods of one series, cut at given places, as levels plus AR(1) noise."""
+
+    def __init__(self, values: Floats, floor: float | None, smallest: float) -> None:
+        self._values = values
+        self._total = np.concatenate([[0.0], np.cumsum(values)])
+        self._floor = floor
+        self._least = max((floor or 0.0) * FLOOR_TO_SIGMA, _FINEST) ** 2
+        self._smallest = smallest
+        self._penalty = _PENALTY + math.log(len(values))
+
+    def levels(self, cuts: Sequence[int]) -> list[float]:
+        """Return the mean of each level."""
+        ends = np.array([0, *cuts, len(self._values)])
+        means: list[float] = (np.diff(self._total[ends]) / np.diff(ends)).tolist()
+        return means
+
+    def likelihood(self, cuts: Sequence[int]) -> float:
+        """Return the profile log-likelihood: levels, memory and size of the noise fitted to this set of cuts."""
+        ends = np.array([0, *cuts, len(self._values)])
+        noise = self._values - np.repeat(self.levels(cuts), np.diff(ends))
+        power = float(noise @ noise)
+        memory = min(max(float(noise[1:] @ noise[:-1]) / power, 0.0), _MEMORY) if power else 0.0
+        fresh = noise[1:] - memory * noise[:-1]
+        variance = (float(fresh @ fresh) + float(noise[0]) ** 2 * (1 - memory**2)) / len(noise)
+        return -0.5 * len(noise) * math.log(max(variance, self._least))
+
+    def gain(self, cuts: Sequence[int], number: int) -> float:
+        """Return the log-likelihood that one of the cuts adds to the others."""
+        return self.likelihood(cuts) - self.likelihood([*cuts[:number], *cuts[number + 1 :]])
+
+    def best(self, proposals: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Return the set of cuts whose likelihood, less the penalty of its cuts, is highest; () is always in the race."""
+        return max([(), *map(self._pruned, proposals)], key=self._score)
+
+    def placed(self, cuts: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the cuts, each where noise of two modes puts it if there is such noise around it."""
+        for number, cut in enumerate(cuts):
+            start, end = (0, *cuts)[number], (*cuts, len(self._values))[number + 1]
+            around = self._values[start:end]
+            plain = _Weigh(around, self._floor, self._smallest).likelihood([cut - start])
+            moved = start + place(around, cut - start, plain=plain, least=self._least, shortest=MIN_RUNS)
+            way = (*cuts[:number], moved, *cuts[number + 1 :])
+            # Levels are means, and modes need not be as frequent in both: a step stays one that counts.
+            if np.abs(np.diff(self.levels(way))).min() >= self._smallest:
+                cuts = way
+        return cuts
+
+    def snapped(self, cuts: tuple[int, ...], known: Sequence[int]) -> tuple[int, ...]:
+        """Return the cuts, each moved to a known place within three runs if that costs less than 2 nats."""
+        for number, cut in enumerate(cuts):
+            others = (*cuts[:number], *cuts[number + 1 :])
+            near = [place for place in known if abs(place - cut) <= 3 and 0 < place < len(self._values)]
+            moved = [tuple(sorted({*others, place})) for place in near]
+            fit = [way for way in moved if len(way) == len(cuts) and self.likelihood(way) > self.likelihood(cuts) - 2]
+            cuts = max(fit, key=self.likelihood, default=cuts)
+        return cuts
+
+    def _score(self, cuts: Sequence[int]) -> float:
+        return self.likelihood(cuts) - self._penalty * len(cuts)
+
+    def _pruned(self, proposal: Sequence[int]) -> tuple[int, ...]:
+        """Drop steps that are too small, the smallest first, and those without which the rest scores better."""
+        cuts = list(proposal)
+        while cuts:
+            steps = np.abs(np.diff(self.levels(cuts)))
+            if steps.min() < self._smallest:
+                del cuts[int(np.argmin(steps))]
+                continue
+            fewer = max(([*cuts[:number], *cuts[number + 1 :]] for number in range(len(cuts))), key=self._score)
+            if self._score(fewer) <= self._score(cuts):
+                break
+            cuts = fewer
+        return tuple(cuts)

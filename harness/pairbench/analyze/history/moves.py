@@ -1,0 +1,177 @@
+"""Where a series moved to a new level, and whose doing it was: its own latency beside that of its control."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pairbench.analyze.compare.attribute import Circumstances, of_latency
+from pairbench.analyze.compare.era import elsewhere, era_changes
+from pairbench.analyze.history.changepoint import Changepoint
+from pairbench.analyze.history.points import Point
+from pairbench.model.comparison import Attribution, EraChange
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.stats import Floats, Interval
+
+_NEAR = 3
+"""Runs within which a move of the latency and one of the speedup are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A changepoint: the series, or its speedup, moved between two runs to a level that lasted."""
+
+    before: int
+    """Place among the points of the last run with a value before it."""
+    index: int
+    """Place of the first run after it."""
+    own: float
+    """Level of the median latency after over that before; 1.02 is 2 % slower."""
+    control: float | None
+    """The same of the control; None where there is none."""
+    before_ns: float
+    after_ns: float
+    attribution: Attribution | None
+    """None where only the control moved."""
+    era: tuple[EraChange, ...]
+    implementation_changed: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """One part of a series as numbers, NaN where there are none; natural logarithms, a value for each point."""
+
+    own: Floats
+    control: Floats
+
+    @property
+    def relative(self) -> Floats:
+        """Own latency over the control's: what both share is gone."""
+        relative: Floats = self.own - self.control
+        return relative
+
+
+def lines_of(points: Sequence[Point]) -> Lines:
+    """Return the latencies of points as logarithms."""
+    own = [math.log(point.p50.estimate) if point.p50 else math.nan for point in points]
+    control = [math.log(point.control_ns) if point.control_ns else math.nan for point in points]
+    return Lines(own=np.array(own), control=np.array(control))
+
+
+def breaks_of(points: Sequence[Point]) -> tuple[int, ...]:
+    """Return the places of runs whose environment is another than that of the run with a value before them."""
+    measured = [place for place, point in enumerate(points) if point.p50]
+    return tuple(
+        after
+        for before, after in itertools.pairwise(measured)
+        if points[before].record.environment_hash != points[after].record.environment_hash
+    )
+
+
+def moves_of(
+    points: Sequence[Point],
+    own: Sequence[Changepoint],
+    relative: Sequence[Changepoint],
+    *,
+    first: int = 0,
+    policy: Policy = DEFAULT,
+) -> tuple[Move, ...]:
+    """Return where the points of one part moved.
+
+    Args:
+        points: of one definition and one timer.
+        own: changepoints of their log latency.
+        relative: changepoints of their log latency over the control's.
+        first: place of the first of them in the whole series; places in the result are in the whole series.
+        policy: how much of a move a control must share.
+    """
+    lines = lines_of(points)
+    places = _joined(own, relative)
+    ends = [0, *places, len(points)]
+    return tuple(
+        _move(points, lines, place, (ends[number], ends[number + 2]), first, policy)
+        for number, place in enumerate(places)
+    )
+
+
+def level(values: Floats) -> float:
+    """Return the median of the values that are there, NaN where none is."""
+    there = values[~np.isnan(values)]
+    return float(np.median(there)) if len(there) else math.nan
+
+
+def shift(values: Floats, place: int, ends: tuple[int, int]) -> Interval | None:
+    """Return the level from a place on over that before it, as a ratio with a rough 95 % interval; None without either."""
+    sides = [side[~np.isnan(side)] for side in (values[ends[0] : place], values[place : ends[1]])]
+    if not all(len(side) for side in sides):
+        return None
+    moved = level(sides[1]) - level(sides[0])
+    errors = [float(np.std(side, ddof=1)) / math.sqrt(len(side)) for side in sides if len(side) > 1]
+    # A side of one run says nothing of its error; the other's is the best guess.
+    reach = 1.96 * math.hypot(*(errors if len(errors) == 2 else errors * 2)) if errors else 0.0
+    return Interval(math.exp(moved), math.exp(moved - reach), math.exp(moved + reach))
+
+
+def whose(
+    own: Interval, control: Interval | None, before: Point, after: Point, policy: Policy = DEFAULT
+) -> tuple[Attribution | None, str]:
+    """Return whose doing it is that a series moved between two runs, and why; None where only the control moved."""
+    moved = math.log(own.estimate)
+    beside = math.log(control.estimate) if control is not None else 0.0
+    if abs(moved) < policy.control_part * abs(moved - beside):
+        return None, f"its control moved {100 * math.expm1(beside):+.1f} % and it hardly did: only the speedup changed"
+    controls = (before.control, after.control)
+    return of_latency(
+        own,
+        control,
+        Circumstances(
+            era=era_changes(before.record, after.record),
+            implementation_changed=_differs(before.record, after.record),
+            control_changed=_differs(*controls),
+            elsewhere=elsewhere(before.record, after.record),
+        ),
+        policy,
+    )
+
+
+def _differs(before: Record | None, after: Record | None) -> bool | None:
+    hashes = [record.implementation_hash if record else None for record in (before, after)]
+    return None if None in hashes else hashes[0] != hashes[1]
+
+
+def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:
+    """Return the places of all moves; where both lines have one nearby, that of the one that shows it more clearly."""
+    places = {change.index: change.strength for change in own}
+    for change in relative:
+        near = [other for other in places if abs(other - change.index) <= _NEAR]
+        other = min(near, key=lambda other: abs(other - change.index), default=None)
+        if other is not None and places[other] >= change.strength:
+            continue
+        if other is not None:
+            del places[other]
+        places[change.index] = change.strength
+    return sorted(places)
+
+
+def _move(points: Sequence[Point], lines: Lines, place: int, ends: tuple[int, int], first: int, policy: Policy) -> Move:
+    # A changepoint has values on both sides, of the latency and so of all that it is found in.
+    before = max(at for at in range(place) if points[at].p50)
+    own, control = shift(lines.own, place, ends), shift(lines.control, place, ends)
+    assert own is not None
+    attribution, reason = whose(own, control, points[before], points[place], policy)
+    return Move(
+        before=first + before,
+        index=first + place,
+        own=own.estimate,
+        control=control.estimate if control else None,
+        before_ns=math.exp(level(lines.own[ends[0] : place])),
+        after_ns=math.exp(level(lines.own[place : ends[1]])),
+        attribution=attribution,
+        era=era_changes(points[before].record, points[place].record),
+        implementation_changed=_differs(points[before].record, points[place].record),
+        reason=reason,
+    )

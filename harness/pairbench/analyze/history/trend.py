@@ -1,0 +1,123 @@
+"""The history of one series: where it moved, between which commits, whose doing it was, and what its newest run says."""
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pairbench.analyze.compare.era import era_changes
+from pairbench.analyze.history.changepoint import Changepoint, detect
+from pairbench.analyze.history.latest import Latest, latest, unless_accepted
+from pairbench.analyze.history.moves import Move, breaks_of, level, lines_of, moves_of
+from pairbench.analyze.history.points import Point, history
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import EraChange
+from pairbench.model.plan import BASELINE
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Runs between two moves."""
+
+    start: int
+    stop: int
+    """Places of the first and the last of its runs."""
+    p50_ns: float
+    """Median of their median latencies; NaN where none has a value."""
+    speedup: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Era:
+    """A change of environment, right before a run."""
+
+    index: int
+    changes: tuple[EraChange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """What became of a series; places count its points from 0, oldest first."""
+
+    series: Series
+    points: tuple[Point, ...]
+    timer: str | None
+    control: str | None
+    """The implementation that serves as control; None where there is none."""
+    moves: tuple[Move, ...]
+    levels: tuple[Level, ...]
+    eras: tuple[Era, ...]
+    definitions: tuple[int, ...]
+    """Places of the runs with which a new definition, and so a new series, begins."""
+    newest: Latest | None
+    """What the newest run says; None where there is no run."""
+    notes: tuple[str, ...] = ()
+
+
+def make_trend(
+    records: Iterable[Record],
+    series: Series,
+    *,
+    timer: str | None = None,
+    last: int | None = None,
+    floor: float | None = None,
+    acceptance: Acceptance | None = None,
+    policy: Policy = DEFAULT,
+) -> Trend:
+    """Return the trend of a series.
+
+    Args:
+        records: of the series' case in its mode on its device model, all implementations, in any order.
+        series: whose trend.
+        timer: of whose values; that of the newest run where not given.
+        last: runs to take, the newest; all where not given.
+        floor: the series' noise floor in log units, where it is known.
+        acceptance: of a level of this series, if there is one.
+        policy: thresholds.
+    """
+    found = history(records, series.implementation, timer=timer)
+    points = found.points[-last:] if last else found.points
+    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda place: points[place].part)]
+    moves: list[Move] = []
+    levels: list[Level] = []
+    own: tuple[Changepoint, ...] = ()
+    for part in parts:
+        here = points[part[0] : part[-1] + 1]
+        lines, breaks = lines_of(here), breaks_of(here)
+        own, relative = (
+            detect(line, floor=floor, minimum_effect=policy.minimum_effect, breaks=breaks)
+            for line in (lines.own, lines.relative)
+        )
+        moved = moves_of(here, own, relative, first=part[0], policy=policy)
+        moves += moved
+        sign = 1 if series.implementation == BASELINE else -1
+        for start, stop in itertools.pairwise([part[0], *(move.index for move in moved), part[-1] + 1]):
+            side = slice(start - part[0], stop - part[0])
+            ratio = level(lines.relative[side])
+            speedup = None if math.isnan(ratio) else math.exp(sign * ratio)
+            levels.append(Level(start=start, stop=stop - 1, p50_ns=math.exp(level(lines.own[side])), speedup=speedup))
+    newest = latest(points, parts[-1][0], moves, own, floor=floor, policy=policy) if parts else None
+    return Trend(
+        series=series,
+        points=points,
+        timer=found.timer,
+        control=found.control,
+        moves=tuple(moves),
+        levels=tuple(levels),
+        eras=_eras(points),
+        definitions=tuple(part[0] for part in parts[1:]),
+        newest=unless_accepted(newest, points[-1], acceptance, policy) if newest else None,
+        notes=found.notes,
+    )
+
+
+def _eras(points: tuple[Point, ...]) -> tuple[Era, ...]:
+    found = [
+        Era(index=place, changes=era_changes(before.record, after.record))
+        for place, (before, after) in enumerate(itertools.pairwise(points), start=1)
+        if before.record.environment_hash != after.record.environment_hash
+    ]
+    return tuple(era for era in found if era.changes)

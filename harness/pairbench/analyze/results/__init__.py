@@ -1,0 +1,1 @@
+"""The newest measurements of each operator, put in order for a page of results."""

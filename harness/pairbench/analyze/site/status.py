@@ -1,0 +1,55 @@
+"""Where a series stands: the state that its newest run leaves it in."""
+
+from collections.abc import Sequence
+
+from pairbench.analyze.history.latest import Latest
+from pairbench.model.comparison import Change, GateOutcome
+from pairbench.model.outcome import Status
+from pairbench.model.site import STATES, Standing
+from pairbench.stats import Interval
+
+_P50 = "call_p50_ns"
+_STATES = {
+    GateOutcome.FAILED: "failed",
+    GateOutcome.REGRESSION: "regression",
+    GateOutcome.IMPROVEMENT: "improvement",
+    GateOutcome.UNCHANGED: "unchanged",
+    GateOutcome.UNDECIDED: "undecided",
+    GateOutcome.NEW: "new",
+    GateOutcome.MISSING: "undecided",
+    GateOutcome.INCOMPARABLE: "undecided",
+}
+
+
+def standing_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> Standing:
+    """Return where a series stands.
+
+    Args:
+        status: of its newest record.
+        reason: of that record.
+        change: what the comparison of its newest run with the reference says; None where that run was not compared.
+        newest: what its history says, which stands in for a comparison.
+    """
+    if status == Status.SKIPPED:
+        return Standing(state="skipped", reason=reason or "")
+    if status != Status.MEASURED:
+        return Standing(state="failed", reason=f"{status}: {reason or 'no reason was stored'}")
+    if change is not None:
+        p50 = next((judgement.change for judgement in change.judgements if judgement.metric == _P50), None)
+        return Standing(
+            state=_STATES[change.outcome],
+            change=p50,
+            attribution=change.attribution,
+            reason=change.reason,
+            confirmed=change.confirmed,
+            accepted=change.accepted,
+        )
+    if newest is None:
+        return Standing(state="new")
+    moved = Interval(newest.change, newest.change, newest.change) if newest.change is not None else None
+    return Standing(state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason)
+
+
+def worst(states: Sequence[str]) -> str:
+    """Return the state that asks for attention first; skipped where there is none."""
+    return min(states, key=STATES.index, default="skipped")

@@ -1,0 +1,54 @@
+"""The stages of a run on one device, taken case by case in the order in which somebody asks, as pytest does."""
+
+import contextlib
+from typing import Self
+
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.pool import Site, WorkerEndedError, Workers
+from pairbench.execute.parent.steps import profile_case, time_case, verify_case
+from pairbench.execute.protocol import FindDevices
+from pairbench.model.environment import Device
+
+
+class CaseByCase:
+    """Workers that stay for the whole run: one verifies, one profiles and never times, and each round has its own.
+
+    A round is a process of its own, as in `Session`, only that the rounds of a case follow one another at once. Of all
+    the workers one is at work at any time; the others sleep, and have given back what they held of the device.
+    """
+
+    def __init__(self, site: Site, device: Device) -> None:
+        self._verifier = Workers(site, device, interpret=device.kind == "cpu")
+        self._profiler = Workers(site, device)
+        self._rounds = tuple(Workers(site, device) for _ in range(site.settings.rounds))
+        self._started = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for workers in (self._verifier, self._profiler, *self._rounds):
+            workers.close()
+
+    def verify(self, state: CaseState) -> None:
+        """Verify every entry of a case."""
+        verify_case(state, self._verifier, impostors=False)
+
+    def measure(self, state: CaseState) -> None:
+        """Time and profile what was verified of a case."""
+        state.leave_out_untimed()
+        if not state.timed():
+            return
+        self._start()
+        for index, workers in enumerate(self._rounds):
+            time_case(state, workers, index)
+        profile_case(state, self._profiler)
+
+    def _start(self) -> None:
+        """Have every worker up before anything is timed: starting one takes seconds and several cores."""
+        if self._started:
+            return
+        self._started = True
+        for worker in [workers.get() for workers in (self._profiler, *self._rounds)]:
+            with contextlib.suppress(WorkerEndedError):  # its first case will tell why
+                list(worker.request(FindDevices()))

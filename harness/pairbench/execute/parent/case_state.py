@@ -1,0 +1,142 @@
+"""What is known of one planned case while a session goes through its stages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from pairbench.execute.heartbeat import NOBODY
+from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
+from pairbench.model.outcome import (
+    NOT_PROFILED,
+    NOT_REACHED,
+    ImpostorResult,
+    Launches,
+    Outcome,
+    Profile,
+    Status,
+    TimedRound,
+    Verification,
+)
+from pairbench.model.plan import Entry, PlannedCase
+
+
+@dataclass(kw_only=True)
+class CaseState:
+    """What is known of one planned case so far."""
+
+    planned: PlannedCase
+    ended: dict[Entry, tuple[Status, str]] = field(default_factory=dict)
+    verified: dict[Entry, Verification] = field(default_factory=dict)
+    refuted: dict[Entry, Verification] = field(default_factory=dict)
+    profiles: dict[Entry, Profile] = field(default_factory=dict)
+    rounds: list[TimedRound] = field(default_factory=list)
+    impostors: list[ImpostorResult] = field(default_factory=list)
+    reported: set[Entry] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for entry, reason in self.planned.skipped.items():
+            self.end(entry, Status.SKIPPED, reason)
+
+    def unverified(self) -> tuple[Entry, ...]:
+        """Return the entries that are still to be verified."""
+        return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry not in self.verified)
+
+    def timed(self) -> tuple[Entry, ...]:
+        """Return the entries that were verified and are to be timed."""
+        return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry in self.verified)
+
+    def leave_out_untimed(self) -> None:
+        """End the entries that were to be verified and no more."""
+        for entry, reason in self.planned.untimed.items():
+            self.end(entry, Status.SKIPPED, reason)
+
+    def take(self, result: object, job: CaseJob, log_line: Callable[[str], str | None]) -> None:
+        """Take in one result of a job about this case."""
+        match result:
+            case Ended(entry=None):
+                self.blame(NOBODY, result.status, result.reason, job)
+            case Ended(entry=Entry() as entry):
+                # The device's own words on a failed assertion are on the worker's stderr only.
+                detail = log_line("Assertion") if "assert" in result.reason else None
+                self.end(entry, result.status, f"{result.reason} [{detail}]" if detail else result.reason)
+            case Verification(status=Status.VERIFIED):
+                self.verified[result.entry] = result
+            case Verification():
+                self.refuted[result.entry] = result
+                self.end(result.entry, result.status, result.reason or "")
+            case TimedRound():
+                self.rounds.append(result)
+            case Profile():
+                self.profiles[result.entry] = result
+            case ImpostorResult():
+                self.impostors.append(result)
+
+    def untried_impostors(self) -> tuple[str, ...]:
+        """Return the declared impostors of which nothing is known yet."""
+        tried = {result.impostor for result in self.impostors if result.declared}
+        return tuple(impostor.name for impostor in self.planned.operator.impostors if impostor.name not in tried)
+
+    def blame(self, index: int, status: Status, reason: str, job: CaseJob) -> tuple[Entry, ...]:
+        """Account for the end of a worker or a case: by what ran, or by all that had no result yet.
+
+        Returns:
+            The entries that this ended.
+        """
+        declared = job.declared_impostors if isinstance(job, VerifyCase) else ()
+        if index >= len(job.entries):
+            name = declared[index - len(job.entries)]
+            self.impostors.append(ImpostorResult(impostor=name, declared=True, rejected=True, reason=reason))
+            return ()
+        blamed = job.entries if index == NOBODY else (job.entries[index],)
+        if index == NOBODY and isinstance(job, VerifyCase):
+            blamed = tuple(entry for entry in job.entries if entry not in self.verified)
+            self.impostors += [
+                ImpostorResult(impostor=name, declared=True, rejected=False, reason=f"not tried: {reason}")
+                for name in (declared if not blamed else ())
+            ]
+        for entry in blamed:
+            self.end(entry, status, reason)
+        return blamed
+
+    def interrupt(self, rounds: int) -> None:
+        """Account for the entries that are not final yet when a run of so many rounds is interrupted."""
+        done = len(self.rounds)
+        for entry in self.planned.entries:
+            if entry in self.ended or (not rounds and entry in self.verified):
+                continue
+            if not done or entry not in self.verified:
+                self.end(entry, Status.SKIPPED, NOT_REACHED)
+            elif done < rounds or entry not in self.profiles:
+                found = self.verified[entry]
+                note = f"the run was interrupted after {done} of {rounds} rounds" if done < rounds else NOT_PROFILED
+                self.verified[entry] = replace(found, reason="; ".join(filter(None, (found.reason, note))))
+
+    def end(self, entry: Entry, status: Status, reason: str) -> None:
+        """Note the first end of an entry; later ones are consequences."""
+        self.ended.setdefault(entry, (status, reason))
+
+    def outcome(self, entry: Entry) -> Outcome:
+        """Return what became of an entry."""
+        operator, case = self.planned.operator, self.planned.case
+        verification = self.verified.get(entry) or self.refuted.get(entry)
+        if entry in self.ended:
+            status, reason = self.ended[entry]
+            return Outcome(
+                operator=operator, case=case, entry=entry, status=status, reason=reason, verification=verification
+            )
+        return Outcome(
+            operator=operator,
+            case=case,
+            entry=entry,
+            status=Status.MEASURED if self.rounds else Status.VERIFIED,
+            reason=verification.reason if verification else None,
+            verification=verification,
+            rounds=tuple(self.rounds),
+            profile=self.profiles.get(entry),
+        )
+
+
+def unprofiled(entry: Entry, reason: str) -> Profile:
+    """Return the profile of an entry whose profiling failed."""
+    return Profile(
+        entry=entry, launches=Launches(status="unavailable", reason=reason), reason=f"not profiled: {reason}"
+    )

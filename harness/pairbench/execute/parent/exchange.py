@@ -1,0 +1,122 @@
+"""The parent's side of comparing outputs between two workers, one case at a time; neither ever works beside the other."""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.pool import WorkerEndedError, Workers
+from pairbench.execute.parent.steps import about
+from pairbench.execute.protocol import (
+    AnyCaseJob,
+    CloseCase,
+    CompareOutputs,
+    Ended,
+    Fingerprint,
+    SaveOutputs,
+    TakeTurn,
+    TellOutputs,
+)
+from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.model.plan import Entry, PlannedCase
+
+_INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"
+
+
+class LostError(Exception):
+    """An entry ended, or with the worker the whole case did."""
+
+
+class Side:
+    """Asks one side's worker about one case at a time."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def ask(self, state: CaseState, about: AnyCaseJob, job: TakeTurn | CloseCase | None = None) -> list[Any]:
+        """Return what a job gives, without the ends of entries: those are the case's.
+
+        Args:
+            state: The case.
+            about: What is asked, or the job that opened the case.
+            job: What is asked of the open case.
+
+        Raises:
+            LostError: an entry ended, and nothing came for the others.
+        """
+        worker = self._workers.get()
+        found: list[Any] = []
+        try:
+            for result in worker.request(job or about):
+                if isinstance(result, Ended):
+                    state.take(result, about, worker.log_line)
+                else:
+                    found.append(result)
+        except WorkerEndedError as error:
+            state.blame(error.index, error.status, error.reason, about)
+            found = []
+        if not found:
+            raise LostError
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """Two workers, the reference's first, and a folder for outputs on their way from one to the other."""
+
+    sides: tuple[Side, Side]
+    scratch: Path
+
+    def outputs(
+        self, cases: tuple[PlannedCase, PlannedCase], entries: tuple[Entry, ...]
+    ) -> dict[Entry, OutputsCompared]:
+        """Return how the entries' outputs compare. A failure here is not theirs: they were verified, and will be timed."""
+        told = [self._fingerprints(place, case, entries) for place, case in enumerate(cases)]
+        found = {}
+        for entry in entries:
+            before, now = (texts.get(entry) for texts in told)
+            if told[0].get(None) != told[1].get(None):
+                found[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
+            elif before is not None and before == now:
+                found[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
+            else:
+                found[entry] = self._element_by_element(cases, entry)
+        return found
+
+    def _fingerprints(self, place: int, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
+        state = CaseState(planned=case)
+        found: dict[Entry | None, str] = {}
+        while remaining := tuple(entry for entry in entries if entry not in found and entry not in state.ended):
+            answers, _ = self._ask(place, state, TellOutputs(**about(state, remaining)))
+            found.update({answer.entry: answer.text for answer in answers if isinstance(answer, Fingerprint)})
+        return found
+
+    def _element_by_element(self, cases: tuple[PlannedCase, PlannedCase], entry: Entry) -> OutputsCompared:
+        file = self.scratch / "outputs.pt"
+        states = tuple(CaseState(planned=case) for case in cases)
+        jobs: tuple[AnyCaseJob, ...] = (
+            SaveOutputs(**about(states[0], (entry,)), file=file),
+            CompareOutputs(**about(states[1], (entry,)), file=file),
+        )
+        try:
+            for place, (state, job) in enumerate(zip(states, jobs, strict=True)):
+                answers, ended = self._ask(place, state, job)
+                if ended:
+                    return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {ended}")
+                if place:
+                    (compared,) = answers
+                    assert isinstance(compared, OutputsCompared)
+                    return compared
+        finally:
+            file.unlink(missing_ok=True)
+        raise AssertionError
+
+    def _ask(self, place: int, state: CaseState, job: AnyCaseJob) -> tuple[list[Any], str | None]:
+        """Return what came, and why an entry ended, if one did."""
+        before = len(state.ended)
+        try:
+            answers = self.sides[place].ask(state, job)
+        except LostError:
+            answers = []
+        return answers, next((reason for _, reason in itertools.islice(state.ended.values(), before, None)), None)

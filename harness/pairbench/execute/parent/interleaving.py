@@ -1,0 +1,233 @@
+"""Two sessions on one device, of which only one is ever at work: two commits, measured in turns, block by block.
+
+A second process at work on a GPU makes latencies three times as long. So a side gets its turn only when the other has
+said that its device has nothing left to do, and sleeps until then; whatever drifts from one minute to the next is in
+both sides alike.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.exchange import Exchange, LostError, Side
+from pairbench.execute.parent.pool import Site, Workers
+from pairbench.execute.parent.session import Observer, Session
+from pairbench.execute.parent.steps import about
+from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Turn
+from pairbench.execute.stopping import Checks, Stopping, remeasured
+from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status, TimedRound
+from pairbench.model.plan import Entry, Plan
+
+_SETTLE_S = 0.006
+"""On a CPU, between turns: the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
+
+NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
+
+
+@dataclass(kw_only=True)
+class Twin:
+    """A case that both sides have, with the same definition."""
+
+    reference: CaseState
+    current: CaseState
+    outputs: dict[Entry, OutputsCompared] = field(default_factory=dict)
+
+    @property
+    def states(self) -> tuple[CaseState, CaseState]:
+        """The reference's state first."""
+        return self.reference, self.current
+
+    @property
+    def key(self) -> str:
+        """The case's."""
+        return self.current.planned.case.key
+
+    def both(self) -> tuple[Entry, ...]:
+        """Return the entries that were verified on both sides and have not ended on either."""
+        theirs = set(self.reference.timed())
+        return tuple(entry for entry in self.current.timed() if entry in theirs)
+
+    def comparable(self) -> tuple[Entry, ...]:
+        """Return those of them whose outputs do not contradict each other: the others' times mean nothing."""
+        return tuple(
+            entry
+            for entry in self.both()
+            if entry not in self.outputs or self.outputs[entry].agreement is not Agreement.DIFFERENT
+        )
+
+
+class Alternation:
+    """A comparison of two commits on one device, under its lock."""
+
+    def __init__(
+        self, sites: tuple[Site, Site], device: Device, plans: tuple[Plan, Plan], observer: Observer, scratch: Path
+    ) -> None:
+        """Pair the cases.
+
+        Args:
+            sites: The reference's, then the current side's, with one set of settings.
+            device: Where.
+            plans: What each side is to do. The reference's cases that the current side does not have are left alone.
+            observer: Is told how it goes on.
+            scratch: A folder for outputs on their way from side to side.
+        """
+        self._sites = sites
+        self._device = device
+        self._settings = sites[1].settings
+        self._observer = observer
+        self._scratch = scratch
+        present = {
+            _identity(case.operator.suite, case.operator.definition_hash, case.case.key) for case in plans[1].cases
+        }
+        wanted = tuple(
+            case
+            for case in plans[0].cases
+            if _identity(case.operator.suite, case.operator.definition_hash, case.case.key) in present
+        )
+        self.sessions = (
+            Session(sites[0], device, replace(plans[0], cases=wanted), observer),
+            Session(sites[1], device, plans[1], observer),
+        )
+        before = {_of(state): state for state in self.sessions[0].states}
+        self.twins = [
+            Twin(reference=before[_of(state)], current=state)
+            for state in self.sessions[1].states
+            if _of(state) in before
+        ]
+
+    def prepare(self) -> None:
+        """Verify both sides, and compare their outputs with each other."""
+        for session in self.sessions:
+            session.verify(impostors=False)
+        with self._workers(interpret=self._device.kind == "cpu") as sides:
+            exchange = Exchange(sides=sides, scratch=self._scratch)
+            for twin in self.twins:
+                self._observer.step(self._device, "outputs", twin.key)
+                cases = (twin.reference.planned, twin.current.planned)
+                twin.outputs = exchange.outputs(cases, twin.both())
+                self._observer.stepped(self._device)
+        for session in self.sessions:
+            session.timed()
+        for twin in self.twins:
+            self._leave_out(twin)
+        twinned = {id(state) for twin in self.twins for state in twin.states}
+        for session in self.sessions:
+            for state in session.states:
+                if id(state) not in twinned:
+                    self._end(state, state.timed())
+
+    def profile(self) -> None:
+        """Profile what was timed."""
+        for session in self.sessions:
+            session.profile()
+
+    @contextlib.contextmanager
+    def _workers(self, *, interpret: bool = False) -> Iterator[tuple[Side, Side]]:
+        with contextlib.ExitStack() as stack:
+            before, now = (
+                Side(stack.enter_context(Workers(site, self._device, interpret=interpret))) for site in self._sites
+            )
+            yield before, now
+
+    def _leave_out(self, twin: Twin) -> None:
+        both = twin.both()
+        for state in twin.states:
+            self._end(state, [entry for entry in state.timed() if entry not in both])
+
+    def _end(self, state: CaseState, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            state.end(entry, Status.VERIFIED, NOT_BOTH)
+
+    def time(self, rounds: int, twins: list[Twin], first: int = 0) -> None:
+        """Time cases in rounds, each in two fresh workers.
+
+        Args:
+            rounds: How many.
+            twins: The cases.
+            first: Number of the first round.
+        """
+        for index in range(first, first + rounds):
+            order = [twin for twin in twins if twin.comparable()]
+            random.Random(self._settings.seed * 1000 + index).shuffle(order)
+            with self._workers() as sides:
+                for twin in order:
+                    self._observer.step(self._device, f"round {index + 1}/{first + rounds}", twin.key)
+                    self._time_twin(twin, sides, index)
+                    self._observer.stepped(self._device)
+
+    def _time_twin(self, twin: Twin, sides: tuple[Side, Side], index: int) -> None:
+        """Time one case in one round; when an entry ends on a side, all start over without it, on both."""
+        while entries := twin.comparable():
+            try:
+                self._take_turns(twin, entries, sides, index)
+            except LostError:
+                self._leave_out(twin)
+                if twin.comparable() == entries:
+                    raise PairbenchError(
+                        f"{twin.key}: a worker gave no result and named no reason; please report this"
+                    ) from None
+            else:
+                return
+
+    def _take_turns(self, twin: Twin, entries: tuple[Entry, ...], sides: tuple[Side, Side], index: int) -> None:
+        jobs = [
+            OpenCase(**about(state, entries), round=index, capturable=_capturable(twin, entries))
+            for state in twin.states
+        ]
+        parties = list(zip(sides, twin.states, jobs, strict=True))
+        opened = [answer for side, state, job in parties for answer in side.ask(state, job)]
+        # Sides whose calls take about as long as where lead-ins change would else have different ones.
+        leads = [answer.lead_in for answer in opened if isinstance(answer, Opened)]
+        turn = TakeTurn(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
+        checks = Checks(replace(Stopping.of(self._settings), seconds=2 * self._settings.case_seconds))
+        draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
+        throttled: list[bool] = []
+        latencies: tuple[list[tuple[float, ...]], ...] = ([], [])
+        began = time.monotonic()
+        reason = None
+
+        def log_ratios(good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+            before, now = (np.array(values)[good] for values in latencies)
+            return list(np.log(now / before).T)
+
+        while reason is None:
+            throttled.append(False)
+            for place in draw.sample((0, 1), 2):
+                side, state, job = parties[place]
+                for answer in side.ask(state, job, turn):
+                    assert isinstance(answer, Turn)
+                    latencies[place].append(answer.call_ns)
+                    if answer.throttled:
+                        throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
+                if self._device.kind == "cpu":
+                    time.sleep(_SETTLE_S)
+            reason = checks.reason(throttled, time.monotonic() - began, log_ratios)
+        found = [side.ask(state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
+        for state, answers in zip(twin.states, found, strict=True):
+            for answer in answers:
+                assert isinstance(answer, TimedRound)
+                state.rounds.append(replace(answer, throttled=tuple(throttled), remeasured=remeasured(throttled)))
+        self._leave_out(twin)  # what recheck found wrong
+
+
+def _capturable(twin: Twin, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states))
+
+
+def _identity(suite: str, definition_hash: str, key: str) -> tuple[str, str, str]:
+    return suite, definition_hash, key
+
+
+def _of(state: CaseState) -> tuple[str, str, str]:
+    operator = state.planned.operator
+    return _identity(operator.suite, operator.definition_hash, state.planned.case.key)

@@ -1,0 +1,259 @@
+"""The parent's side of one worker process: start it, ask it, and explain its end."""
+
+import contextlib
+import functools
+import importlib.machinery
+import importlib.util
+import mmap
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+from pairbench.errors import InterruptedRunError
+from pairbench.execute.heartbeat import SIZE, Watch, read_watch
+from pairbench.execute.protocol import Broken, Done, Hello, Job, StandIn
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status
+from pairbench.model.settings import Settings
+
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
+_FATAL = "fatal: "
+"""Begins the line on stderr in which code that has to end a worker says why."""
+_POLL_S = 0.05
+_GRACE_S = 5.0
+"""A worker that notices the end of its time by itself gets this long to say so."""
+
+
+@dataclass
+class WorkerEndedError(Exception):
+    """A worker ended in the middle of a job."""
+
+    index: int
+    """Of the entry that ran, or -1 for the case's own code."""
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What all workers of a run share."""
+
+    settings: Settings
+    cache: Path
+    """Where torch.compile and Triton keep what they compiled during this run, so that first calls are first calls."""
+    interrupted: threading.Event
+    memory_bytes: int
+    stand_in: StandIn | None = None
+    """Of another commit's files for those of the checkout."""
+
+
+def available_memory(fraction: float) -> int:
+    """Return a part of the memory that the host has free now, in bytes."""
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(free * fraction)
+
+
+class WorkerProcess:
+    """One worker. Use it as a context manager; it is killed at the end, with whatever it has started."""
+
+    def __init__(self, site: Site, device: Device, *, interpret: bool = False) -> None:
+        self._site = site
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._memory_file.truncate(SIZE)
+        self._memory = mmap.mmap(self._memory_file.fileno(), SIZE)
+        Watch(self._memory).rest()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fds = (theirs.fileno(), self._memory_file.fileno())
+            command = [sys.executable, "-m", "pairbench.execute.worker", str(fds[0]), str(fds[1]), str(os.getpid())]
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=_environment(site, device, interpret),
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+        self._connection = Connection(ours.detach())
+        self._alive = True
+        with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
+            self._connection.send(
+                Hello(
+                    device=device,
+                    settings=site.settings,
+                    memory_bytes=site.memory_bytes,
+                    stand_in=site.stand_in,
+                )
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another job."""
+        return self._alive
+
+    def request(self, job: Job) -> Iterator[Any]:
+        """Send a job and yield its results.
+
+        Raises:
+            WorkerEndedError: the worker crashed, ran over time or out of memory.
+            InterruptedRunError: the user interrupted the run.
+        """
+        try:
+            self._connection.send(job)
+            while True:
+                self._wait()
+                result = self._connection.recv()
+                if isinstance(result, Done):
+                    return
+                if isinstance(result, Broken):
+                    self.close()
+                    return
+                yield result
+        except (EOFError, ConnectionError):
+            index, _ = read_watch(self._memory)
+            status, reason = self._explain_end()
+            self.close()
+            raise WorkerEndedError(index, status, reason) from None
+        except (WorkerEndedError, InterruptedRunError):
+            self.close()
+            raise
+
+    def log_line(self, marker: str) -> str | None:
+        """Return the first line of what the worker printed that contains the marker."""
+        return next((line for line in self._log_lines() if marker in line), None)
+
+    def _log_lines(self) -> list[str]:
+        if self._log.closed:
+            return []
+        self._log.seek(0)
+        return [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
+
+    def close(self) -> None:
+        """Kill the worker and everything that it started."""
+        self._alive = False
+        self._connection.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+        self._memory_file.close()
+
+    def _wait(self) -> None:
+        """Return when there is something to receive; end a worker that is over its time or its memory."""
+        while not self._connection.poll(_POLL_S):
+            if self._site.interrupted.is_set():
+                raise InterruptedRunError
+            index, deadline = read_watch(self._memory)
+            if time.monotonic() > deadline + _GRACE_S:
+                allowed = self._site.settings.timeout_s
+                reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
+                raise WorkerEndedError(index, Status.TIMEOUT, reason)
+            if (held := _resident_bytes(self._process.pid)) > self._site.memory_bytes:
+                reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._site.memory_bytes / 2**30:.1f}; ended"
+                raise WorkerEndedError(index, Status.OOM, reason)
+
+    def _explain_end(self) -> tuple[Status, str]:
+        code = self._process.wait()
+        if code >= 0:
+            if words := self.log_line(_FATAL):
+                words = words.partition(_FATAL)[2].strip()
+                status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
+                return status, f"ended its process with exit status {code}: {words}"
+            return Status.FAILED, f"ended its process with exit status {code}{self._last_words()}"
+        name = signal.Signals(-code).name
+        meaning = signal.strsignal(-code) or name
+        if -code == signal.SIGKILL:
+            return Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"
+        return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
+
+    def _last_words(self) -> str:
+        """Return where in the suite a crash happened, as Python's fault handler tells it."""
+        frames = [match for line in self._log_lines() if (match := _FRAME.fullmatch(line))]
+        ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+        theirs = [frame for frame in frames if not frame["file"].startswith((*ours, "<"))]
+        return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
+
+
+def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TRITON_CACHE_DIR": str(site.cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(site.cache / "inductor"),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
+        # As in many containers: each worker would compile it anew, which takes as long again as loading it.
+        environment["PYTHONPYCACHEPREFIX"] = str(site.cache / "bytecode")
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if device.kind == "cuda":
+        if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+    elif device.kind == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    if interpret:
+        environment["TRITON_INTERPRET"] = "1"
+    return environment
+
+
+@functools.cache
+def _has_bytecode(package: str) -> bool:
+    found = importlib.machinery.PathFinder.find_spec(package)
+    return not (found and found.origin) or Path(importlib.util.cache_from_source(found.origin)).exists()
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Workers:
+    """A worker that is replaced by a fresh one whenever it has ended."""
+
+    def __init__(self, site: Site, device: Device, *, interpret: bool = False) -> None:
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(site, device, interpret=interpret)
+        self._worker: WorkerProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        if self._worker is not None:
+            self._worker.close()
+
+    def get(self) -> WorkerProcess:
+        """Return a worker that is alive."""
+        if self._worker is None or not self._worker.alive:
+            self._worker = self._start()
+        return self._worker

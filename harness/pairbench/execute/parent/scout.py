@@ -1,0 +1,108 @@
+"""Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.parent.pool import Site, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
+from pairbench.model.environment import Device, Environment
+from pairbench.model.finding import Finding
+from pairbench.model.plan import BrokenSuite, OperatorDescription
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What there is to measure, and on what."""
+
+    devices: tuple[Device, ...]
+    """GPUs first, the CPU last."""
+    operators: tuple[OperatorDescription, ...]
+    broken: tuple[BrokenSuite, ...]
+
+
+class Scout:
+    """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
+
+    def __init__(self, site: Site) -> None:
+        self._workers = Workers(site, Device(selector="any", kind="any", name="any"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs, and the CPU last.
+
+        Raises:
+            PairbenchError: torch cannot be imported.
+        """
+        try:
+            (devices,) = self._workers.get().request(FindDevices())
+        except WorkerEndedError as error:
+            raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
+        return tuple(devices)
+
+    def describe(self, suite: str, path: Path) -> tuple[OperatorDescription, ...] | BrokenSuite:
+        """Return the operators of a suite file, or why there are none.
+
+        Args:
+            suite: How records name it.
+            path: Where it is.
+        """
+        try:
+            (found,) = self._workers.get().request(Describe(suite=suite, path=path))
+        except WorkerEndedError as error:
+            return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
+        assert isinstance(found, tuple | BrokenSuite)
+        return found
+
+
+def survey(site: Site, suites: tuple[tuple[str, Path], ...]) -> Survey:
+    """Find the devices and load the suites.
+
+    Raises:
+        PairbenchError: torch cannot be imported.
+    """
+    operators: list[OperatorDescription] = []
+    broken: list[BrokenSuite] = []
+    with Scout(site) as scout:
+        devices = scout.devices()
+        for suite, path in suites:
+            found = scout.describe(suite, path)
+            if isinstance(found, BrokenSuite):
+                broken.append(found)
+            else:
+                operators += found
+    return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
+
+
+def diagnose_device(site: Site, device: Device) -> tuple[Finding, ...]:
+    """Try everything that measuring on a device depends on."""
+    found: list[Finding] = []
+    try:
+        with WorkerProcess(site, device) as worker:
+            found.extend(worker.request(Diagnose()))
+    except WorkerEndedError as error:
+        found.append(Finding(name="Device", state="missing", detail=f"a worker on {device.selector} {error.reason}"))
+    return tuple(found)
+
+
+def probe_environment(site: Site, device: Device) -> Environment:
+    """Read a device's environment in a worker.
+
+    Raises:
+        PairbenchError: the device cannot be used at all.
+    """
+    try:
+        with WorkerProcess(site, device) as worker:
+            (environment,) = worker.request(Probe())
+    except WorkerEndedError as error:
+        raise PairbenchError(
+            f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"
+        ) from error
+    assert isinstance(environment, Environment)
+    return environment

@@ -1,0 +1,112 @@
+"""The parent's side of one case: each step asks a worker for one stage and takes in what comes back.
+
+Which worker serves which step, and in what order cases come, is for the caller to say.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.parent.case_state import CaseState, unprofiled
+from pairbench.execute.parent.pool import Site, WorkerEndedError, Workers
+from pairbench.execute.protocol import (
+    AnyCaseJob,
+    BreakDownCase,
+    DivergeCase,
+    Ended,
+    ProfileCase,
+    TimeCase,
+    VerifyCase,
+    without_baseline,
+)
+from pairbench.model.environment import Device
+from pairbench.model.plan import Entry
+
+
+def verify_case(state: CaseState, workers: Workers, *, impostors: bool) -> None:
+    """Verify every entry; with impostors, also try those that are declared."""
+    first = True
+    # Without a verified entry there is nothing to judge an impostor by.
+    while state.unverified() or (impostors and state.verified and state.untried_impostors()):
+        remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
+        job = VerifyCase(**about(state, remaining), automatic_impostors=first, declared_impostors=untried)
+        first = False
+        for crashed in _serve(state, workers, job):
+            if crashed.role == "baseline":
+                for end in without_baseline(remaining, *state.ended[crashed]):
+                    state.take(end, job, lambda _: None)
+
+
+def profile_case(state: CaseState, workers: Workers) -> None:
+    """Count launches, operators and memory of every entry that is timed, in workers that never time."""
+    while remaining := tuple(entry for entry in state.timed() if entry not in state.profiles):
+        before = dict(state.ended)
+        _serve(state, workers, ProfileCase(**about(state, remaining)))
+        for entry in set(state.ended) - set(before):
+            # The call itself was verified: what fails here is the profiling of it.
+            _, reason = state.ended.pop(entry)
+            state.profiles[entry] = unprofiled(entry, reason)
+
+
+def time_case(state: CaseState, workers: Workers, index: int) -> None:
+    """Time every entry that was verified, as the round with this index."""
+    done = len(state.rounds)
+    while len(state.rounds) == done and (remaining := state.timed()):
+        capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
+        _serve(state, workers, TimeCase(**about(state, remaining), round=index, capturable=capturable))
+
+
+def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
+    """Return what every job about some entries of a case says."""
+    operator = state.planned.operator
+    return {
+        "path": Path(operator.path),
+        "operator": operator.name,
+        "case": state.planned.case,
+        "entries": entries,
+    }
+
+
+def _serve(state: CaseState, workers: Workers, job: AnyCaseJob) -> tuple[Entry, ...]:
+    """Run one job and take in what comes back; what ends the worker ends what ran.
+
+    Returns:
+        The entries that ended the worker.
+
+    Raises:
+        PairbenchError: the worker finished without saying anything, which asking again would not change.
+    """
+    worker = workers.get()
+    heard = False
+    try:
+        for result in worker.request(job):
+            state.take(result, job, worker.log_line)
+            heard = True
+    except WorkerEndedError as error:
+        return state.blame(error.index, error.status, error.reason, job)
+    if not heard:
+        raise PairbenchError(
+            f"{state.planned.case.key}: the worker gave no result for {type(job).__name__}; please report this"
+        )
+    return ()
+
+
+def inspect(
+    site: Site, device: Device, jobs: Iterable[BreakDownCase | DivergeCase], *, interpret: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """Yield jobs about one entry each with what a worker answers; what ends the worker is an `Ended` of that entry.
+
+    Args:
+        site: as for a run.
+        device: where.
+        jobs: what to ask.
+        interpret: run Triton kernels through its interpreter.
+    """
+    with Workers(site, device, interpret=interpret) as workers:
+        for job in jobs:
+            try:
+                for answer in workers.get().request(job):
+                    yield job, answer
+            except WorkerEndedError as error:
+                yield job, Ended(entry=job.entries[0], status=error.status, reason=error.reason)

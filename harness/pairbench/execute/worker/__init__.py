@@ -1,0 +1,1 @@
+"""The child's side: everything that runs in a worker process. The only room that imports torch."""

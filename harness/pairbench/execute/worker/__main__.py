@@ -1,0 +1,170 @@
+"""The child's side: waits for jobs, runs them, sends results. Started with `-m pairbench.execute.worker`.
+
+A worker's device is `cuda:0` or `cpu` to it; where entries need several GPUs, it sees others behind its own. It trusts no suite: an exception ends an entry, a broken
+GPU ends the worker, and whatever ends the process is the parent's to explain.
+"""
+
+import contextlib
+import ctypes
+import functools
+import gc
+import mmap
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairbench.errors import SuiteError
+from pairbench.execute.garbage import collector_at_rest
+from pairbench.execute.heartbeat import SIZE, Watch
+from pairbench.execute.protocol import (
+    Broken,
+    CaseJob,
+    CloseCase,
+    Describe,
+    Diagnose,
+    Done,
+    Ended,
+    FindDevices,
+    Hello,
+    Job,
+    OpenCase,
+    Probe,
+    TakeTurn,
+)
+from pairbench.execute.worker.stand_in import redirect, refuse_strays
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import ImpostorResult
+from pairbench.model.plan import BrokenSuite
+from pairbench.suite import load_suite
+
+if TYPE_CHECKING:
+    from pairbench.execute.worker.interleaved import Turns
+
+
+def main(connection_fd: int, watch_fd: int, parent_pid: int) -> None:
+    """Serve one parent until it hangs up."""
+    _die_with(parent_pid)
+    os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
+    connection = Connection(connection_fd)
+    watch = Watch(mmap.mmap(watch_fd, SIZE))
+    watch.rest()
+    hello: Hello = connection.recv()
+    _limit_memory(hello)
+    if hello.stand_in:
+        redirect(hello.stand_in, sys.path)
+    server = _Server(hello, watch)
+    while True:
+        try:
+            job: Job = connection.recv()
+        except EOFError:
+            return
+        if isinstance(job, TakeTurn | CloseCase):
+            watch.go_on()
+        else:
+            watch.begin_job(hello.settings.timeout_s)
+        for result in server.serve(job):
+            connection.send(result)
+            if isinstance(result, Ended | ImpostorResult) and server.gpu_is_broken():
+                connection.send(Broken())
+                os._exit(1)
+        watch.rest()
+        connection.send(Done())
+
+
+class _Server:
+    """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
+
+    def __init__(self, hello: Hello, watch: Watch) -> None:
+        from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
+
+        self._hello = hello
+        self._watch = watch
+        self._suites: dict[Path, dict[str, Operator]] = {}
+        pin_flags(tf32=hello.settings.tf32)
+        gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
+
+    def serve(self, job: Job) -> Iterator[Any]:
+        """Yield the results of a job."""
+        # Each imports what it needs itself: who only asks for a suite's operators does not wait for SciPy.
+        match job:
+            case TakeTurn():
+                yield from self._turns.take(job)
+            case CloseCase():
+                yield from self._turns.close(job)
+            case OpenCase():
+                yield from self._turns.open(job, self._load(job.path)[job.operator])
+            case FindDevices():
+                from pairbench.execute.worker.devices import find_devices
+
+                yield find_devices()
+            case Probe():
+                from pairbench.execute.worker.describe.probe import probe
+
+                yield probe(self._hello.device)
+            case Diagnose():
+                from pairbench.execute.worker.describe.diagnose import diagnose
+
+                yield from diagnose(self._hello.device)
+            case Describe():
+                yield from self._describe(job)
+            case CaseJob():
+                from pairbench.execute.worker.stages import run_stage
+
+                operator = self._load(job.path)[job.operator]
+                yield from run_stage(job, operator, self._hello, self._watch)
+
+    @functools.cached_property
+    def _turns(self) -> "Turns":
+        from pairbench.execute.worker.interleaved import Turns
+
+        return Turns(self._hello, self._watch)
+
+    def gpu_is_broken(self) -> bool:
+        """Return whether the GPU has to be left to a fresh process."""
+        from pairbench.execute.worker.faults import gpu_is_broken
+
+        return gpu_is_broken()
+
+    def _load(self, path: Path) -> dict[str, Operator]:
+        if path not in self._suites:
+            loaded = load_suite(path)
+            if self._hello.stand_in:
+                refuse_strays(self._hello.stand_in, path)
+            self._suites[path] = loaded
+        return self._suites[path]
+
+    def _describe(self, job: Describe) -> Iterator[Any]:
+        from pairbench.execute.worker.describe.operators import describe
+
+        try:
+            with collector_at_rest():
+                found = tuple(describe(job.suite, job.path, operator) for operator in self._load(job.path).values())
+            yield found
+        except SuiteError as error:
+            yield BrokenSuite(suite=job.suite, reason=str(error))
+
+
+def _die_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent dies, however that happens."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "prctl"):
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def _limit_memory(hello: Hello) -> None:
+    """Let an implementation that allocates without end get an exception, and be the first that the kernel kills."""
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
+        resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,1 @@
+"""Where one call spends its time, read from the profiler's trace."""

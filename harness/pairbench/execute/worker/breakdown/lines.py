@@ -1,0 +1,252 @@
+"""Which lines of code copy, cast and wait: every operator that does, seen as it is dispatched, with the frame that called it.
+
+In a pass of its own, untimed and without the profiler, whose own stacks cost far more and are no better. What is
+dispatched does not depend on the device, so a wait for a GPU shows on a CPU too.
+"""
+
+import contextlib
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pairbench.execute.worker.modules import watching
+from pairbench.execute.worker.trees import tensors
+from pairbench.model.breakdown import Spot
+
+COPIES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_to_copy", "copy_", "clone", "cat", "stack", "roll", "constant_pad_nd", "repeat", "slice_scatter"),
+        *("index_copy_", "index_put_", "scatter_", "select_scatter", "masked_scatter_"),
+    )
+)
+"""Operators that only move data."""
+
+WAITS = frozenset(
+    f"aten::{name}"
+    for name in ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
+)
+"""Operators whose result the host has to see before it can go on."""
+
+_MASKS = ("aten::index", "aten::index_put_")
+"""Wait if they are given a mask, for its true elements have to be counted."""
+
+
+_CALLERS = 16
+"""Of a function with more of them only the line inside is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A line of code."""
+
+    code: CodeType
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """One dispatch of an operator of interest."""
+
+    op: str
+    what: str
+    detail: str
+    place: Place | None
+    caller: Place | None
+    """Where the function of that line was called, if Python did that and no module."""
+    module: str
+    bytes: int
+
+
+@dataclass(kw_only=True, eq=False)
+class Sightings(TorchDispatchMode):
+    """Notes what is dispatched while it is active, and in which module."""
+
+    supports_higher_order_operators = True
+    """Flex attention is one, which without this fails inside the mode."""
+
+    state: frozenset[int]
+    """Addresses of the storages of the operator's state."""
+    skipped: tuple[str, ...]
+    """Folders whose code is nobody's line."""
+    found: list[Sighting] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code run as such."""
+        return True
+
+    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+        """Note that a module runs."""
+        self.stack.append(name)
+
+    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+        """Note that it has returned."""
+        self.stack.pop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().partition(".")[0] if isinstance(func, torch._ops.OpOverload) else ""
+        outputs = func(*args, **(kwargs or {}))
+        if name in COPIES:
+            self._note_copy(name, args, outputs)
+        if name in WAITS or (name in _MASKS and _has_mask(args)):
+            self.note(name, "sync", "")
+        return outputs
+
+    def note(self, op: str, what: str, detail: str, n_bytes: int = 0) -> None:
+        """Note something with the line that did it."""
+        module = self.stack[-1] if self.stack else ""
+        place, caller = _calling_lines(self.skipped)
+        seen = Sighting(op=op, what=what, detail=detail, place=place, caller=caller, module=module, bytes=n_bytes)
+        self.found.append(seen)
+
+    def _note_copy(self, name: str, args: Any, outputs: Any) -> None:
+        written = outputs if isinstance(outputs, torch.Tensor) else None
+        if written is None:
+            return
+        # In place: the source comes second, and only so many elements are written as it has.
+        source = _source(name, args)
+        size = source.numel() if name == "aten::index_copy_" and source is not None else written.numel()
+        n_bytes = size * written.element_size()
+        if source is not None and source.device != written.device:
+            self.note(name, "transfer", f"{source.device.type} -> {written.device.type}", n_bytes)
+        elif source is not None and source.dtype != written.dtype:
+            self.note(name, "cast", f"{_dtype(source)} -> {_dtype(written)}", n_bytes)
+        elif name.endswith("_") and written.untyped_storage().data_ptr() in self.state:
+            self.note(name, "cache", "", n_bytes)
+        else:
+            self.note(name, "copy", "", n_bytes)
+
+
+def _source(name: str, args: Any) -> torch.Tensor | None:
+    """Return the tensor that an operator reads, where it is one."""
+    place = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
+    source = args[place] if len(args) > place else None
+    return source if isinstance(source, torch.Tensor) else None
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _has_mask(args: Any) -> bool:
+    indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
+    return any(isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def see(
+    run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
+) -> list[Sighting]:
+    """Run once and return every copy, cast and wait, in order."""
+    storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors(state))
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
+    mode = Sightings(state=storages, skipped=ours)
+    with _explicit_waits(mode), watching(names, mode), mode:
+        run()
+    return mode.found
+
+
+@contextlib.contextmanager
+def _explicit_waits(mode: Sightings) -> Iterator[None]:
+    """Note waits that are no operators, where there is a GPU to wait for."""
+    if not torch.cuda.is_initialized():
+        yield
+        return
+
+    def noting(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            mode.note(name, "sync", "")
+            return plain(*args, **kwargs)
+
+        return noted
+
+    with contextlib.ExitStack() as stack:
+        for owner, label in (
+            (torch.cuda, "torch.cuda"),
+            (torch.cuda.Stream, "Stream"),
+            (torch.cuda.Event, "Event"),
+        ):
+            stack.enter_context(patch.object(owner, "synchronize", noting(owner.synchronize, f"{label}.synchronize")))
+        yield
+
+
+def _calling_lines(skipped: tuple[str, ...]) -> tuple[Place | None, Place | None]:
+    """Return the innermost line that is neither ours nor torch's nor what a compiler wrote, and the one that called its function."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(skipped):
+        frame = frame.f_back
+    if frame is None:
+        return None, None
+    outer = frame.f_back
+    direct = outer is not None and not outer.f_code.co_filename.startswith(skipped)
+    return _place(frame), _place(outer) if outer is not None and direct else None
+
+
+def _place(frame: FrameType) -> Place:
+    return Place(code=frame.f_code, line=frame.f_lineno)
+
+
+def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], list[int]]:
+    """Add sightings up by line; those in a function that several lines call by the line of the call, too.
+
+    Args:
+        sightings: in order.
+        folder: of the suite.
+
+    Returns:
+        The spots, and for each sighting the index of its spot.
+    """
+    lines = [(seen.what, seen.op, seen.detail, seen.place) for seen in sightings]
+    callers: dict[Any, set[Place | None]] = {}
+    for line, seen in zip(lines, sightings, strict=True):
+        callers.setdefault(line, set()).add(seen.caller)
+    groups: dict[Any, list[Sighting]] = {}
+    keys = [
+        (line, seen.caller if 1 < len(callers[line]) <= _CALLERS else None)
+        for line, seen in zip(lines, sightings, strict=True)
+    ]
+    for key, seen in zip(keys, sightings, strict=True):
+        groups.setdefault(key, []).append(seen)
+    order = {key: index for index, key in enumerate(groups)}
+    spots = tuple(_spot(group, caller, folder) for (_, caller), group in groups.items())
+    return spots, [order[key] for key in keys]
+
+
+def _spot(group: list[Sighting], caller: Place | None, folder: Path) -> Spot:
+    first = group[0]
+    place = first.place
+    file = Path(place.code.co_filename) if place else Path()
+    return Spot(
+        what=first.what,
+        op=first.op,
+        detail=first.detail,
+        file=_shown(file, folder) if place else "",
+        line=place.line if place else 0,
+        function=place.code.co_qualname if place else "",
+        code=linecache.getline(str(file), place.line).strip() if place else "",
+        called_from=f"{_shown(Path(caller.code.co_filename), folder)}:{caller.line}" if caller else "",
+        modules=tuple(dict.fromkeys(seen.module for seen in group)),
+        count=len(group),
+        bytes=sum(seen.bytes for seen in group),
+    )
+
+
+def _shown(file: Path, folder: Path) -> str:
+    """Return a file's name without where a checkout or an environment lies on this machine."""
+    if file.is_relative_to(folder):
+        return str(file.relative_to(folder))
+    parts = file.parts
+    libraries = [place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
+    return str(Path(*parts[libraries[-1] + 1 :])) if libraries else file.name

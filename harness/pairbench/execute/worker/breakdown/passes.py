@@ -1,0 +1,218 @@
+"""Where one call spends its time: the profiler's trace of it, its modules, and the lines that copy, cast and wait.
+
+In a worker that never times. Three passes, since each would disturb the others: one whose trace says which module and
+operator launched what; on a GPU one whose trace has nothing but the call, for times and for gaps (in mode graph that of the
+replay); one that sees every dispatched operator with its line. What they found is put together by order: the n-th kernel
+of a name is the n-th kernel of that name in the other trace.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import BreakDownCase, Ended
+from pairbench.execute.worker.breakdown.idle import busy_ns, idle_of
+from pairbench.execute.worker.breakdown.lines import gather, see
+from pairbench.execute.worker.breakdown.trace import MODULE, WINDOW, TraceError, Window, read_windows
+from pairbench.execute.worker.breakdown.work_items import (
+    graph_launches,
+    host_work,
+    labelled,
+    pieces,
+    spots_by_span,
+    waits,
+)
+from pairbench.execute.worker.calls import Call, make_call, why_invalid
+from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.graphs import CaptureError, Replay
+from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.modules import names_of, roots, watching
+from pairbench.execute.worker.profile import launches
+from pairbench.execute.worker.profile.trace import raw_trace
+from pairbench.execute.worker.trees import refill
+from pairbench.model.breakdown import Breakdown, ModuleCalls
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
+
+_SHORT_S = 0.1
+_CALLS = 5
+"""Recorded of a call that is shorter than that: of one alone the times say little."""
+
+
+def break_down(job: BreakDownCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+    """Yield the breakdown of each entry."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    unusable = launches.unusable() if device.type == "cuda" else None
+    for index, entry in enumerate(job.entries):
+
+        def step(entry: Entry = entry) -> Breakdown | Ended:
+            if unusable:
+                return Ended(entry=entry, status=Status.FAILED, reason=unusable)
+            variant = operator.implementations[entry.implementation]
+            if why := why_invalid(variant, inputs):
+                return Ended(entry=entry, status=Status.SKIPPED, reason=why)
+            try:
+                call = make_call(operator, variant, entry.mode, inputs)
+            except CaptureError as error:
+                reason = f"cannot be captured as a CUDA graph: {error}"
+                return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
+            return _Subject(job, call, device).breakdown(entry)
+
+        yield guarded(job, index, watch, step)
+
+
+_Recorded = tuple[Window, float]
+"""A call, and how long it took by the host's clock, in nanoseconds."""
+
+
+class _Subject:
+    """One call, with what every pass over it needs."""
+
+    def __init__(self, job: BreakDownCase, call: Call, device: torch.device) -> None:
+        self._job = job
+        self._call = call
+        self._device = device
+        self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
+        self._names = names_of(roots(call.kwargs))
+        self._marks = _Marks()
+
+    def breakdown(self, entry: Entry) -> Breakdown:
+        """Go through the passes and put together what they found."""
+        self._warm()
+        seconds = self._warm()  # how often to record, and nothing else
+        calls = _CALLS if seconds < _SHORT_S else 1
+        on_gpu = self._device.type == "cuda"
+        with watching(self._names, self._marks):
+            recorded = self._record(self._eager, 1 if on_gpu else calls, self._marked_file())
+        modules = self._modules(len(recorded))
+        self._restore()
+        sightings = see(self._eager, self._names, self._state(), skipped=_compiled())
+        spots, places = gather(sightings, self._job.path.parent)
+        marked, whole_ns = quickest = min(recorded, key=_length)
+        spot_of = spots_by_span(marked, [seen.op for seen in sightings], places)
+        works = list(host_work(marked, spot_of))
+        notes = []
+        if on_gpu:
+            recorded = self._record(self._call.run, calls, self._clean_file())
+            quickest = min(recorded, key=_length)
+            works = list(labelled(quickest[0], marked, spot_of))
+            whole_ns = busy_ns(quickest[0].activities)
+            if (clean := len(quickest[0].activities)) != (seen := len(marked.activities)):
+                notes.append(
+                    f"The call makes {clean} kernels and copies, the one that shows their modules made {seen}."
+                )
+        if len({len(window.activities) for window, _ in recorded}) > 1:
+            notes.append("The recorded calls launched different numbers of kernels.")
+        return Breakdown(
+            entry=entry,
+            calls=calls,
+            modules=modules,
+            pieces=pieces(works),
+            spots=spots,
+            graph_launches=graph_launches(quickest[0]),
+            waits=waits(marked, spot_of) if entry.mode != "graph" else (),
+            idle=idle_of(quickest[0]),
+            whole_ns=whole_ns,
+            notes=tuple(notes),
+        )
+
+    def _warm(self) -> float:
+        self._restore()
+        started = time.perf_counter()
+        self._call.run()
+        synchronize(self._device)
+        return time.perf_counter() - started
+
+    def _state(self) -> dict[str, Any]:
+        return {name: self._call.kwargs[name] for name in self._call.operator.state}
+
+    def _restore(self) -> None:
+        """Put the state back to what the case declares."""
+        refill(self._state(), {name: self._call.shared[name] for name in self._call.operator.state})
+        synchronize(self._device)
+
+    def _record(self, run: Callable[[], Any], calls: int, keep: Path | None) -> list[_Recorded]:
+        """Record some calls."""
+        on_gpu = self._device.type == "cuda"
+        activities = (ProfilerActivity.CPU, ProfilerActivity.CUDA) if on_gpu else (ProfilerActivity.CPU,)
+        clocks_ns: list[float] = []
+
+        def marked() -> None:
+            for _ in range(calls):
+                self._restore()
+                _sentinel(on_gpu)
+                started = time.perf_counter_ns()
+                with record_function(WINDOW):
+                    run()
+                clocks_ns.append(time.perf_counter_ns() - started)
+                synchronize(self._device)
+            _sentinel(on_gpu)
+
+        events = raw_trace(marked, activities, keep=keep)
+        try:
+            windows = read_windows(events, calls, sentinels=calls + 1 if on_gpu else 0)
+        except TraceError as error:
+            raise RuntimeError(f"the profiler's trace is not complete: {error}; run it again") from error
+        return list(zip(windows, clocks_ns, strict=True))
+
+    def _marked_file(self) -> Path | None:
+        return None if isinstance(self._call.run, Replay) else self._job.trace
+
+    def _clean_file(self) -> Path | None:
+        return self._job.trace if isinstance(self._call.run, Replay) else None
+
+    def _modules(self, calls: int) -> tuple[ModuleCalls, ...]:
+        return tuple(
+            ModuleCalls(name=name, class_name=self._marks.classes[name], calls=count // calls)
+            for name, count in self._marks.calls.items()
+        )
+
+
+class _Marks:
+    """Puts a mark into the trace around every call of a module, and counts them."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.classes: dict[str, str] = {}
+        self._open: list[Any] = []
+
+    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+        """Begin a mark."""
+        self.calls[name] += 1
+        self.classes[name] = type(module).__name__
+        mark = record_function(f"{MODULE}{name}")
+        mark.__enter__()
+        self._open.append(mark)
+
+    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+        """End it."""
+        self._open.pop().__exit__(None, None, None)
+
+
+def _length(recorded: _Recorded) -> float:
+    """Return how long a call took on the device, or on the host where there is none."""
+    window, clock_ns = recorded
+    ends = [activity.end for activity in window.activities]
+    return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
+
+
+def _sentinel(on_gpu: bool) -> None:
+    """Run a kernel of which is known that it ran."""
+    if on_gpu:
+        torch.cuda._sleep(1000)
+        torch.cuda.synchronize()
+
+
+def _compiled() -> tuple[str, ...]:
+    """Return where compilers put the code that they write."""
+    folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
+    return tuple(folder for folder in folders if folder)

@@ -1,0 +1,101 @@
+"""An implementation made ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.graphs import Rotation, capture
+from pairbench.execute.worker.trees import copy_tree, refill
+from pairbench.model.operator import Operator, Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call with all its arguments; calling it runs the implementation once and returns its outputs."""
+
+    operator: Operator
+    variant: Variant
+    mode: str
+    shared: dict[str, Any]
+    """The case's inputs, the same objects for every implementation."""
+    kwargs: dict[str, Any]
+    """What the implementation is given: the shared inputs, its own copies of state, what it prepared."""
+    run: Callable[[], Any]
+
+    def refill(self, fresh: dict[str, Any]) -> bool:
+        """Put fresh values into what only this call uses, at the same addresses; the shared inputs are the caller's."""
+        own = {name: value for name, value in self.kwargs.items() if value is not self.shared.get(name)}
+        replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
+        return refill(own, {name: replacement[name] for name in own})
+
+    @property
+    def captures(self) -> int:
+        """How many runs it takes to have seen all that takes turns."""
+        return len(self.run.replays) if isinstance(self.run, Rotation) else 1
+
+    def observe(self) -> Any:
+        """Run once and return all that is judged: the outputs, and what the call left in its state.
+
+        Raises:
+            DeclarationError: the implementation has other parameters.
+        """
+        try:
+            outputs = self.run()
+        except TypeError:
+            _check_names(self.variant.function, self.kwargs)
+            raise
+        if not self.operator.state:
+            return outputs
+        return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
+
+
+def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
+    """Return why an implementation computes something else for these inputs, or None where it does not."""
+    if variant.valid is None or (valid := variant.valid(**copy_tree(inputs))) is True:
+        return None
+    return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
+
+
+def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
+    """Make an implementation ready; compiling happens at the first call, capturing here.
+
+    Raises:
+        CaptureError: the mode is graph, and the call cannot be captured.
+    """
+    kwargs = {**inputs, **_own_state(operator, inputs), **_prepared(operator, variant, inputs)}
+    function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
+    eager = functools.partial(function, **kwargs)
+    run = capture(eager) if mode == "graph" else eager
+    return Call(operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs, run=run)
+
+
+def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled code that does not say what it takes
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        raise DeclarationError(
+            f"takes {signature}, expected the names that inputs() and prepare() return, {', '.join(kwargs)}: {error}; "
+            "wrap it in a function of these names"
+        ) from None
+
+
+def _own_state(operator: Operator, inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: copy_tree(inputs[name]) for name in operator.state}
+
+
+def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:
+    if variant.prepare is None:
+        return {}
+    prepared = variant.prepare(**{name: inputs[name] for name in operator.constants})
+    if not isinstance(prepared, dict):
+        raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
+    return prepared

@@ -1,0 +1,1 @@
+"""What suites declare, and what the device and the software are."""

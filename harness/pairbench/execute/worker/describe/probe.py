@@ -1,0 +1,108 @@
+"""Reads the device, the driver, the versions and the settings into an `Environment`, inside a worker."""
+
+import os
+import platform
+import socket
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pairbench.execute.worker.describe.ceilings import measure_ceilings
+from pairbench.execute.worker.devices import cpu_name, torch_device
+from pairbench.execute.worker.flags import read_flags, read_variables
+from pairbench.execute.worker.timing.telemetry import open_nvml
+from pairbench.model.environment import Device, Environment
+
+_PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
+_KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
+"""Noted only where they are installed: an environment without them is the one it always was."""
+
+
+def probe(device: Device) -> Environment:
+    """Return the environment of a device, its measured ceilings included."""
+    gpu = device.kind == "cuda"
+    nvml, missing = open_nvml(device.uuid)
+    cudnn = torch.backends.cudnn.version() if gpu else None
+    observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device))}
+    if gpu:
+        observed["nvml"] = missing or "available"
+        observed["foreign_processes"] = _foreign(nvml.compute_processes()) if nvml else None
+        if device.beside:
+            observed["foreign_processes_beside"] = {item.selector: _on(item) for item in device.beside}
+    rest: dict[str, Any] = {
+        "flags": read_flags(),
+        "variables": read_variables(),
+        "kernel": platform.release(),
+        "cores": os.cpu_count(),
+        "packages": _versions(),
+        "observed": observed,
+    }
+    if gpu:
+        rest["gpu"] = {**_gpu_facts(), **(nvml.facts() if nvml else {})}
+    else:
+        rest["governor"] = _governor()
+    return Environment(
+        device=device,
+        driver=_driver() if gpu else None,
+        cuda=torch.version.cuda if gpu else None,
+        cudnn=str(cudnn) if cudnn else None,
+        torch=torch.__version__,
+        triton=_version("triton"),
+        python=sys.version.split()[0],
+        hostname=socket.gethostname(),
+        cpu=cpu_name(),
+        rest=rest,
+    )
+
+
+def _gpu_facts() -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "multiprocessors": properties.multi_processor_count,
+        "l2_bytes": properties.L2_cache_size,
+        "memory_bytes": properties.total_memory,
+        "capability": f"{properties.major}.{properties.minor}",
+    }
+
+
+def _on(device: Device) -> list[int] | None:
+    nvml, _ = open_nvml(device.uuid)
+    return _foreign(nvml.compute_processes()) if nvml else None
+
+
+def _foreign(processes: list[int] | None) -> list[int] | None:
+    return None if processes is None else [pid for pid in processes if pid != os.getpid()]
+
+
+def _driver() -> str | None:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except Exception:  # no NVML: the probe's `observed.nvml` says so
+        return None
+
+
+def _governor() -> str | None:
+    try:
+        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> dict[str, str | None]:
+    # Its own version by the attribute: what runs from a checkout is not always installed.
+    own = getattr(sys.modules["pairbench"], "__version__", None)
+    kernels = {package: version for package in _KERNEL_PACKAGES if (version := _version(package))}
+    return {"pairbench": own, **{package: _version(package) for package in _PACKAGES}, **kernels}

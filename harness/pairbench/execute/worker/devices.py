@@ -1,0 +1,51 @@
+"""The devices of this machine, as torch sees them."""
+
+import platform
+from pathlib import Path
+
+import torch
+
+from pairbench.model.environment import Device
+
+
+def torch_device(device: Device) -> torch.device:
+    """Return the device as this worker sees it: its first visible GPU, or the CPU."""
+    return torch.device("cuda", 0) if device.kind == "cuda" else torch.device("cpu")
+
+
+def find_devices() -> tuple[Device, ...]:
+    """Return the GPUs that this process may use, and the CPU last."""
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    return (*(_gpu(index) for index in gpus), Device(selector="cpu", kind="cpu", name=cpu_name()))
+
+
+def _gpu(index: int) -> Device:
+    properties = torch.cuda.get_device_properties(index)
+    return Device(
+        selector=f"cuda:{index}",
+        kind="cuda",
+        name=properties.name,
+        uuid=f"GPU-{properties.uuid}",
+        capability=(properties.major, properties.minor),
+        memory_bytes=properties.total_memory,
+    )
+
+
+def cpu_name() -> str:
+    """Return the CPU model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+SEEDS = (0, 1)
+"""The second one's inputs are put at the addresses of the first one's: a cached answer shows."""
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that its errors surface where they were made."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,1 @@
+"""Baseline and variant in lockstep, module by module."""

@@ -1,0 +1,238 @@
+"""Baseline and variant in lockstep: the outputs of modules of one name, compared call by call.
+
+All outputs at once may be far more than the memory there is. So they are compared a stretch at a time: the float64
+oracle, the baseline and the variant run in this order, and of the first two only this stretch's outputs are kept.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import DivergeCase, Hello
+from pairbench.execute.worker.calls import Call, make_call, why_invalid
+from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.diverge.gap import Tensors, error_of, gap_of, incomparable, is_worse, size_of, tensors_of
+from pairbench.execute.worker.diverge.order import Key, mark_contained, stretches
+from pairbench.execute.worker.faults import explain
+from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.modules import names_of, roots, watching
+from pairbench.execute.worker.trees import copy_tree, refill, upcast_tree
+from pairbench.execute.worker.verify.judge import dtype_name, judge
+from pairbench.model.divergence import Divergence, Gap, Layer, NoDivergence
+from pairbench.model.operator import Operator
+from pairbench.model.plan import Entry
+
+_PART = 0.25
+"""Of the free memory, for outputs that wait to be compared."""
+
+
+@dataclass(kw_only=True)
+class _Visits:
+    """Tells somebody of the calls of modules, and counts them."""
+
+    left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None
+    entered: Callable[[Key, Any], None] = lambda *_: None
+    begun: Counter[str] = field(default_factory=Counter)
+    open: list[Key] = field(default_factory=list)
+
+    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+        """Count a call."""
+        key = (name, self.begun[name])
+        self.begun[name] += 1
+        self.open.append(key)
+        self.entered(key, inputs)
+
+    def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
+        """Pass its outputs on."""
+        self.left(self.open.pop(), module, outputs)
+
+
+@dataclass(kw_only=True)
+class _Side:
+    """An implementation whose modules can be watched."""
+
+    call: Call
+    names: dict[torch.nn.Module, str]
+    device: torch.device
+
+    def run(self, visits: _Visits | None = None) -> Any:
+        """Run once from the state that the case declares, and return all that is judged."""
+        operator = self.call.operator
+        refill(
+            {name: self.call.kwargs[name] for name in operator.state},
+            {name: self.call.shared[name] for name in operator.state},
+        )
+        if visits is None:
+            outputs = self.call.observe()
+        else:
+            with watching(self.names, visits):
+                outputs = self.call.observe()
+        synchronize(self.device)
+        return outputs
+
+
+def diverge(job: DivergeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:
+    """Yield the `Divergence` of the one entry, or a `NoDivergence`."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    (entry,) = job.entries
+
+    def step() -> Divergence | NoDivergence:
+        variant = operator.implementations[entry.implementation]
+        if why := why_invalid(variant, inputs):
+            return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
+        baseline = make_call(operator, operator.baseline, "eager", copy_tree(inputs))
+        call = make_call(operator, variant, "eager", copy_tree(inputs))
+        ours, theirs = roots(call.kwargs), roots(baseline.kwargs)
+        if missing := _missing(entry, ours, theirs):
+            return NoDivergence(entry=entry, reason=missing, bad=False)
+        if len(ours) == len(theirs) == 1:  # one tree each, whatever the arguments are called
+            ours = dict(zip(theirs, ours.values(), strict=True))
+        sides = (
+            _Side(call=baseline, names=names_of(theirs), device=device),
+            _Side(call=call, names=names_of(ours), device=device),
+        )
+        return _Lockstep(operator, inputs, *sides, hello.memory_bytes).divergence(entry)
+
+    yield guarded(job, 0, watch, step)
+
+
+def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str | None:
+    bare = [name for name, found in (("the baseline", theirs), (entry.implementation, ours)) if not found]
+    if not bare:
+        return None
+    return (
+        f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module: neither among the inputs nor from prepare(). "
+        "Outputs are compared module by module, so both implementations have to be given theirs as an argument"
+    )
+
+
+class _Lockstep:
+    """A baseline, a variant and perhaps an oracle on the same inputs."""
+
+    def __init__(
+        self, operator: Operator, inputs: dict[str, Any], baseline: _Side, variant: _Side, memory_bytes: int
+    ) -> None:
+        self._operator = operator
+        self._inputs = inputs
+        self._baseline = baseline
+        self._variant = variant
+        self._memory_bytes = memory_bytes
+
+    def divergence(self, entry: Entry) -> Divergence:
+        """Compare all modules."""
+        # Unwatched first: what is compiled is compiled as it always is.
+        expected, outputs = copy_tree(self._baseline.run()), copy_tree(self._variant.run())
+        oracle, truth, oracle_missing = self._oracle()
+        verdict = judge(outputs, expected, truth, self._operator.tolerance_for)
+        del outputs, expected, truth
+        sizes, theirs = self._sizes(self._baseline)
+        known, mine = self._sizes(self._variant)
+        common = {key: size for key, size in sizes.items() if key in known}
+        layers: list[Layer] = []
+        for stretch in stretches(common, self._room(), with_oracle=oracle is not None):
+            layers += self._compare(stretch, oracle)
+        layers = mark_contained(layers)
+        first = next((layer for layer in layers if layer.off and not layer.contained), None)
+        in_baseline, in_variant = set(self._baseline.names.values()), set(self._variant.names.values())
+        return Divergence(
+            entry=entry,
+            layers=tuple(layers),
+            inputs=self._compare_inputs((first.module, first.call)) if first else None,
+            only_baseline=tuple(name for name in self._baseline.names.values() if name not in in_variant),
+            only_variant=tuple(name for name in self._variant.names.values() if name not in in_baseline),
+            uncalled=tuple(
+                (name, theirs[name], mine[name])
+                for name in self._baseline.names.values()
+                if name in in_variant and theirs[name] != mine[name]
+            ),
+            oracle_missing=oracle_missing,
+            output_mismatch=verdict.mismatch,
+        )
+
+    def _oracle(self) -> tuple[_Side | None, Any, str | None]:
+        """Return the baseline in float64, its outputs, and why there is none."""
+        try:
+            call = make_call(self._operator, self._operator.baseline, "eager", upcast_tree(self._inputs))
+            oracle = _Side(call=call, names=names_of(roots(call.kwargs)), device=self._baseline.device)
+            return oracle, copy_tree(oracle.run()), None
+        except Exception as error:
+            return None, None, f"the baseline does not run in float64: {explain(error)[1]}"
+
+    def _sizes(self, side: _Side) -> tuple[dict[Key, tuple[int, int]], Counter[str]]:
+        """Return elements and bytes of each call's outputs, in the order in which the calls end, and the calls of each module."""
+        sizes: dict[Key, tuple[int, int]] = {}
+
+        def left(key: Key, _module: torch.nn.Module, outputs: Any) -> None:
+            sizes[key] = size_of(tensors_of(outputs))
+
+        visits = _Visits(left=left)
+        side.run(visits)
+        return sizes, visits.begun
+
+    def _room(self) -> int:
+        if self._baseline.device.type != "cuda":
+            return int(self._memory_bytes * _PART)
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(self._baseline.device)[0] * 2 * _PART)
+
+    def _compare(self, stretch: set[Key], oracle: _Side | None) -> list[Layer]:
+        """Compare the outputs of some calls."""
+        truth = self._outputs(oracle, stretch) if oracle else {}
+        expected = self._outputs(self._baseline, stretch)
+        found: dict[Key, Layer] = {}
+
+        def left(key: Key, module: torch.nn.Module, outputs: Any) -> None:
+            if key in stretch:
+                found[key] = self._layer(key, module, tensors_of(outputs), expected[key], truth.get(key))
+
+        self._variant.run(_Visits(left=left))
+        # In the baseline's order: the variant may call them in another.
+        return [found[key] for key in expected if key in found]
+
+    def _outputs(self, side: _Side, stretch: set[Key]) -> dict[Key, Tensors]:
+        kept: dict[Key, Tensors] = {}
+
+        def left(key: Key, _module: torch.nn.Module, outputs: Any) -> None:
+            if key in stretch:
+                # Whoever comes next may write into it.
+                kept[key] = [(path, leaf.clone()) for path, leaf in tensors_of(outputs)]
+
+        side.run(_Visits(left=left))
+        return kept
+
+    def _layer(self, key: Key, module: torch.nn.Module, mine: Tensors, theirs: Tensors, truth: Tensors | None) -> Layer:
+        why = incomparable(mine, theirs)
+        against = (error_of(theirs, truth), error_of(mine, truth)) if truth and not why else (None, None)
+        return Layer(
+            module=key[0],
+            class_name=type(module).__name__,
+            call=key[1],
+            dtypes=(_dtypes(theirs), _dtypes(mine)),
+            gap=None if why else gap_of(self._operator, mine, theirs, truth),
+            incomparable=why,
+            baseline_oracle=against[0],
+            variant_oracle=against[1],
+            worse=is_worse(*against, (*mine, *theirs)),
+        )
+
+    def _compare_inputs(self, wanted: Key) -> Gap | None:
+        """Compare what goes into one call; None where that cannot be compared."""
+        given: list[Tensors] = []
+
+        def entered(key: Key, inputs: Any) -> None:
+            if key == wanted:
+                given.append([(path, leaf.clone()) for path, leaf in tensors_of(inputs)])
+
+        self._baseline.run(_Visits(entered=entered))
+        self._variant.run(_Visits(entered=entered))
+        theirs, mine = given
+        return None if incomparable(mine, theirs) else gap_of(self._operator, mine, theirs)
+
+
+def _dtypes(found: Tensors) -> str:
+    return ", ".join(dict.fromkeys(dtype_name(leaf) for _, leaf in found))

@@ -1,0 +1,74 @@
+"""From an exception to a status and a sentence; and whether the GPU survived it."""
+
+import traceback
+from pathlib import Path
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.model.outcome import Status
+
+_HERE = Path(__file__).resolve().parents[1]
+
+
+def explain(error: BaseException) -> tuple[Status, str]:
+    """Return how an entry ended whose code raised, and why, with the line of the suite that did it."""
+    message = _message(error)
+    if is_out_of_memory(error):
+        return Status.OOM, f"{where(error)}out of memory: {message}"
+    if isinstance(error, DeclarationError):
+        return Status.FAILED, message
+    return Status.FAILED, f"{where(error)}{type(error).__name__}: {message}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _opening(str(error)) or "no message"
+    except Exception as another:
+        return f"its message cannot be printed ({type(another).__name__})"
+
+
+def _opening(text: str) -> str:
+    """Return the first line, and the next one too where the first only announces it, as a compiler's errors do."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that memory ran out, on a GPU or on the host."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = _message(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+
+
+def where(error: BaseException) -> str:
+    """Return the last line of the trace that is neither ours nor a library's: the suite's own."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        ours = _HERE in path.parents
+        library = "site-packages" in path.parts or "dist-packages" in path.parts or not path.is_file()
+        if not ours and not library and path.parts[1:2] != ("usr",):
+            return f"{path.name}, line {frame.lineno}: "
+    return ""
+
+
+def gpu_is_broken() -> bool:
+    """Return whether the CUDA context can no longer be used, as after an illegal address or a device-side assert."""
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").add_(1).item()
+    except RuntimeError:
+        return True
+    return False
+
+
+class SuiteFaultError(Exception):
+    """The case itself cannot be judged: its inputs, its baseline or its oracle fail."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason

@@ -1,0 +1,32 @@
+"""Foreign code at work in a worker: what it raises ends an entry or a case, and never the worker."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import CaseJob, Ended
+from pairbench.execute.worker.faults import SuiteFaultError, explain
+
+
+def guarded(job: CaseJob, index: int, watch: Watch, step: Callable[[], Any]) -> Any:
+    """Run one entry's step; what it raises becomes that entry's end."""
+    entry = job.entries[index]
+    try:
+        with watch.entry(index):
+            return step()
+    except SuiteFaultError:
+        raise
+    except (Exception, SystemExit) as error:
+        status, reason = explain(error)
+        return Ended(entry=entry, status=status, reason=reason)
+
+
+def of_case(results: Iterator[Any]) -> Iterator[Any]:
+    """Yield results; what is raised outside of any entry's step ends the case."""
+    try:
+        yield from results
+    except SuiteFaultError as error:
+        yield Ended(entry=None, status=error.status, reason=error.reason)
+    except Exception as error:
+        status, reason = explain(error)
+        yield Ended(entry=None, status=status, reason=reason)

@@ -1,0 +1,91 @@
+"""A worker's side of timing in turns with another worker: one case kept open, timed a block at a time when asked.
+
+Each turn is a job of its own. Between turns the worker sleeps in the read of its next job, and its device has nothing
+to do, so that whoever has the turn is alone on the machine.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pairbench.execute.garbage import no_collection
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import CloseCase, Hello, OpenCase, Opened, TakeTurn, Turn
+from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.guard import of_case
+from pairbench.execute.worker.stages import begin_case, release
+from pairbench.execute.worker.timing.case import Ready, end_of, make_ready, recheck
+from pairbench.execute.worker.timing.measure import Blocks, EntryFailedError, EntryTimeoutError
+from pairbench.model.operator import Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Open:
+    job: OpenCase
+    ready: Ready
+    blocks: Blocks
+
+
+class Turns:
+    """The case that a worker has open, if any."""
+
+    def __init__(self, hello: Hello, watch: Watch) -> None:
+        self._hello = hello
+        self._watch = watch
+        self._open: _Open | None = None
+        self._held = contextlib.ExitStack()
+
+    def open(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
+        """Yield the ends of entries, or `Opened` if there is none; what was open is dropped."""
+        self._drop()
+        yield from of_case(self._get_ready(job, operator))
+
+    def _get_ready(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
+        device = begin_case(self._hello, job)
+        ready = yield from make_ready(job, operator, self._hello, self._watch, device)
+        if len(ready.timed) < len(job.entries):
+            return
+        self._held.enter_context(no_collection())
+        try:
+            blocks = Blocks(ready.timed, timer=ready.timer, recorder=ready.recorder, watch=self._watch, rng=ready.rng)
+        except EntryFailedError as error:
+            yield end_of(job, self._hello, error)
+            return
+        synchronize(device)
+        self._open = _Open(job=job, ready=ready, blocks=blocks)
+        yield Opened(lead_in=tuple(timed.lead_in for timed in ready.timed))
+
+    def take(self, job: TakeTurn) -> Iterator[Any]:
+        """Yield a `Turn`, or the end of the entry that kept it from being taken."""
+        yield from of_case(self._take(job, self._case()))
+
+    def _take(self, job: TakeTurn, case: _Open) -> Iterator[Any]:
+        for timed, lead_in in zip(case.ready.timed, job.lead_in, strict=True):
+            timed.lead_in = lead_in
+        try:
+            throttled = case.blocks.take()
+        except (EntryTimeoutError, EntryFailedError) as error:
+            yield end_of(case.job, self._hello, error)
+            return
+        synchronize(case.ready.device)
+        yield Turn(call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed), throttled=throttled)
+
+    def close(self, job: CloseCase) -> Iterator[Any]:
+        """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
+        case = self._case()
+        yield from of_case(recheck(case.ready, self._watch))
+        result, device = case.blocks.result(case.job.round, job.stop_reason), case.ready.device
+        del case
+        self._drop()
+        release(device)
+        yield result
+
+    def _case(self) -> _Open:
+        if self._open is None:
+            raise RuntimeError("no case is open")
+        return self._open
+
+    def _drop(self) -> None:
+        self._open = None
+        self._held.close()

@@ -1,0 +1,1 @@
+"""Launches, memory and operators of one call. Never in a process that times."""

@@ -1,0 +1,170 @@
+"""The stages of a case inside a worker: verify, time, profile. Every entry comes back exactly once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pairbench.execute.heartbeat import NOBODY, Watch
+from pairbench.execute.protocol import (
+    BreakDownCase,
+    CaseJob,
+    CompareOutputs,
+    DivergeCase,
+    Ended,
+    Hello,
+    ProfileCase,
+    SaveOutputs,
+    TellOutputs,
+    TimeCase,
+    VerifyCase,
+    without_baseline,
+)
+from pairbench.execute.worker.calls import make_call, why_invalid
+from pairbench.execute.worker.compiler import reset_compiler
+from pairbench.execute.worker.devices import SEEDS, torch_device
+from pairbench.execute.worker.faults import SuiteFaultError, explain
+from pairbench.execute.worker.guard import guarded, of_case
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.profile import launches, memory
+from pairbench.execute.worker.timing.case import time_case
+from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
+from pairbench.execute.worker.verify.case import Reference, check_baseline, make_reference, verify_entry
+from pairbench.execute.worker.verify.outputs import compare_outputs, save_outputs, tell_outputs
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import Launches, Profile, Status, Verification
+from pairbench.model.plan import Entry
+
+
+def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> Iterator[Any]:
+    """Yield the results of one stage of one case."""
+    device = begin_case(hello, job)
+    match job:
+        case VerifyCase():
+            yield from of_case(_verify(job, operator, watch, device))
+        case TimeCase():
+            yield from of_case(time_case(job, operator, hello, watch, device))
+        case ProfileCase():
+            yield from of_case(_profile(job, operator, watch, device))
+        case TellOutputs():
+            yield from of_case(tell_outputs(job, operator, watch, device))
+        case SaveOutputs():
+            yield from of_case(save_outputs(job, operator, watch, device))
+        case CompareOutputs():
+            yield from of_case(compare_outputs(job, operator, watch, device))
+        case BreakDownCase():
+            from pairbench.execute.worker.breakdown.passes import break_down
+
+            yield from of_case(break_down(job, operator, watch, device))
+        case DivergeCase():
+            from pairbench.execute.worker.diverge.lockstep import diverge
+
+            yield from of_case(diverge(job, operator, hello, watch, device))
+    # The next job of this case may be another worker's.
+    release(device)
+
+
+def begin_case(hello: Hello, job: CaseJob) -> torch.device:
+    """Forget earlier cases, and return the device."""
+    reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
+    device = torch_device(hello.device)
+    release(device)
+    return device
+
+
+def release(device: torch.device) -> None:
+    """Give back the device's memory that nothing uses: another worker may need it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+    references, ended = _references(job, operator, watch, device)
+    yield from ended
+    if not references:
+        return
+    found = audit_automatic(operator, references[0]) if job.automatic_impostors else []
+    yield from found
+    if let_through := [result.impostor for result in found if not result.rejected]:
+        reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
+        yield Ended(entry=None, status=Status.FAILED, reason=reason)
+        return
+    for index, entry in enumerate(job.entries):
+        variant = operator.implementations[entry.implementation]
+
+        def step(entry: Entry = entry, variant: Any = variant) -> Verification:
+            if why := why_invalid(variant, references[0].inputs):
+                return Verification(entry=entry, status=Status.SKIPPED, reason=why)
+            return verify_entry(operator, variant, entry, references, device)
+
+        yield guarded(job, index, watch, step)
+    # Last, for an impostor may do worse than be wrong.
+    for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
+        with watch.entry(index):
+            outcome = audit_declared(operator, name, references, device)
+        yield outcome
+
+
+def _references(
+    job: VerifyCase, operator: Operator, watch: Watch, device: torch.device
+) -> tuple[tuple[Reference, ...], list[Ended]]:
+    """Return what is right for each seed; without a baseline to believe, the end of every entry instead."""
+    baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
+    try:
+        inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
+    except (Exception, SystemExit) as error:
+        status, reason = explain(error)
+        raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
+    try:
+        with watch.entry(baselines[0] if baselines else NOBODY):
+            references = tuple(make_reference(operator, given) for given in inputs)
+            wrong = check_baseline(references[0])
+    except (Exception, SystemExit) as error:
+        status, wrong = explain(error)
+    else:
+        status = Status.MISMATCHED
+        if wrong is None:
+            return references, []
+    # Impostors alone have no entry to end; the end of the case is theirs.
+    return (), without_baseline(job.entries, status, wrong) or [Ended(entry=None, status=status, reason=wrong)]
+
+
+def _profile(job: ProfileCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    unavailable = launches.unusable() if device.type == "cuda" else None
+    for index, entry in enumerate(job.entries):
+
+        def step(entry: Entry = entry) -> Profile:
+            return _profile_entry(operator, entry, inputs, device, unavailable)
+
+        yield guarded(job, index, watch, step)
+
+
+def _profile_entry(
+    operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device, unavailable: str | None
+) -> Profile:
+    variant = operator.implementations[entry.implementation]
+    if device.type != "cuda":
+        call = make_call(operator, variant, entry.mode, inputs)
+        call.run()
+        peak, allocations = memory.host_memory(call.run)
+        counted = Launches(status="not_applicable")
+    else:
+        warm = make_call(operator, variant, "eager" if entry.mode == "graph" else entry.mode, inputs)
+        warm.run()
+        # What a graph needs is allocated once, while it is captured, and held from then on.
+        peak, allocations = memory.cuda_memory(warm.run)
+        call = make_call(operator, variant, entry.mode, inputs) if entry.mode == "graph" else warm
+        if entry.mode == "graph":
+            _, allocations = memory.cuda_memory(call.run)
+        counted = (
+            Launches(status="unavailable", reason=unavailable) if unavailable else launches.count_launches(call.run)
+        )
+    return Profile(
+        entry=entry,
+        launches=counted,
+        ops=memory.count_ops(call.run),
+        peak_bytes=peak,
+        allocations=allocations,
+        reason=counted.reason,
+    )

@@ -1,0 +1,1 @@
+"""Timing: clocks, blocks, the stopping rule and telemetry."""

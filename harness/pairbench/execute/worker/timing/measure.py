@@ -1,0 +1,218 @@
+"""Time the entries of one case, interleaved: blocks of one sample of each in random order."""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairbench.execute.garbage import no_collection
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.stopping import Checks, Stopping, remeasured
+from pairbench.execute.worker.graphs import WARM_ENOUGH_S
+from pairbench.execute.worker.timing.telemetry import Recorder
+from pairbench.execute.worker.timing.timers import DeviceClock, Timer
+from pairbench.model.outcome import EntrySamples, TimedRound
+from pairbench.model.plan import Entry
+
+_WARM_UP_S = 0.1
+_WARM_UP_BLOCKS = 3
+_READING_S = 0.02
+"""Between two readings of the GPU, about as often as NVML renews them."""
+
+
+@dataclass(kw_only=True)
+class Timed:
+    """One entry in the timing loop with the samples that it has so far."""
+
+    index: int
+    """Of the entry in the job, for the watch."""
+    entry: Entry
+    run: Callable[[], Any]
+    device_clock: DeviceClock | None = None
+    first_call_ns: float | None = None
+    """In this process."""
+    lead_in: int = 0
+    """Untimed calls before each sample."""
+    position: list[int] = field(default_factory=list)
+    at_ns: list[int] = field(default_factory=list)
+    call_ns: list[float] = field(default_factory=list)
+    host_ns: list[float | None] = field(default_factory=list)
+    device_ns: list[float | None] = field(default_factory=list)
+
+    def samples(self) -> EntrySamples:
+        """Return the samples; a latency that is missing in any block is missing altogether."""
+        clock = self.device_clock
+        graph = self.entry.mode == "graph"
+        device = self.call_ns if graph else self.device_ns
+        complete = bool(device) and None not in device and (graph or (clock is not None and clock.name is not None))
+        return EntrySamples(
+            entry=self.entry,
+            position=tuple(self.position),
+            at_ns=tuple(self.at_ns),
+            call_ns=tuple(self.call_ns),
+            host_ns=None if None in self.host_ns else tuple(value for value in self.host_ns if value is not None),
+            device_ns=tuple(value for value in device if value is not None) if complete else None,
+            device_timer=("graph_replay" if graph or clock is None else clock.name) if complete else None,
+            first_call_ns=self.first_call_ns,
+        )
+
+
+def time_entries(
+    entries: list[Timed],
+    *,
+    round_index: int,
+    timer: Timer,
+    stopping: Stopping,
+    recorder: Recorder,
+    watch: Watch,
+    rng: np.random.Generator,
+) -> TimedRound:
+    """Take blocks until the stopping criterion is met.
+
+    A block during which the GPU throttles is labelled and measured again, as long as time is left for it.
+    """
+    checks = Checks(stopping)
+    reason: str | None = None
+    with no_collection():
+        blocks = Blocks(entries, timer=timer, recorder=recorder, watch=watch, rng=rng)
+        while reason is None:
+            blocks.take()
+            reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _log_ratios(entries, good))
+    return blocks.result(round_index, reason)
+
+
+class Blocks:
+    """The blocks of one case, taken one at a time by entries that are warm."""
+
+    def __init__(
+        self, entries: list[Timed], *, timer: Timer, recorder: Recorder, watch: Watch, rng: np.random.Generator
+    ) -> None:
+        """Warm the entries up."""
+        self._entries = entries
+        self._timer = timer
+        self._recorder = recorder
+        self._watch = watch
+        self._rng = rng
+        self.throttled: list[bool] = []
+        """Of each block so far; those since the last reading of the GPU are labelled at the next one."""
+        _warm_up(entries, timer, watch)
+        self._began = time.perf_counter_ns()
+        recorder.throttling()
+        self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return the time since the entries were warm."""
+        return (time.perf_counter_ns() - self._began) / 1e9
+
+    def take(self) -> int:
+        """Take one sample of each entry.
+
+        Returns:
+            How many blocks, the last ones, the GPU was now found to have throttled in.
+
+        Raises:
+            EntryTimeoutError: an entry has used up its time.
+        """
+        began = time.perf_counter_ns()
+        _take_block(self._entries, self._timer, self._watch, self._rng, self._began)
+        now = time.perf_counter_ns()
+        self._busy_ns += now - began
+        self._unread += 1
+        self.throttled.append(False)
+        found = 0
+        if now - self._last_reading >= _READING_S * 1e9:
+            if self._recorder.throttling():
+                found = self._unread
+                self.throttled[-found:] = [True] * found
+            self._last_reading, self._unread = now, 0
+        return found
+
+    def result(self, round_index: int, stop_reason: str) -> TimedRound:
+        """Return everything that was taken."""
+        return TimedRound(
+            round=round_index,
+            timer=self._timer.name,
+            entries=tuple(entry.samples() for entry in self._entries),
+            throttled=tuple(self.throttled),
+            remeasured=remeasured(self.throttled),
+            stop_reason=stop_reason,
+            telemetry=self._recorder.summary(),
+            measuring_s=self._busy_ns / 1e9,
+        )
+
+
+def _warm_up(entries: list[Timed], timer: Timer, watch: Watch) -> None:
+    """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
+    share = _WARM_UP_S / len(entries)
+    for timed in entries:
+        with _of(timed, watch):
+            began, spent, found = time.perf_counter(), 0.0, list[float]()
+            while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
+                timer.flush()
+                found.append(timer.sample(timed.run).call_ns)
+                if timed.device_clock is not None:
+                    timed.device_clock.sample()
+                spent = time.perf_counter() - began
+            timed.lead_in = timer.lead_in(statistics.median(found))
+
+
+def _take_block(entries: list[Timed], timer: Timer, watch: Watch, rng: np.random.Generator, began: int) -> None:
+    for position, place in enumerate(rng.permutation(len(entries))):
+        timed = entries[place]
+        with _of(timed, watch):
+            at = time.perf_counter_ns() - began
+            for _ in range(timed.lead_in):
+                timer.flush()
+                timed.run()
+            timer.flush()
+            sample = timer.sample(timed.run)
+            timed.position.append(position)
+            timed.at_ns.append(at)
+            timed.call_ns.append(sample.call_ns)
+            timed.host_ns.append(sample.host_ns)
+            del sample  # with the outputs, so that the next call finds their memory free
+            timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
+        if watch.exhausted(timed.index):
+            raise EntryTimeoutError(timed.index)
+
+
+@contextlib.contextmanager
+def _of(timed: Timed, watch: Watch) -> Iterator[None]:
+    """Blame what happens inside on an entry, exceptions included."""
+    with watch.entry(timed.index):
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise EntryFailedError(timed.index) from error
+
+
+class EntryFailedError(Exception):
+    """An entry raised while it was timed, although it had not before; the cause is what it raised."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+class EntryTimeoutError(Exception):
+    """An entry has used up the time that it has in this stage."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+def _log_ratios(entries: list[Timed], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+    """Return the log ratio of each variant to the baseline of its mode, over the blocks that count."""
+    baselines = {timed.entry.mode: np.array(timed.call_ns) for timed in entries if timed.entry.role == "baseline"}
+    return [
+        np.log(np.array(timed.call_ns)[good] / baselines[timed.entry.mode][good])
+        for timed in entries
+        if timed.entry.role == "variant" and timed.entry.mode in baselines
+    ]

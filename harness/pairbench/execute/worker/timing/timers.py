@@ -1,0 +1,176 @@
+"""Clocks: how one sample of one call is taken on a GPU and on a CPU.
+
+Three latencies are kept apart. `call` is what the caller of a single call sees: host work shows as far as the flush
+does not hide it. `device` has the host's work hidden. `host` is the time until the call returns.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from pairbench.model.settings import OWN_TIMERS
+
+Run = Callable[[], Any]
+
+_LONG_NS = 20e6
+"""A call this long shows nothing of what ran before it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One timed call."""
+
+    call_ns: float
+    host_ns: float | None
+    outputs: Any
+
+
+class Timer(Protocol):
+    """Takes samples."""
+
+    name: str
+
+    def flush(self) -> None:
+        """Take the data caches away from the next sample."""
+
+    def sample(self, run: Run) -> Sample:
+        """Time one call."""
+
+    def lead_in(self, call_ns: float) -> int:
+        """Return how many untimed calls go before each sample of a call that takes about so long."""
+
+
+class HostTimer:
+    """`perf_counter_ns` around the call: for CPUs, warm."""
+
+    name = OWN_TIMERS["cpu"]
+
+    def flush(self) -> None:
+        """Do nothing: a CPU is timed with the caches as they are."""
+
+    def sample(self, run: Run) -> Sample:
+        """Time one call."""
+        start = time.perf_counter_ns()
+        outputs = run()
+        elapsed = float(time.perf_counter_ns() - start)
+        return Sample(call_ns=elapsed, host_ns=elapsed, outputs=outputs)
+
+    def lead_in(self, call_ns: float) -> int:
+        """Return one: it fills the caches with the call's own code and data after another implementation's."""
+        return 1 if call_ns < _LONG_NS else 0
+
+
+class CudaTimer:
+    """CUDA events around the call, behind a flush of the L2 cache.
+
+    Each sample is waited for before the next one's lead-in is queued: without the wait, a long call would hide the host
+    work of the one behind it, and samples of a block could not be compared.
+
+    The lead-in is a few untimed calls, each behind a flush, queued without waiting, so that a sample finds host and
+    device as they are in a loop, which is also what `triton.testing.do_bench` times:
+
+    - The host's caches are hot. Cold, behind a loop of 2048 launches, a Triton launch took the host 92 us instead of
+      some 20, and a flush hides 60.
+    - The device's queue is not empty. With an empty one a chain of 12 kernels that takes 100 us was 3.5 % faster on an
+      H200, whatever the kernels computed.
+    """
+
+    name = OWN_TIMERS["cuda"]
+
+    _CALLS_BELOW = ((200e3, 8), (_LONG_NS, 2))
+    """Calls for each sample, the timed one included, below a latency in ns. Powers of two, so that the captures of a
+    `graphs.Rotation`, an odd number, all get timed. From 200 us up an empty queue is below 1 %, from 20 ms a cold host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._flush = torch.empty(flush_bytes(device) // 4, dtype=torch.int32, device=device)
+        self._start = torch.cuda.Event(enable_timing=True)
+        self._end = torch.cuda.Event(enable_timing=True)
+        self._behind = torch.cuda.Event()
+
+    def flush(self) -> None:
+        """Queue a flush."""
+        self._flush.zero_()
+
+    def sample(self, run: Run) -> Sample:
+        """Time one call behind the flush that is in flight."""
+        self._start.record()
+        began = time.perf_counter_ns()
+        outputs = run()
+        returned = time.perf_counter_ns()
+        self._end.record()
+        self._end.synchronize()
+        return Sample(
+            call_ns=self._start.elapsed_time(self._end) * 1e6, host_ns=float(returned - began), outputs=outputs
+        )
+
+    def lead_in(self, call_ns: float) -> int:
+        """Return how many untimed calls, each behind a flush of its own, go before a sample."""
+        return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
+
+    def sample_behind_spin(self, run: Run, spin_cycles: int) -> "SpinSample":
+        """Time one call whose host work is hidden behind a spinning kernel."""
+        torch.cuda._sleep(spin_cycles)
+        self._behind.record()
+        self._start.record()
+        began = time.perf_counter()
+        run()
+        host_s = time.perf_counter() - began
+        self._end.record()
+        hidden = not self._behind.query()
+        self._end.synchronize()
+        return SpinSample(device_ns=self._start.elapsed_time(self._end) * 1e6, hidden=hidden, host_s=host_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpinSample:
+    """One call timed behind a spinning kernel."""
+
+    device_ns: float
+    hidden: bool
+    """Whether the spin outlasted the host, without which the latency is too long."""
+    host_s: float
+    """Until the call returned."""
+
+
+def flush_bytes(device: torch.device) -> int:
+    """Return how many bytes a flush writes: twice the L2 cache, and no less than Triton's 256 MiB.
+
+    Triton's amount is kept as the floor because its time is the head start of the host: with a shorter one,
+    calls with long launch paths would look slower here than in `triton.testing.do_bench`.
+    """
+    cache = int(torch.cuda.get_device_properties(device).L2_cache_size)
+    return max(2 * cache, 256 * 2**20)
+
+
+class DeviceClock:
+    """Takes device latencies of one call: by replaying its graph, else behind a spinning kernel."""
+
+    _FIRST_SPIN = 200_000
+    _LONGEST_SPIN = 400_000_000
+    """Cycles: about 0.1 ms and 0.2 s."""
+    _LONGEST_SPIN_S = 0.2
+
+    def __init__(self, timer: CudaTimer, run: Run, replay: Run | None) -> None:
+        self._timer = timer
+        self._run = run
+        self._replay = replay
+        self._spin = self._FIRST_SPIN
+        self.name: str | None = "graph_replay" if replay else "spin"
+
+    def sample(self) -> float | None:
+        """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
+        if self._replay is not None:
+            self._timer.flush()
+            return self._timer.sample(self._replay).call_ns
+        while self.name is not None:
+            self._timer.flush()
+            found = self._timer.sample_behind_spin(self._run, self._spin)
+            if found.hidden:
+                return found.device_ns
+            self._spin *= 2
+            if self._spin > self._LONGEST_SPIN or found.host_s > self._LONGEST_SPIN_S:
+                self.name = None  # calls of seconds are not made eleven times to learn what the first one told
+        return None

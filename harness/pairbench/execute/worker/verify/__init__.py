@@ -1,0 +1,1 @@
+"""Verification: outputs against the baseline and against the oracle."""

@@ -1,0 +1,81 @@
+"""The tolerance audit: deliberately wrong outputs must be rejected, or the tolerance is worth nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.faults import explain
+from pairbench.execute.worker.trees import copy_tree, map_tensors, refill, same_bits, tensors
+from pairbench.execute.worker.verify.case import Reference
+from pairbench.execute.worker.verify.judge import judge
+from pairbench.model.operator import Operator
+from pairbench.model.outcome import ImpostorResult
+
+
+def audit_automatic(operator: Operator, reference: Reference) -> list[ImpostorResult]:
+    """Judge the baseline's own outputs after each of them was spoilt in every way that a broken kernel spoils one.
+
+    By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
+    """
+    results = []
+    for index, right in enumerate(tensors(reference.outputs)):
+        for name, wrong in _spoilt(right):
+            if same_bits(wrong, right):
+                continue  # zeros for an output that is zero is no impostor
+            outputs = _replaced(reference.outputs, index, wrong)
+            judgement = judge(outputs, reference.outputs, None, operator.tolerance_for)
+            where = f" of output {index}" if len(tensors(reference.outputs)) > 1 else ""
+            results.append(_result(f"{name}{where}", False, judgement.mismatch))
+    return results
+
+
+def _spoilt(right: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    if right.numel() == 0:
+        return
+    yield "zeros", torch.zeros_like(right)
+    if right.is_floating_point():
+        yield "mean", torch.full_like(right, float(right.double().nanmean()))
+    for axis in range(right.dim()):
+        if right.shape[axis] > 1:
+            yield f"shifted by one along axis {axis}", right.roll(1, axis)
+    tail = right.flatten().clone()
+    tail[-max(1, tail.numel() // 64) :] = 0
+    yield "tail left unwritten", tail.reshape(right.shape)
+
+
+def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
+    counter = iter(range(len(tensors(tree))))
+    return map_tensors(tree, lambda tensor: value if next(counter) == index else tensor, lambda module: module)
+
+
+def audit_declared(
+    operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
+) -> ImpostorResult:
+    """Run a declared impostor on every seed, unless its `valid` says that it is not to be tried in this case.
+
+    One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
+    """
+    impostor = operator.impostors[name]
+    inputs = copy_tree(references[0].inputs)
+    if impostor.valid is not None and impostor.valid(**inputs) is not True:
+        return ImpostorResult(impostor=name, declared=True, rejected=False, reason="not to be tried here", tried=False)
+    reason = None
+    try:
+        call = make_call(operator, impostor, "eager", inputs)
+        for reference in references:
+            refill(call.shared, reference.inputs)
+            call.refill(reference.inputs)
+            outputs = call.observe()
+            synchronize(device)
+            reason = reason or judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for).mismatch
+    except Exception as error:
+        reason = explain(error)[1]
+    return _result(name, True, reason)
+
+
+def _result(name: str, declared: bool, mismatch: str | None) -> ImpostorResult:
+    reason = mismatch or "accepted: it is within the tolerance, which so cannot tell right from wrong"
+    return ImpostorResult(impostor=name, declared=declared, rejected=mismatch is not None, reason=reason)

@@ -1,0 +1,221 @@
+"""Prove an entry's outputs equal to the baseline's before it may be timed."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
+from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
+from pairbench.execute.worker.graphs import CaptureError, Replay, capture
+from pairbench.execute.worker.trees import changed_input, copy_tree, refill, tensors, upcast_tree
+from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
+from pairbench.execute.worker.verify.distance import distance
+from pairbench.execute.worker.verify.judge import Judgement, judge, worst
+from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
+from pairbench.model.operator import Operator, Variant
+from pairbench.model.outcome import Correctness, Status, Verification
+from pairbench.model.plan import Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What is right for one case and seed."""
+
+    inputs: dict[str, Any]
+    """Never given to an implementation; the ones that are given away are copies."""
+    outputs: Any
+    oracle: Any | None
+    oracle_missing: str | None
+    """Why there is no oracle."""
+
+
+def make_reference(operator: Operator, inputs: dict[str, Any]) -> Reference:
+    """Compute what is right for these inputs: the baseline's outputs and the oracle's."""
+    outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
+    _synchronize_all()
+    oracle, missing = oracle_or_why(operator, inputs)
+    return Reference(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
+
+
+def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
+    """Return the float64 outputs to judge by, or why there are none.
+
+    Raises:
+        Exception: what the operator's own oracle raised, memory apart: the suite is at fault.
+    """
+    try:
+        oracle = _oracle_outputs(operator, inputs)
+        _synchronize_all()
+    except Exception as error:
+        if not is_out_of_memory(error) and operator.oracle is not None:
+            raise
+        return None, f"no oracle: {explain(error)[1]}"
+    return oracle, None
+
+
+def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    baseline = operator.baseline
+    exact = upcast_tree(inputs)
+    if operator.oracle is None:
+        return make_call(operator, baseline, "eager", exact).observe()
+    outputs = operator.oracle(**exact)
+    return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
+
+
+def check_baseline(reference: Reference) -> str | None:
+    """Return why the baseline itself cannot be believed, or None.
+
+    Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
+    dtype's epsilon is far more than rounding leaves, and far less than a broken kernel makes.
+    """
+    if reference.oracle is None:
+        return None
+    mine, theirs = tensors(reference.outputs), tensors(reference.oracle)
+    if [value.shape for value in mine] != [value.shape for value in theirs]:
+        return (
+            f"the oracle returns shapes {[list(t.shape) for t in theirs]}, the baseline {[list(t.shape) for t in mine]}"
+        )
+    for value, truth in zip(mine, theirs, strict=True):
+        if not value.is_floating_point() or not value.numel():
+            continue
+        found = distance(value, truth)
+        error = (found.sum_square / found.sum_square_reference) ** 0.5 if found.sum_square_reference else found.max_abs
+        allowed = float(torch.finfo(value.dtype).eps ** 0.5)
+        if error > allowed:
+            return (
+                f"the baseline is wrong: it is off the float64 oracle by {error:.3g} (relative L2), "
+                f"where rounding explains less than {allowed:.3g}"
+            )
+    return None
+
+
+def verify_entry(
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+) -> Verification:
+    """Run one implementation in one mode and judge what it returns."""
+    flags = read_flags()
+    try:
+        found = _verify(operator, variant, entry, references, device)
+        changed = changed_flags(flags)
+    finally:  # after what raises too: the next implementation is judged under the same flags
+        if changed_flags(flags):
+            restore_flags(flags)
+    if changed:
+        reason = f"changes global flags, which are pinned alike for all: {changed}"
+        return Verification(entry=entry, status=Status.FAILED, reason=reason)
+    return found
+
+
+def _verify(
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+) -> Verification:
+    inputs = copy_tree(references[0].inputs)
+    if entry.mode == "compile":
+        forget_compilations()
+    started = time.perf_counter_ns()
+    try:
+        call = make_call(operator, variant, entry.mode, inputs)
+        outputs = call.observe()
+    except CaptureError as error:
+        reason = f"cannot be captured as a CUDA graph: {error}"
+        return Verification(
+            entry=entry, status=Status.SKIPPED, reason=reason, capturable=False, uncapturable=str(error)
+        )
+    synchronize(device)
+    first_call_ns = time.perf_counter_ns() - started
+    if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
+        return _mismatched(
+            entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state="
+        )
+    judgements = list(_judgements(operator, call, outputs, references, device))
+    del outputs  # what comes needs the memory
+    compilation = compilations() if entry.mode == "compile" else None
+    found_correctness = [item.correctness for item in judgements if item.correctness]
+    correctness = worst(found_correctness) if found_correctness else None
+    if wrong := next((item.mismatch for item in judgements if item.mismatch), None):
+        return _mismatched(entry, wrong, correctness)
+    tried = device.type == "cuda"
+    uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
+    return Verification(
+        entry=entry,
+        status=Status.VERIFIED,
+        reason=references[0].oracle_missing or _strays(judgements),
+        correctness=correctness,
+        first_call_ns=float(first_call_ns),
+        uncapturable=uncapturable,
+        capturable=uncapturable is None if tried else None,
+        compilation=compilation,
+    )
+
+
+def _judgements(
+    operator: Operator, call: Call, outputs: Any, references: tuple[Reference, ...], device: torch.device
+) -> Iterator[Judgement]:
+    """Yield judgements of runs in the orders that expose unwritten memory, borrowed buffers and cached answers.
+
+    Args:
+        outputs: Of the first call, with the first reference's inputs.
+    """
+    first, second = references
+
+    def run(reference: Reference) -> Any:
+        """Run on poisoned memory, from the reference's own state."""
+        poison_freed(reference.outputs)
+        if isinstance(call.run, Replay):
+            for tensor in tensors(call.run.outputs):
+                poison(tensor)
+        if not (refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
+            raise SuiteFaultError(
+                Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
+            )
+        outputs = call.observe()
+        synchronize(device)
+        return outputs
+
+    def judged(outputs: Any, reference: Reference) -> Judgement:
+        return judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for)
+
+    again = make_call(operator, operator.baseline, "eager", call.shared).observe()
+    del again  # its memory, with the right answer in it, is what the next call might hand out unwritten
+    yield judged(outputs, first)
+    yield judged(run(first), first)
+    if call.mode == "eager":
+        with PoisonEmpty():
+            outputs = run(first)
+        yield judged(outputs, first)
+    yield judged(run(second), second)
+
+
+def _strays(judgements: list[Judgement]) -> str | None:
+    most = max(item.strays for item in judgements)
+    if not most:
+        return None
+    return f"elements beyond the tolerance to the baseline that the float64 oracle finds right: {most}"
+
+
+def _uncapturable(call: Call) -> str | None:
+    try:
+        replay = capture(call.run)
+        replay()
+        torch.cuda.synchronize()
+    except CaptureError as error:
+        return str(error)
+    return None
+
+
+def _without(inputs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name not in names}
+
+
+def _mismatched(entry: Entry, reason: str, correctness: Correctness | None = None) -> Verification:
+    return Verification(entry=entry, status=Status.MISMATCHED, reason=reason, correctness=correctness)
+
+
+def _synchronize_all() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -1,0 +1,198 @@
+"""Whether one implementation's outputs are another's, and how far off they are: tensors in, numbers out."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.verify.distance import (
+    AS_EXACT_AS_THE_ORACLE,
+    Distance,
+    distance,
+    find_beyond,
+    limits,
+    output_spacing,
+)
+from pairbench.model.outcome import Correctness
+from pairbench.model.tolerance import Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """How far outputs are from the baseline's and the oracle's, and why they are wrong, if they are."""
+
+    mismatch: str | None
+    correctness: Correctness | None
+    strays: int = 0
+    """Elements beyond the tolerance to the baseline that were let through, being right by the oracle."""
+
+
+def judge(
+    outputs: Any,
+    baseline: Any,
+    oracle: Any | None,
+    tolerance_for: Callable[[str], Tolerance],
+) -> Judgement:
+    """Judge outputs by the baseline's, element by element, and by the oracle's, as a whole.
+
+    Args:
+        outputs: What the implementation returned.
+        baseline: What the baseline returned for the same inputs.
+        oracle: The float64 outputs, or None to leave the oracle rule out.
+        tolerance_for: The tolerance of an output dtype, by the dtype's name.
+    """
+    mine, theirs = list(leaves(outputs)), list(leaves(baseline))
+    if [path for path, _ in mine] != [path for path, _ in theirs]:
+        return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
+    truths = [leaf for _, leaf in leaves(oracle)] if oracle is not None else [None] * len(mine)
+    worst: Correctness | None = None
+    strays = 0
+    for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
+        name = f"output {path}" if path else "output"
+        if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
+            if type(value) is not type(expected) or value != expected:
+                return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
+            continue
+        found = _judge_tensor(name, value, expected, truth, tolerance_for)
+        worst = found.correctness if worst is None else _worse(worst, found.correctness)
+        strays += found.strays
+        if found.mismatch:
+            return Judgement(mismatch=found.mismatch, correctness=worst)
+    return Judgement(mismatch=None, correctness=worst, strays=strays)
+
+
+def _mismatch(reason: str) -> Judgement:
+    return Judgement(mismatch=reason, correctness=None)
+
+
+def _short(value: Any) -> str:
+    return f"a {dtype_name(value)} tensor" if isinstance(value, torch.Tensor) else repr(value)[:80]
+
+
+def _structure(found: list[tuple[str, Any]]) -> str:
+    return "nothing" if not found else ", ".join(path or "one value" for path, _ in found[:6])
+
+
+def _judge_tensor(
+    name: str,
+    value: torch.Tensor,
+    expected: torch.Tensor,
+    truth: torch.Tensor | None,
+    tolerance_for: Callable[[str], Tolerance],
+) -> Judgement:
+    if value.shape != expected.shape:
+        return _mismatch(f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}")
+    if value.dtype != expected.dtype:
+        return _mismatch(f"{name} is {dtype_name(value)}, the baseline's is {dtype_name(expected)}")
+    if value.device != expected.device:
+        return _mismatch(f"{name} is on {value.device}, the baseline's is on {expected.device}")
+    if (nans := _nan_difference(value, expected)) is not None:
+        return _mismatch(f"{name} {nans}")
+    tolerance = tolerance_for(dtype_name(expected))
+    allowed = limits(expected, tolerance)
+    beyond = find_beyond(value, expected, truth, allowed)
+    rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
+    ratio, errors = _oracle_ratio(value, expected, truth)
+    fraction = beyond.count / max(1, value.numel())
+    correctness = Correctness(
+        max_abs_error=errors.max_abs if errors else None,
+        mean_abs_error=errors.sum_abs / max(1, value.numel()) if errors else None,
+        rel_l2_error=math.sqrt(errors.sum_square / errors.sum_square_reference)
+        if errors and errors.sum_square_reference > 0
+        else None,
+        oracle_ratio=ratio,
+        mismatched_fraction=fraction,
+        rtol=rtol,
+        atol=atol,
+        margin=1.0 - beyond.used,
+    )
+    if beyond.wrong:
+        where = beyond.where
+        index = [int(i) for i in torch.unravel_index(torch.tensor(where), value.shape)] if value.dim() else []
+        got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
+        mismatch = (
+            f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
+            f"rtol {rtol:.3g} and atol {atol:.3g}; the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
+        )
+        return Judgement(mismatch=mismatch, correctness=correctness)
+    if tolerance.rel_l2 is not None:
+        wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
+    else:
+        wrong = _off_the_oracle(ratio)
+    if wrong is not None:
+        return Judgement(mismatch=f"{name} is within the tolerance, but {wrong}", correctness=correctness)
+    return Judgement(mismatch=None, correctness=correctness, strays=beyond.strays)
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """Return a tensor's dtype as suites write it, such as `bfloat16`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
+    apart = distance(value, expected)
+    square, reference = apart.sum_square, apart.sum_square_reference
+    relative = math.sqrt(square / reference) if reference else math.inf if square else 0.0
+    if relative <= limit:
+        return None
+    return f"off the baseline's by {relative:.3g} as a whole (relative L2), where {limit:.3g} is allowed"
+
+
+def _off_the_oracle(ratio: float | None) -> str | None:
+    if ratio is None or ratio <= 2:
+        return None
+    return (
+        f"its largest error against the float64 oracle is {ratio:.3g} times the baseline's (half an output spacing added); the "
+        "oracle rule allows 2 (where less precision is meant, Tolerance(rel_l2=...) says how much)"
+    )
+
+
+def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
+    if not (value.is_floating_point() or value.is_complex()):
+        return None
+    mine, theirs = value.isnan(), expected.isnan()
+    if torch.equal(mine, theirs):
+        return None
+    return (
+        f"has NaN in {int(mine.sum())} of {value.numel()} elements, the baseline's in {int(theirs.sum())}, "
+        f"{int((mine ^ theirs).sum())} of them in other places"
+    )
+
+
+def _oracle_ratio(
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None
+) -> tuple[float | None, Distance | None]:
+    if truth is None or value.numel() == 0:
+        return None, None
+    mine = distance(value, truth)
+    if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
+        return None, mine
+    theirs = distance(expected, truth)
+    spacing = output_spacing(mine.max_reference, value.dtype)
+    return mine.max_abs / (theirs.max_abs + spacing / 2), mine
+
+
+def _worse(left: Correctness, right: Correctness | None) -> Correctness:
+    return left if right is None else worst([left, right])
+
+
+def worst(found: list[Correctness]) -> Correctness:
+    """Return the worst of each number over several outputs, seeds or runs; the tolerance is that of the least margin."""
+    tightest = min(found, key=lambda item: item.margin)
+
+    def largest(name: str) -> float | None:
+        return max((value for item in found if (value := getattr(item, name)) is not None), default=None)
+
+    return Correctness(
+        max_abs_error=largest("max_abs_error"),
+        mean_abs_error=largest("mean_abs_error"),
+        rel_l2_error=largest("rel_l2_error"),
+        oracle_ratio=largest("oracle_ratio"),
+        mismatched_fraction=max(item.mismatched_fraction for item in found),
+        rtol=tightest.rtol,
+        atol=tightest.atol,
+        margin=tightest.margin,
+    )

@@ -1,0 +1,120 @@
+"""Are one commit's outputs another's? Fingerprints first, which are cheap to exchange; tensors only where these differ."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.verify.judge import judge
+from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.model.operator import Operator
+from pairbench.model.plan import Entry
+
+_CHUNK = 1 << 25
+"""Bytes that are worked on at once, a multiple of 8."""
+
+
+def tell_outputs(job: TellOutputs, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+    """Yield the fingerprints of the inputs and of each entry's outputs."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    yield Fingerprint(entry=None, text=fingerprint(inputs))
+    for index, entry in enumerate(job.entries):
+
+        def step(entry: Entry = entry) -> Fingerprint:
+            return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
+
+        yield guarded(job, index, watch, step)
+
+
+def save_outputs(job: SaveOutputs, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+    """Write the outputs of the one entry, and yield its name when that is done."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    (entry,) = job.entries
+
+    def step() -> Entry:
+        torch.save(_portable(_outputs(operator, entry, inputs, device)), job.file)
+        return entry
+
+    yield guarded(job, 0, watch, step)
+
+
+def compare_outputs(job: CompareOutputs, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+    """Yield how the one entry's outputs compare with those in the file."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    (entry,) = job.entries
+
+    def step() -> OutputsCompared:
+        theirs = torch.load(job.file, map_location=device, weights_only=True)
+        ours = _portable(_outputs(operator, entry, inputs, device))
+        found = judge(ours, theirs, None, operator.tolerance_for)
+        return OutputsCompared(
+            entry=entry,
+            agreement=Agreement.DIFFERENT if found.mismatch else Agreement.WITHIN,
+            reason=found.mismatch.replace("the baseline", "the reference") if found.mismatch else None,
+            correctness=found.correctness,
+        )
+
+    yield guarded(job, 0, watch, step)
+
+
+def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device) -> Any:
+    call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+    call.refill(inputs)  # capturing a graph calls it, and so moves its state
+    outputs = call.observe()
+    synchronize(device)
+    return outputs
+
+
+def _portable(tree: Any) -> dict[str, Any]:
+    """Return the leaves by path, as another process can read them without the code that made them."""
+    return {path: leaf.detach() if isinstance(leaf, torch.Tensor) else _plain(leaf) for path, leaf in leaves(tree)}
+
+
+def _plain(leaf: Any) -> Any:
+    # An object of the suite's own has no equal in the other process.
+    return leaf if leaf is None or type(leaf) in (bool, int, float, str) else type(leaf).__qualname__
+
+
+def fingerprint(tree: Any) -> str:
+    """Return a text that is equal for trees that are equal to the bit, and hardly ever else."""
+    parts = [
+        (path, str(leaf.dtype), tuple(leaf.shape), _digest(leaf))
+        if isinstance(leaf, torch.Tensor)
+        else (path, repr(_plain(leaf)))
+        for path, leaf in leaves(tree)
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _digest(tensor: torch.Tensor) -> int:
+    """Return the sum of the tensor's 64-bit words, each times an odd number of its place, computed where the tensor is.
+
+    A sum of integers that wraps round is exact in any order. One word that differs always shows; differences of several
+    cancel by chance only, at 2 to the -63.
+    """
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    total = 0
+    for start in range(0, raw.numel(), _CHUNK):
+        piece = raw[start : start + _CHUNK]
+        padded = torch.zeros(-(-piece.numel() // 8) * 8, dtype=torch.uint8, device=raw.device)
+        padded[: piece.numel()] = piece
+        words = padded.view(torch.int64)
+        places = torch.arange(words.numel(), dtype=torch.int64, device=raw.device) + start // 8
+        total += int((words * _odd(places)).sum())
+    return total % 2**64
+
+
+def _odd(places: torch.Tensor) -> torch.Tensor:
+    """Return an odd number that looks random for each place (the mixing steps of SplitMix64)."""
+    mixed = (places + 1) * -0x61C8864680B583EB
+    mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
+    mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
+    return mixed | 1

@@ -1,0 +1,60 @@
+"""Fills memory that nobody wrote with NaN bytes, so that an implementation that leaves some of it unwritten is seen."""
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pairbench.execute.worker.trees import tensors
+
+_EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+
+
+class PoisonEmpty(TorchDispatchMode):
+    """While active, every tensor from `torch.empty` and its kin starts as NaN, or as the largest integer."""
+
+    supports_higher_order_operators = True
+    """Flex attention is one, which without this fails inside the mode."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _EMPTY and isinstance(result, torch.Tensor) and result.device.type != "meta":
+            poison(result)
+        return result
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Overwrite a tensor with NaN, True, or the largest integer of its dtype."""
+    with torch.no_grad():
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.fill_(float("nan"))
+        elif tensor.dtype == torch.bool:
+            tensor.fill_(True)
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).max)
+
+
+_HANDED_BACK = 32 << 20
+"""Bytes; larger blocks of the host's memory go back to the kernel when they are freed, and those that come next are zero."""
+
+
+def poison_freed(like: Any, copies: int = 3) -> None:
+    """Leave freed blocks of the outputs' sizes full of 0xFF behind, which the allocator hands to the next call."""
+    blocks = [
+        torch.full((max(1, tensor.nbytes),), 0xFF, dtype=torch.uint8, device=tensor.device)
+        for tensor in tensors(like)
+        if tensor.device.type != "cpu" or tensor.nbytes <= _HANDED_BACK
+        for _ in range(copies)
+    ]
+    del blocks

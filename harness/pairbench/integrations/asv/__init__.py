@@ -1,0 +1,1 @@
+"""Results of asv, read into values."""

@@ -1,0 +1,1 @@
+"""Other tools' measurements: values, pairing, and the way into a store."""

@@ -1,0 +1,170 @@
+"""From what another tool measured to the rows of a store.
+
+One file is one process, so one round: the independent unit, whatever number of samples it holds. The intervals say
+how well the process knows its own median, by order statistics, and nothing of other processes. Those tools measure one
+benchmark after the other, so there are no pairs of samples, and a speedup's interval is that of two independent medians.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pairbench.analyze.records import environment_columns, interval_columns
+from pairbench.integrations.foreign.pairing import Pairing, split
+from pairbench.integrations.foreign.values import ForeignRun, Result, Timing
+from pairbench.model.case import Case
+from pairbench.model.plan import BASELINE
+from pairbench.model.record import Record, Samples
+from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile
+
+MODE = "eager"
+_Z = 1.959964
+"""Standard normal quantile of a 95 % interval."""
+_UNKNOWN_STOP = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """One file as rows."""
+
+    source: str
+    run_id: str
+    records: tuple[Record, ...]
+    samples: tuple[Samples, ...]
+    left_out: tuple[str, ...]
+
+
+def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
+    """Return a file's results as rows, speedups included where the pairing finds a baseline."""
+    shared = {**asdict(run.origin), **environment_columns(run.environment)}
+    pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
+    own = _with_speedups(pairs)
+    samples = [
+        _samples(record, [timing.samples_ns], timing.calls_per_sample)
+        for record, timing in zip(own, (timing for _, timing in pairs), strict=True)
+        if timing and timing.samples_ns
+    ]
+    samples += [_samples(record, rounds) for record, rounds in run.restored if rounds]
+    return ImportedRun(
+        source=run.source,
+        run_id=run.origin.run_id,
+        records=(*own, *(record for record, _ in run.restored)),
+        samples=tuple(itertools.chain.from_iterable(samples)),
+        left_out=run.left_out,
+    )
+
+
+def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> Record:
+    implementation, axes = split(result, pairing)
+    case = Case(operator=result.operator, axes=axes, tier="")
+    return Record(
+        **shared,
+        suite=result.suite,
+        operator=result.operator,
+        definition_hash=result.definition_hash,
+        case=case.key,
+        axes=json.dumps(dict(axes)),
+        dtype=case.dtype,
+        implementation=implementation,
+        role=BASELINE if implementation == BASELINE else "variant",
+        mode=MODE,
+        status=result.status,
+        reason=result.reason,
+        peak_bytes=result.peak_bytes,
+        **(_latency_columns(result.timing) if result.timing else {}),
+    )
+
+
+def _latency_columns(timing: Timing) -> dict[str, Any]:
+    columns: dict[str, Any] = {"timer": timing.timer, "n_samples": timing.n_samples, "n_rounds": 1}
+    columns |= {"call_p50_ns": timing.p50_ns, "round_p50_ns": (timing.p50_ns,)}
+    if timing.samples_ns:
+        p50 = order_interval(timing.samples_ns, 50)
+        columns |= interval_columns("call_p50_ns", p50) | {"round_p50_ns": (p50.estimate,)}
+        if timing.calls_per_sample == 1:
+            p95 = order_interval(timing.samples_ns, 95)
+            columns |= interval_columns("call_p95_ns", p95) | {"round_p95_ns": (p95.estimate,)}
+    return columns
+
+
+def order_interval(samples: Sequence[float], q: float) -> Interval:
+    """Return a percentile of one process' samples with its 95 % interval between two order statistics.
+
+    It never reaches beyond the samples, and fewer than six have none.
+    """
+    if len(samples) < FEWEST_ALONE:
+        return Interval(percentile(samples, q), math.nan, math.nan)
+    ordered = sorted(samples)
+    last, part = len(ordered) - 1, q / 100
+    reach = _Z * math.sqrt(len(ordered) * part * (1 - part))
+    low = max(0, math.floor(len(ordered) * part - reach))
+    high = min(last, math.ceil(len(ordered) * part + reach))
+    return Interval(percentile(ordered, q), ordered[low], ordered[high])
+
+
+def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> list[Record]:
+    controls = {_case(record): record for record, _ in pairs if record.role == BASELINE}
+    return [
+        replace(record, **_speedup_columns(record, control))
+        if record.role != BASELINE and (control := controls.get(_case(record)))
+        else record
+        for record, _ in pairs
+    ]
+
+
+def _case(record: Record) -> tuple[str, str | None]:
+    return record.suite, record.case
+
+
+def _speedup_columns(record: Record, control: Record) -> dict[str, Any]:
+    ours, theirs = _median(record), _median(control)
+    if ours is None or theirs is None:
+        return {}
+    speedup = theirs.estimate / ours.estimate
+    if not (ours.low > 0 and theirs.low > 0):
+        return {"speedup": speedup}
+    # In log units the ends of two independent medians add like standard deviations.
+    down = math.hypot(math.log(theirs.estimate / theirs.low), math.log(ours.high / ours.estimate))
+    up = math.hypot(math.log(theirs.high / theirs.estimate), math.log(ours.estimate / ours.low))
+    return {"speedup": speedup, "speedup_low": speedup * math.exp(-down), "speedup_high": speedup * math.exp(up)}
+
+
+def _median(record: Record) -> Interval | None:
+    """Return a median; its ends are NaN where they are not known."""
+    if record.call_p50_ns is None:
+        return None
+    low, high = record.call_p50_ns_low, record.call_p50_ns_high
+    return Interval(record.call_p50_ns, math.nan if low is None else low, math.nan if high is None else high)
+
+
+def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
+    """Return raw samples as rows. No tool says when each was taken, so `at_ns` is what the samples before took."""
+    names = (record.operator, record.case, record.implementation, record.mode, record.timer)
+    operator, case, implementation, mode, timer = (name or "" for name in names)
+    return [
+        Samples(
+            run_id=record.run_id,
+            device_name=record.device_name,
+            device_uuid=record.device_uuid,
+            suite=record.suite,
+            operator=operator,
+            case=case,
+            implementation=implementation,
+            mode=mode,
+            timer=timer,
+            round=number,
+            stop_reason=record.stop_reason or _UNKNOWN_STOP,
+            block=tuple(range(len(values))),
+            position=(0,) * len(values),
+            at_ns=tuple(int(calls * taken) for taken in itertools.accumulate(values, initial=0.0))[:-1],
+            call_ns=tuple(values),
+            host_ns=None,
+            device_ns=None,
+            throttled=(False,) * len(values),
+            outlier=tuple(bool(label) for label in outliers(values)),
+        )
+        for number, values in enumerate(rounds)
+    ]

@@ -1,0 +1,218 @@
+"""One pytest session with suites in it, from collection to verdict."""
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.parent.pool import Site
+from pairbench.integrations.plugin.items import BENCH, MADE, PAIRS, PairItem, SuiteFile
+from pairbench.integrations.plugin.options import Options
+from pairbench.integrations.plugin.pairs import Pairs
+from pairbench.integrations.plugin.storage import describe_machine, of_device
+from pairbench.workflow.setup import make_site
+
+# What measures and judges is imported where it is used: collecting needs none of it.
+if TYPE_CHECKING:
+    from pairbench.integrations.plugin.bench import Bench
+    from pairbench.workflow.run.confirm import Confirmed
+
+GATE_FAILED = pytest.ExitCode.USAGE_ERROR
+"""A gate that could not judge: pytest's 4, which is also what the harness's own failures exit with."""
+
+
+@dataclass(kw_only=True)
+class Sitting:
+    """What is open for the length of the session."""
+
+    options: Options
+    site: Site
+    pairs: Pairs
+    config: pytest.Config
+    opened: contextlib.ExitStack
+    tiers: frozenset[str] = frozenset()
+    """Those that are run, once pytest has collected."""
+    judged: "Confirmed | None" = None
+    trouble: str | None = None
+    """Why there is no verdict although there should be one."""
+
+    @classmethod
+    def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:
+        """Start what collection needs.
+
+        Args:
+            config: pytest's.
+            options: What the session was told.
+            files: The suites in reach.
+
+        Raises:
+            PairbenchError: the options cannot be followed.
+        """
+        with contextlib.ExitStack() as stack:
+            site = stack.enter_context(make_site(options.config))
+            pairs = Pairs(options.config, site, options.device, files)
+            stack.callback(pairs.close)
+            device = pairs.device  # one that is not there is known before anything else
+            if options.reference is not None:
+                from pairbench.integrations.plugin.gate import check_reference
+
+                check_reference(options.config, options.reference)
+            if _keeps_files(config):
+                config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
+            config.stash[PAIRS] = pairs
+            return cls(options=options, site=site, pairs=pairs, config=config, opened=stack.pop_all())
+
+    @functools.cached_property
+    def bench(self) -> "Bench":
+        """What measures."""
+        from pairbench.integrations.plugin.bench import Bench
+
+        shared = _is_one_of_several(self.config)
+        times = not shared and _times(self.config)
+        bench = Bench(
+            self.options.config,
+            self.site,
+            self.pairs,
+            _say(self.config),
+            times=times,
+            save=self.options.save,
+            shared=shared,
+        )
+        self.opened.callback(bench.close)
+        self.config.stash[BENCH] = bench
+        return bench
+
+    def close(self) -> None:
+        """End every worker."""
+        self.opened.close()
+
+    def header(self) -> str:
+        """Return a line on what is measured how."""
+        device, settings = self.pairs.device, self.options.config.settings
+        store = f", kept in {self.options.config.store}" if self.options.save else ""
+        return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
+
+    def collect(self, path: Path, parent: pytest.Collector, found: list[Any]) -> list[Any]:
+        """Return the collectors of a file, given those that pytest has for it."""
+        if not self.options.files.takes(path):
+            return found
+        others = found if self.options.files.is_test(path) else []
+        return [*others, SuiteFile.from_parent(parent, path=path)]
+
+    def leave_out_tiers(self, items: list[pytest.Item]) -> None:
+        """Deselect the tiers that are not run here, unless `-m` speaks of them or an item is named in full."""
+        ours = [item for item in items if isinstance(item, PairItem)]
+        if not ours:
+            return
+        words = re.findall(r"\w+", self.config.option.markexpr or "")
+        self.tiers = frozenset({*self.pairs.tiers(), *words})
+        named = {argument.partition("::")[2] for argument in self.config.args}
+        out = {item for item in ours if not self._is_run(item) and item.name not in named}
+        if out:
+            self.config.hook.pytest_deselected(items=[item for item in items if item in out])
+            items[:] = [item for item in items if item not in out]
+
+    def _is_run(self, item: PairItem) -> bool:
+        return item.wanted.planned.case.tier in self.tiers
+
+    def want(self, items: list[pytest.Item]) -> None:
+        """Take in the items that are left after every selection."""
+        if self.config.option.collectonly:
+            return
+        chosen = [item for item in items if isinstance(item, PairItem)]
+        # All that suites hold, before `--lf`, `-k` or anybody else took some away.
+        made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
+        self.bench.want([item.wanted for item in chosen], whole=made <= {item.nodeid for item in chosen})
+
+    def finish(self, session: pytest.Session) -> int | None:
+        """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
+        if self.config.option.collectonly:
+            return None
+        try:
+            self.bench.close()
+            if self.options.reference is None:
+                return None
+            ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+            if not ended or session.shouldstop or session.shouldfail:
+                self.trouble = "nothing was judged: the session was stopped before everything was measured"
+                return None
+            from pairbench.integrations.plugin.gate import judge_session, report_regressions
+
+            self.judged = judge_session(self.bench, self.site, self.options.reference, _say(self.config))
+            if self.judged is None:
+                self.trouble = "nothing was judged: nothing was measured"
+            else:
+                report_regressions(self.judged.judged.comparison, session.items)
+        except PairbenchError as error:
+            self.trouble = str(error)
+            return GATE_FAILED
+        code = self.judged.exit_code if self.judged else 0
+        return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
+
+    def summarise(self, terminal: Any) -> None:
+        """Print the verdicts."""
+        if self.trouble:
+            terminal.section("pairbench gate", sep="=", red=True)
+            terminal.write_line(self.trouble)
+        if self.judged is None:
+            return
+        from pairbench.report.comparison.render import render_comparison
+
+        found = self.judged.judged
+        terminal.section("pairbench gate", sep="=")
+        for line in render_comparison(found.comparison, "table").splitlines():
+            terminal.write_line(line)
+        for note in filter(None, [found.note, *found.newer]):
+            terminal.write_line(f"pairbench: {note}")
+
+    def describe_machine(self, machine_info: dict[str, Any]) -> None:
+        """Add to what pytest-benchmark says of the machine."""
+        from pairbench.integrations.pytest_benchmark.fields import machine_info_of
+
+        describe_machine(machine_info, machine_info_of(self.bench.environment))
+
+    def complete(self, output_json: dict[str, Any]) -> None:
+        """Add to a file of pytest-benchmark what `pairbench import` needs besides."""
+        from pairbench.integrations.pytest_benchmark.fields import KEY, extra_info_of, run_info_of
+
+        records = self.bench.records
+        if not records:
+            return
+        output_json[KEY] = {
+            "environment": records[0].environment,
+            "run": run_info_of(records[0]),
+            "not_measured": [extra_info_of(record) for record in records if record.call_p50_ns is None],
+        }
+
+
+def _say(config: pytest.Config) -> Any:
+    def say(text: str) -> None:
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.ensure_newline()
+            terminal.write_line(text)
+
+    return say
+
+
+def _times(config: pytest.Config) -> bool:
+    """Return whether pytest-benchmark is there and was not told to time nothing."""
+    told = ("benchmark_disable", "benchmark_skip", "collectonly")
+    return config.pluginmanager.hasplugin("benchmark") and not any(config.getoption(name) for name in told)
+
+
+def _is_one_of_several(config: pytest.Config) -> bool:
+    """Return whether this process is one of pytest-xdist's."""
+    return hasattr(config, "workerinput")
+
+
+def _keeps_files(config: pytest.Config) -> bool:
+    """Return whether pytest-benchmark reads or writes files in its storage."""
+    names = ("benchmark_save", "benchmark_autosave", "benchmark_compare")
+    return config.pluginmanager.hasplugin("benchmark") and any(config.getoption(name) for name in names)

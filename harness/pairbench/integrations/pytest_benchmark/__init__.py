@@ -1,0 +1,1 @@
+"""Files of pytest-benchmark, read and written."""

@@ -1,0 +1,209 @@
+"""Reads a file that pytest-benchmark saved: `--benchmark-json`, `--benchmark-save` or `--benchmark-autosave`."""
+
+import datetime as dt
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pairbench.integrations.foreign.names import axis_value, word
+from pairbench.integrations.foreign.reading import count, field, number, optional, read_document
+from pairbench.integrations.foreign.values import (
+    UNKNOWN,
+    Axes,
+    ForeignRun,
+    ImportFailedError,
+    Origin,
+    Result,
+    Timing,
+    moment_of,
+    run_id_of,
+    told_apart,
+)
+from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, is_ours, record_of
+from pairbench.model.environment import Device, Environment
+from pairbench.model.record import Record
+
+EXPECTED = "a JSON file that pytest-benchmark saved"
+
+_NO_COMMIT = ("unversioned", "unknown", "")
+_NO_BRANCH = ("(unknown)", "(detached head)", "")
+_RUN_ID = re.compile(r"(?!.*\.part-)\d{8}T\d{6}-[A-Za-z0-9_.+-]+")
+_NS = 1e9
+
+_Restored = tuple[Record, tuple[tuple[float, ...], ...]]
+
+
+def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> ForeignRun:
+    """Return what one file holds.
+
+    Args:
+        path: The file.
+        at_commit: Whether the run counts as made when its commit was.
+
+    Raises:
+        ImportFailedError: it is not what was expected.
+    """
+    document, content = read_document(path, EXPECTED)
+    if not isinstance(document.get("benchmarks"), list) or not isinstance(document.get("machine_info"), dict):
+        raise ImportFailedError(f"{path}: has no 'benchmarks' and 'machine_info', expected {EXPECTED}")
+    where = f"{path}:"
+    started = _moment(field(document, "datetime", str, where), where)
+    ours = optional(document, KEY, dict) or {}
+    commit = optional(document, "commit_info", dict) or {}
+    if at_commit and isinstance(commit.get("time"), str):
+        started = _moment(commit["time"], where)
+    origin = _origin(started, content, commit, optional(ours, "run", dict) or {})
+    machine = _machine(document["machine_info"], ours)
+    results, restored = [], []
+    for place, benchmark in enumerate(document["benchmarks"]):
+        here = f"{where} benchmark {place}"
+        if not isinstance(benchmark, dict):
+            raise ImportFailedError(f"{here} is {benchmark!r:.60}, expected an object")
+        here = f"{where} benchmark {benchmark.get('fullname', place)!r}"
+        if is_ours(optional(benchmark, "extra_info", dict) or {}, machine):
+            restored.append(_restored(benchmark, machine, origin, here))
+        else:
+            results.append(_result(benchmark, here))
+    for extra_info in optional(ours, "not_measured", list) or []:
+        restored += [(_record(extra_info, machine, origin, f"{where} 'not_measured'"), ())]
+    if not results and not restored:
+        raise ImportFailedError(f"{path}: holds no benchmark, expected at least one")
+    kept, twice = told_apart(results)
+    return ForeignRun(
+        source=str(path),
+        origin=origin,
+        environment=_environment(document, machine),
+        results=kept,
+        restored=tuple(restored),
+        left_out=twice,
+    )
+
+
+def _machine(machine_info: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of the machine with the column of ours that stands elsewhere."""
+    columns, environment = optional(machine_info, KEY, dict), optional(ours, "environment", str)
+    return machine_info | {KEY: {"environment": environment, **columns}} if columns and environment else machine_info
+
+
+def _moment(text: str, where: str) -> dt.datetime:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ImportFailedError(f"{where} has the datetime {text!r:.60}, expected ISO 8601") from error
+    # Old versions wrote UTC without saying so.
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: dict[str, Any]) -> Origin:
+    sha = optional(commit, "id", str) or ""
+    known = sha not in _NO_COMMIT
+    branch = optional(commit, "branch", str) or ""
+    columns: dict[str, Any] = {
+        "run_id": run_id_of(started, content),
+        "started_at": moment_of(started),
+        "commit": sha if known else None,
+        "commit_at": optional(commit, "time", str) if known else None,
+        "branch": branch if known and branch not in _NO_BRANCH else None,
+        "dirty": optional(commit, "dirty", bool) if known else None,
+    }
+    # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
+    if isinstance(run.get("run_id"), str) and _RUN_ID.fullmatch(run["run_id"]):
+        texts = {name: optional(run, name, str) for name in ("commit", "commit_at", "branch", "confirms")}
+        columns |= texts | {"run_id": run["run_id"], "dirty": optional(run, "dirty", bool)}
+        columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
+    return Origin(**columns)
+
+
+def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Environment:
+    cpu = optional(machine, "cpu", dict) or {}
+    names = (cpu.get("brand_raw"), cpu.get("brand"), machine.get("processor"), machine.get("machine"))
+    model = next((name for name in names if isinstance(name, str) and name.strip()), "CPU").strip()
+    rest = {
+        "kernel": f"{machine.get('system', '')} {machine.get('release', '')}".strip() or None,
+        "machine": machine.get("machine"),
+        "cores": cpu.get("count"),
+        "python": {"implementation": machine.get("python_implementation"), "compiler": machine.get("python_compiler")},
+        "packages": {"pytest-benchmark": document.get("version")},
+    }
+    return Environment(
+        device=Device(selector="cpu", kind="cpu", name=model),
+        driver=None,
+        cuda=None,
+        cudnn=None,
+        torch=UNKNOWN,
+        triton=None,
+        python=optional(machine, "python_version", str) or UNKNOWN,
+        hostname=optional(machine, "node", str) or UNKNOWN,
+        cpu=model,
+        rest=rest,
+    )
+
+
+def _result(benchmark: dict[str, Any], where: str) -> Result:
+    stats = field(benchmark, "stats", dict, where)
+    fullname = field(benchmark, "fullname", str, where)
+    suite, *names = fullname.partition("[")[0].split("::")
+    if not names:
+        raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
+    label = optional(benchmark, "param", str)
+    median = number(stats.get("median")) * _NS
+    good = 0 < median < math.inf
+    return Result(
+        suite=suite,
+        operator=".".join(names),
+        axes=_axes(optional(benchmark, "params", dict) or {}, label),
+        label=label or fullname.partition("[")[2].rstrip("]"),
+        status="measured" if good else "failed",
+        reason=None if good else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
+        timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if good else None,
+    )
+
+
+def _axes(params: dict[str, Any], label: str | None) -> Axes:
+    if not params and label is not None:
+        return (("id", word(label)),)
+    return tuple(sorted((word(name), axis_value(value)) for name, value in params.items()))
+
+
+def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) -> Timing:
+    samples = _samples_ns(stats)
+    return Timing(
+        timer=f"pytest-benchmark {optional(options, 'timer', str) or 'perf_counter'}",
+        p50_ns=median_ns,
+        n_samples=len(samples) or count(stats.get("rounds")),
+        samples_ns=samples,
+        calls_per_sample=count(stats.get("iterations")) or 1,
+    )
+
+
+def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
+    """Return the raw samples; none where the file does not keep them, or one is no latency at all."""
+    data = [number(value) * _NS for value in optional(stats, "data", list) or []]
+    return tuple(data) if all(0 <= value < math.inf for value in data) else ()
+
+
+def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin, where: str) -> _Restored:
+    record = _record(benchmark["extra_info"], machine, origin, where)
+    data = _samples_ns(optional(benchmark, "stats", dict) or {})
+    sizes = optional(benchmark["extra_info"], ROUND_SIZES, list) or [len(data)]
+    if not data or not record.timer or not all(type(size) is int and size > 0 for size in sizes):
+        return record, ()
+    if sum(sizes) != len(data) or len(sizes) != record.n_rounds:
+        return record, ()  # nothing tells which round a sample is of
+    return record, _in_rounds(data, sizes)
+
+
+def _in_rounds(data: Sequence[float], sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
+    return tuple(tuple(data[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def _record(extra_info: object, machine: dict[str, Any], origin: Origin, where: str) -> Record:
+    if not isinstance(extra_info, dict):
+        raise ImportFailedError(f"{where} has {extra_info!r:.60}, expected an object with the columns of a record")
+    try:
+        return record_of(extra_info, machine[KEY], vars(origin))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ImportFailedError(f"{where}: what pairbench wrote there {error}, expected a whole record") from error

@@ -1,0 +1,207 @@
+"""A run as a JSON document that pytest-benchmark reads as its own, and that `pairbench import` restores."""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pairbench.integrations.pytest_benchmark.fields import (
+    ENVIRONMENT_COLUMNS,
+    KEY,
+    ROUND_SIZES,
+    extra_info_of,
+    machine_info_of,
+    run_info_of,
+    steady,
+)
+from pairbench.model.record import Record, Samples
+from pairbench.model.series import Series
+
+FORMAT_VERSION = "5.0.0"
+"""Of pytest-benchmark, whose format this is."""
+STATS_OF = "stats_of"
+"""In extra_info: what the stats are of. `samples` are single calls; of `round_p50_ns` each is a whole round's median."""
+
+_S = 1e-9
+
+_Place = tuple[Series | None, str | None]
+"""A series, and on which of several devices of a model."""
+
+
+class Exported(NamedTuple):
+    """A document, and what it has no stats of."""
+
+    document: dict[str, Any]
+    not_measured: tuple[str, ...]
+    """Names of records without a latency; they are in the document where only `pairbench import` looks."""
+
+
+def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> Exported:
+    """Return a run as a document.
+
+    Args:
+        records: Of one run; at least one.
+        samples: Of the same run; those that have been pruned are made up for by the medians of rounds.
+    """
+    first = records[0]
+    rounds = _by_place(samples)
+    machine = machine_info_of(first)
+    several = len({record.device_uuid or record.device_name for record in records}) > 1
+    benchmarks, rest = [], []
+    for record in records:
+        timed = _timed(record, rounds.get(_place(record), []))
+        extra = extra_info_of(record) | _differing(record, machine)
+        if timed is None:
+            rest.append((record, extra))
+        else:
+            benchmarks.append(_benchmark(record, timed, extra, several=several))
+    document = {
+        "machine_info": _machine(first, steady(machine)),
+        "commit_info": {
+            "id": first.commit or "unversioned",
+            "time": first.commit_at,
+            "author_time": None,
+            "dirty": bool(first.dirty),
+            "project": KEY,
+            "branch": first.branch or "(unknown)",
+        },
+        "benchmarks": benchmarks,
+        "datetime": first.started_at,
+        "version": FORMAT_VERSION,
+        KEY: {
+            "environment": machine["environment"],
+            "run": run_info_of(first),
+            "not_measured": [extra for _, extra in rest],
+        },
+    }
+    return Exported(document, tuple(f"{_name(record)} ({record.status})" for record, _ in rest))
+
+
+def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
+    """Return the statistics of pytest-benchmark, as it defines them, of at least one latency in s."""
+    ordered = sorted(seconds)
+    mean = statistics.fmean(ordered)
+    squares = math.fsum((value - mean) ** 2 for value in ordered)  # statistics.stdev takes a second for a large run
+    deviation = math.sqrt(squares / (len(ordered) - 1)) if len(ordered) > 1 else 0.0
+    q1, q3 = _quartiles(ordered)
+    reach = 1.5 * (q3 - q1)
+    inside = [value for value in ordered if q1 - reach <= value <= q3 + reach]
+    far = sum(not mean - deviation <= value <= mean + deviation for value in ordered)
+    total = math.fsum(ordered)
+    return {
+        "min": ordered[0],
+        "max": ordered[-1],
+        "mean": mean,
+        "stddev": deviation,
+        "rounds": len(ordered),
+        "median": statistics.median(ordered),
+        "iqr": q3 - q1,
+        "q1": q1,
+        "q3": q3,
+        "iqr_outliers": len(ordered) - len(inside),
+        "stddev_outliers": far,
+        "outliers": f"{far};{len(ordered) - len(inside)}",
+        "ld15iqr": inside[0],
+        "hd15iqr": inside[-1],
+        "ops": len(ordered) / total,
+        "total": total,
+        "iterations": 1,
+    }
+
+
+def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
+    """Return both quartiles: medians of the halves, and for odd numbers the mean of both ways to halve."""
+    count = len(ordered)
+    if count == 1:
+        return ordered[0], ordered[0]
+    if count % 2 == 0:
+        return statistics.median(ordered[: count // 2]), statistics.median(ordered[count // 2 :])
+    n, q = divmod(count, 4)
+    if q == 1:
+        return 0.25 * ordered[n - 1] + 0.75 * ordered[n], 0.75 * ordered[3 * n] + 0.25 * ordered[3 * n + 1]
+    return 0.75 * ordered[n] + 0.25 * ordered[n + 1], 0.25 * ordered[3 * n + 1] + 0.75 * ordered[3 * n + 2]
+
+
+def _timed(record: Record, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
+    """Return the stats of a record, of its samples or else of what it knows itself; None where it has no latency.
+
+    `STATS_OF` and `ROUND_SIZES` are not for pytest-benchmark: they say what the others are of.
+    """
+    if record.status != "measured":
+        return None
+    if rounds:
+        seconds = [value * _S for values in rounds for value in values]
+        sizes = [len(values) for values in rounds]
+        return {STATS_OF: "samples", ROUND_SIZES: sizes, **stats_of(seconds), "data": seconds}
+    medians = record.round_p50_ns or (() if record.call_p50_ns is None else (record.call_p50_ns,))
+    medians = tuple(value for value in medians if value is not None and 0 < value < math.inf)
+    if not medians:
+        return None
+    return {STATS_OF: "round_p50_ns", **stats_of([value * _S for value in medians])}
+
+
+def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, several: bool) -> dict[str, Any]:
+    how = {name: timed.pop(name) for name in (STATS_OF, ROUND_SIZES) if name in timed}
+    where = f" ({record.device_uuid or record.device_name})" if several else ""
+    axes = (record.case or "").partition("[")[2].removesuffix("]")
+    return {
+        "group": record.case,
+        "name": f"{_name(record)}{where}",
+        "fullname": f"{record.suite}::{_name(record)}{where}",
+        "params": {**_axes(record), "implementation": record.implementation, "mode": record.mode},
+        "param": f"{axes}-{record.implementation}-{record.mode}{where}",
+        "extra_info": extra | how,
+        "options": {"timer": record.timer},
+        "stats": timed,
+    }
+
+
+def _axes(record: Record) -> dict[str, Any]:
+    found = json.loads(record.axes or "{}")
+    return found if isinstance(found, dict) else {}
+
+
+def _name(record: Record) -> str:
+    return f"{record.case}-{record.implementation}-{record.mode}" if record.case else record.suite
+
+
+def _machine(record: Record, ours: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "node": record.hostname,
+        "processor": record.cpu,
+        "python_version": record.python,
+        "cpu": {"brand_raw": record.cpu},
+        KEY: ours,
+    }
+
+
+def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment's columns in which a record differs from the first one's: it ran on another device."""
+    own = machine_info_of(record)
+    return {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
+
+
+def _by_place(samples: Sequence[Samples]) -> dict[_Place, list[tuple[float, ...]]]:
+    """Return the call latencies in ns that the statistics rest on, by round.
+
+    What was taken while the GPU throttled is left out of a round where it was measured again, as in the statistics.
+    """
+    found: dict[_Place, list[tuple[float, ...]]] = {}
+    for row in sorted(samples, key=lambda row: row.round):
+        series = Series(
+            device_name=row.device_name,
+            suite=row.suite,
+            case=row.case,
+            implementation=row.implementation,
+            mode=row.mode,
+        )
+        good = [value for value, throttled in zip(row.call_ns, row.throttled, strict=True) if not throttled]
+        kept = tuple(good) if 2 * len(good) > len(row.call_ns) else tuple(row.call_ns)
+        if kept:
+            found.setdefault((series, row.device_uuid), []).append(kept)
+    return found
+
+
+def _place(record: Record) -> _Place:
+    return Series.of(record), record.device_uuid

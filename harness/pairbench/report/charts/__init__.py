@@ -1,0 +1,1 @@
+"""Charts: what they show, prepared once, and drawn with matplotlib."""

@@ -1,0 +1,162 @@
+"""A trend as what is to be drawn, whatever draws it: points, lines and marks over the order of runs, as plain values."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.trend import Trend
+from pairbench.report import units
+from pairbench.report.comparison.words import shorten
+
+NAN = math.nan
+_LABELS = 12
+"""Labels that fit below the axis."""
+_NAMED = 12
+"""Marks of one kind that can bear a label each."""
+_LOG_FROM = 4.0
+"""Largest over smallest value from which a logarithmic axis shows more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A level that held from one run to another, both included."""
+
+    start: int
+    stop: int
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Something that happened right before a run, or at it."""
+
+    at: int
+    kind: str
+    """era, definition, gap, or what a move is attributed to: code, machine, environment; control where only
+    that moved."""
+    label: str
+    """Empty where there are too many of its kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesChart:
+    """Values in `unit`, NaN for runs without one; x is the place of a run, counted from 0."""
+
+    title: str
+    subtitle: str
+    unit: str
+    p50: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    p95: tuple[float, ...]
+    control: tuple[float, ...]
+    control_name: str
+    """Empty where there is none."""
+    speedup: tuple[float, ...]
+    speedup_low: tuple[float, ...]
+    speedup_high: tuple[float, ...]
+    levels: tuple[Step, ...]
+    speedup_levels: tuple[Step, ...]
+    marks: tuple[Mark, ...]
+    ticks: tuple[tuple[int, str], ...]
+    runs: tuple[str, ...]
+    """What each run is: id, date, commit."""
+    log: bool
+    """Whether a logarithmic axis of latencies shows more."""
+
+
+def chart(trend: Trend) -> SeriesChart:
+    """Return what to draw of a trend."""
+    points = trend.points
+    largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
+    scale, unit = units.scale_of(largest)
+    p50 = _scaled([point.p50.estimate if point.p50 else NAN for point in points], scale)
+    low = _scaled([point.p50.low if point.p50 else NAN for point in points], scale)
+    high = _scaled([point.p50.high if point.p50 else NAN for point in points], scale)
+    p95 = _scaled([(point.record.call_p95_ns if point.p50 else None) for point in points], scale)
+    control = _scaled([point.control_ns for point in points], scale)
+    values = [value for line in (p50, p95) for value in line if value > 0]
+    return SeriesChart(
+        title=shorten(trend.series.name, 115),
+        subtitle=shorten(_subtitle(trend), 140),
+        unit=unit,
+        p50=p50,
+        low=low,
+        high=high,
+        p95=p95,
+        control=control,
+        control_name=shorten(trend.control or "", 30),
+        speedup=tuple(point.speedup or NAN for point in points),
+        speedup_low=_scaled([_paired(point, point.record.speedup_low) for point in points], 1.0),
+        speedup_high=_scaled([_paired(point, point.record.speedup_high) for point in points], 1.0),
+        levels=tuple(
+            Step(start=one.start, stop=one.stop, value=one.p50_ns / scale)
+            for one in trend.levels
+            if not math.isnan(one.p50_ns)
+        ),
+        speedup_levels=tuple(
+            Step(start=one.start, stop=one.stop, value=one.speedup) for one in trend.levels if one.speedup is not None
+        ),
+        marks=tuple(_marks(trend)),
+        ticks=tuple((place, _tick(points[place])) for place in _thinned(len(points))),
+        runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
+        log=bool(values) and max(values) / min(values) >= _LOG_FROM,
+    )
+
+
+def _paired(point: Point, end: float | None) -> float | None:
+    return end if point.record.role != "baseline" and point.speedup is not None else None
+
+
+def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
+    return tuple(NAN if value is None or not math.isfinite(value) else value / scale for value in values)
+
+
+def _subtitle(trend: Trend) -> str:
+    number = sum(point.p50 is not None for point in trend.points)
+    gaps = len(trend.points) - number
+    told = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
+    told += [f"{gaps:,} without a value"] if gaps else []
+    return ", ".join([*told, *([f"timer {trend.timer}"] if trend.timer else [])])
+
+
+def _marks(trend: Trend) -> list[Mark]:
+    moves = [
+        Mark(
+            at=move.index,
+            kind=move.attribution or "control",
+            label=f"{units.change(move.own)} {move.attribution}"
+            if move.attribution
+            else f"control {units.change(move.control)}",
+        )
+        for move in trend.moves
+    ]
+    eras = [
+        Mark(at=era.index, kind="era", label=shorten(", ".join(str(change) for change in era.changes[:2]), 60))
+        for era in trend.eras
+    ]
+    definitions = [Mark(at=place, kind="definition", label="new definition") for place in trend.definitions]
+    gaps = [
+        Mark(at=place, kind="gap", label=shorten(str(point.record.status), 20))
+        for place, point in enumerate(trend.points)
+        if point.p50 is None
+    ]
+    found: list[Mark] = []
+    for kind in (moves, eras, definitions, gaps):
+        found += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
+    return found
+
+
+def _thinned(number: int) -> list[int]:
+    """Return the places that get a label: evenly spaced, the newest always among them."""
+    if number <= _LABELS:
+        return list(range(number))
+    step = -(-number // _LABELS)
+    return sorted(range(number - 1, -1, -step))
+
+
+def _tick(point: Point) -> str:
+    record = point.record
+    commit = f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else ""
+    return shorten("\n".join(filter(None, [record.started_at[:10], commit])).replace("\n", " "), 30)

@@ -1,0 +1,164 @@
+"""Speedups over the cases of an operator as what is to be drawn, whatever draws it: a row for each variant of a case."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
+from pairbench.model.site import SeriesFacts
+from pairbench.report import units
+from pairbench.report.case_labels import case_labels
+from pairbench.report.comparison.words import shorten
+
+NAN = math.nan
+STATES = ("faster", "slower", "open", "none")
+"""Whether the interval of a speedup lies above 1, below it, or neither; none where there is no speedup."""
+_LOG_FROM = 4.0
+"""Largest over smallest speedup from which a logarithmic axis shows more."""
+_ROWS = 400
+"""Rows that can each bear a label; where there are more, the variants of a case share its row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupPoint:
+    """A variant in one case and mode."""
+
+    place: int
+    """Of its series among those that were given, counted from 0."""
+    group: int
+    row: float
+    """Where it lies below the top, in rows."""
+    variant: str
+    speedup: float
+    """NaN where there is none."""
+    low: float
+    high: float
+    """Ends of its interval, NaN where they are not known."""
+    state: str
+    """One of STATES."""
+    note: str
+    """Why there is no speedup; empty where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupChart:
+    """Points in the order in which they are to be read, a group of rows for each case in each mode."""
+
+    title: str
+    subtitle: str
+    groups: tuple[str, ...]
+    cases: tuple[str, ...]
+    """Key of each group's case."""
+    modes: tuple[str, ...]
+    """Of each group."""
+    heads: tuple[float, ...]
+    """Row of each group's name: its own, or that of its points where they share one."""
+    rows: int
+    """From top to bottom."""
+    shared: bool
+    """Whether the variants of a case share a row."""
+    variants: tuple[str, ...]
+    """Names in their order."""
+    points: tuple[SpeedupPoint, ...]
+    log: bool
+    """Whether a logarithmic axis shows more."""
+    left_out: int
+    """Pairs that were skipped, and so say nothing of speed."""
+
+
+def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
+    """Return what to draw of the speedups of one operator's series on one device model."""
+    labels = {one.case: one.label for one in case_labels(series)}
+    order = list(labels)
+    pairs = [(place, one) for place, one in enumerate(series) if one.series.implementation != BASELINE]
+    found = [(place, one) for place, one in pairs if one.status != Status.SKIPPED]
+    modes = sorted({one.series.mode for _, one in found})
+    keys = sorted(
+        {(one.series.case, one.series.mode) for _, one in found}, key=lambda key: (order.index(key[0]), key[1])
+    )
+    variants = list(dict.fromkeys(one.series.implementation for _, one in pairs))
+    found.sort(
+        key=lambda pair: (
+            keys.index((pair[1].series.case, pair[1].series.mode)),
+            variants.index(pair[1].series.implementation),
+        )
+    )
+    shared = len(found) + len(keys) > _ROWS
+    heads: list[float] = []
+    points: list[SpeedupPoint] = []
+    for place, one in found:
+        group = keys.index((one.series.case, one.series.mode))
+        if group == len(heads):
+            heads.append(float(group if shared else group + len(points)))
+        row = heads[group] if shared else float(group + 1 + len(points))
+        points.append(_point(place, one, group, row))
+    values = [point.speedup for point in points if point.speedup > 0]
+    return SpeedupChart(
+        title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
+        subtitle=shorten(_subtitle(series, points), 140),
+        groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
+        cases=tuple(case for case, _ in keys),
+        modes=tuple(mode for _, mode in keys),
+        heads=tuple(heads),
+        rows=len(keys) if shared else len(keys) + len(points),
+        shared=shared,
+        variants=tuple(variants),
+        points=tuple(points),
+        left_out=len(pairs) - len(found),
+        log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
+    )
+
+
+def state_of(speedup: float, low: float, high: float) -> str:
+    """Return which of STATES a speedup with its interval is in."""
+    if math.isnan(speedup):
+        return "none"
+    return "faster" if low > 1 else "slower" if high < 1 else "open"
+
+
+def summary(chart: SpeedupChart) -> str:
+    """Return in a sentence what the chart shows, for those who do not see it."""
+    known = [point for point in chart.points if point.state != "none"]
+    skipped = f" Skipped and not shown: {chart.left_out}." if chart.left_out else ""
+    if not known:
+        return f"No variant has a speedup yet.{skipped}"
+    best = max(known, key=lambda point: point.speedup)
+    worst = min(known, key=lambda point: point.speedup)
+    counts = [(state, sum(point.state == state for point in chart.points)) for state in STATES]
+    words = {"faster": "proven faster", "slower": "proven slower", "open": "not proven either way", "none": "no value"}
+    told = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
+    return (
+        f"{len(chart.points)} pairs of a variant and a case: {told}. "
+        f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
+        f"lowest {units.ratio(worst.speedup)} ({shorten(worst.variant, 40)}, {chart.groups[worst.group]}).{skipped}"
+    )
+
+
+def _point(place: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
+    speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
+    lacking = math.isnan(speedup)
+    return SpeedupPoint(
+        place=place,
+        group=group,
+        row=row,
+        variant=one.series.implementation,
+        speedup=speedup,
+        low=NAN if lacking else low,
+        high=NAN if lacking else high,
+        state=state_of(speedup, low, high),
+        note=(shorten(one.status, 20) if one.status != Status.MEASURED else "no baseline to compare with")
+        if lacking
+        else "",
+    )
+
+
+def _positive(value: float | None) -> float:
+    return value if value is not None and 0 < value < math.inf else NAN
+
+
+def _subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoint]) -> str:
+    losing = sum(point.state == "slower" for point in points)
+    told = [series[0].series.device_name] if series else []
+    told += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
+    return ", ".join(told)

@@ -1,0 +1,1 @@
+"""A comparison as a table, Markdown, JSON or annotations."""

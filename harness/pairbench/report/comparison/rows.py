@@ -1,0 +1,190 @@
+"""A comparison laid out: which sections it has, which rows and columns they hold, and in which order."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pairbench.analyze.compare.rates import upper_bound
+from pairbench.model.comparison import Calibration, Change, Comparison, EraChange, GateOutcome, Judgement
+from pairbench.report import units
+from pairbench.report.comparison import words
+from pairbench.report.layout import Column
+
+FEW = 15
+"""Unchanged series that are listed rather than counted."""
+
+_BAD = (GateOutcome.FAILED, GateOutcome.REGRESSION)
+_MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One metric of one change."""
+
+    change: Change
+    judgement: Judgement
+    first: bool = True
+    """Whether it is the first of its change, and so says what holds for all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Changes that have a heading in common; empty where there is nothing to say."""
+
+    heading: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One outcome with its groups."""
+
+    title: str
+    bad: bool = False
+    groups: tuple[Group, ...]
+    judged: bool = True
+    """Whether there are numbers to show; else names under their reason."""
+
+    @property
+    def size(self) -> int:
+        """Number of changes."""
+        return sum(len(group.changes) for group in self.groups)
+
+
+def _first(text: Callable[[Row], str]) -> Callable[[Row], str]:
+    return lambda row: text(row) if row.first else ""
+
+
+def _range(row: Row) -> str:
+    interval = row.judgement.change
+    return units.change_range(interval.low, interval.high) if interval else ""
+
+
+def _control(row: Row) -> str:
+    return units.change(row.change.control.estimate) if row.change.control else ""
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column(
+        header="implementation",
+        text=_first(lambda row: words.shorten(row.change.series.implementation, 40)),
+        right=False,
+    ),
+    Column(header="mode", text=_first(lambda row: row.change.series.mode), right=False, usual="eager"),
+    Column(header="metric", text=lambda row: words.metric(row.judgement), right=False, usual="P50"),
+    Column(
+        header="reference",
+        text=lambda row: words.shorten(words.value(row.judgement, row.judgement.reference), 40),
+        drop=2,
+    ),
+    Column(header="current", text=lambda row: words.shorten(words.value(row.judgement, row.judgement.current), 40)),
+    Column(header="change", text=lambda row: words.change(row.judgement)),
+    Column(header="interval", text=_range, drop=4),
+    Column(header="minimum", text=lambda row: units.percent(row.judgement.minimum_effect), drop=5),
+    Column(header="floor", text=lambda row: units.percent(row.judgement.floor), drop=6),
+    Column(header="control", text=_first(_control), drop=3),
+    Column(header="attribution", text=_first(lambda row: row.change.attribution or ""), right=False, drop=1),
+)
+
+
+def rows_of(change: Change) -> list[Row]:
+    """Return what to show of a change: the metric that decided, the median, and every other one that moved."""
+    chosen = [
+        judgement
+        for place, judgement in enumerate(change.judgements)
+        if place == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
+    ]
+    return [Row(change=change, judgement=judgement, first=not place) for place, judgement in enumerate(chosen)]
+
+
+def sections(comparison: Comparison) -> list[Section]:
+    """Return the sections that have something in them, what is bad first; many unchanged series are left out."""
+    by_outcome: dict[GateOutcome, list[Change]] = {outcome: [] for outcome in GateOutcome}
+    accepted: list[Change] = []
+    for change in comparison.changes:
+        on_purpose = change.accepted is not None and change.outcome is GateOutcome.UNCHANGED
+        (accepted if on_purpose else by_outcome[change.outcome]).append(change)
+    found = [
+        *(_judged(outcome.value.capitalize(), by_outcome[outcome], bad=True) for outcome in (GateOutcome.FAILED,)),
+        _judged("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
+        _judged("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
+        _judged("Accepted on purpose", accepted),
+        _judged("Undecided", by_outcome[GateOutcome.UNDECIDED]),
+        *(_named(outcome, by_outcome[outcome]) for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE)),
+        _named(GateOutcome.NEW, by_outcome[GateOutcome.NEW]),
+    ]
+    if len(by_outcome[GateOutcome.UNCHANGED]) <= FEW:
+        found.append(_judged("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
+    return [section for section in found if section.groups]
+
+
+def false_alarms(comparison: Comparison) -> list[str]:
+    """Return for each device what is known of how often a verdict on it is a false alarm."""
+    if not comparison.current.runs:
+        return []  # measured in turns, where false alarms are others
+    known = {calibration.device_name: calibration for calibration in comparison.calibrations}
+    devices = sorted({change.series.device_name for change in comparison.changes} | known.keys())
+    return [measured(known[name]) if name in known else _unknown(name) for name in devices]
+
+
+def by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
+    """Return changes under their cases; a case comes as early as its largest change."""
+    cases: dict[tuple[str, str, str], list[Change]] = {}
+    for change in sorted(changes, key=_size):
+        one = change.series
+        cases.setdefault((one.device_name, one.suite, one.case), []).append(change)
+    return [
+        (f"{suite}{'::' if case else ''}{case} ({device})", found) for (device, suite, case), found in cases.items()
+    ]
+
+
+def _judged(title: str, changes: Sequence[Change], *, bad: bool = False) -> Section:
+    """Return changes with what the environment changed above them; those in the same environment come first."""
+
+    def fields(change: Change) -> tuple[EraChange, ...]:
+        return change.era
+
+    ordered = sorted(changes, key=lambda change: (bool(change.era), words.era(change.era)))
+    groups = [Group(heading=words.era(era), changes=tuple(of_era)) for era, of_era in groupby(ordered, key=fields)]
+    return Section(title=title, bad=bad, groups=tuple(groups))
+
+
+def _named(outcome: GateOutcome, changes: Sequence[Change]) -> Section:
+    by_reason: dict[str, list[Change]] = {}
+    for change in sorted(changes, key=lambda change: change.series):
+        by_reason.setdefault(words.shorten(change.reason, 400), []).append(change)
+    groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    return Section(
+        title=outcome.value.capitalize(),
+        groups=tuple(Group(heading=reason, changes=tuple(found)) for reason, found in groups),
+        judged=False,
+    )
+
+
+def _size(change: Change) -> tuple[float, str, str]:
+    """Return a sort key: what was judged exactly first, then latencies by how far they moved."""
+    moved = change.judgements[0].change if change.judgements else None
+    size = math.inf
+    if moved is not None:
+        known = math.isfinite(moved.estimate) and moved.estimate > 0
+        size = abs(math.log(moved.estimate)) if known else 0.0
+    return -size, change.series.name, change.series.device_name
+
+
+def measured(calibration: Calibration) -> str:
+    """Return the false-alarm rate that a calibration found, with its 95 % bound."""
+    judged, alarms = calibration.judged, calibration.alarms
+    known = f"{alarms:,} of {judged:,}"
+    if 0 <= alarms <= judged and judged:
+        known += f" (<= {units.percent(upper_bound(alarms, judged))})"
+    runs = len(calibration.runs)
+    made = f"{calibration.made_at[:10]}, {runs} run{'' if runs == 1 else 's'}"
+    return words.shorten(f"measured false alarms on {calibration.device_name}: {known}, {made}", 300)
+
+
+def _unknown(device: str) -> str:
+    return words.shorten(
+        f"measured false alarms on {device}: none known, it was never calibrated; `pairbench calibrate` measures them",
+        300,
+    )

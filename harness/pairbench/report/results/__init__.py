@@ -1,0 +1,1 @@
+"""The page of results as Markdown, a terminal's text, or JSON."""

@@ -1,0 +1,95 @@
+"""Published figures in words, and what was measured here beside them."""
+
+from collections.abc import Sequence
+
+from pairbench.model.claim import Claim
+from pairbench.model.results import ClaimState, Judged
+from pairbench.report import rows, units
+from pairbench.report.layout import Column
+from pairbench.report.results.blocks import Table, table_of
+
+_NS_PER_MS = 1e6
+_BYTES_PER_GIB = 2**30
+
+
+def arrow(before: str, after: str) -> str:
+    """Return what was, and what became of it, as far as both are known."""
+    return f"{before} -> {after}" if before and after else before or after
+
+
+def published(claim: Claim) -> str:
+    """Return what a claim says, with its unit."""
+    if claim.pair is None:
+        return _ratio(claim)
+    before, after = claim.pair
+    match claim.quantity:
+        case "latency_ms":
+            pair = arrow(units.duration(before * _NS_PER_MS), units.duration(after * _NS_PER_MS))
+            return f"{pair} ({_ratio(claim)})"
+        case "peak_gib":
+            return arrow(units.size(before * _BYTES_PER_GIB), units.size(after * _BYTES_PER_GIB))
+        case quantity:
+            return f"{arrow(units.count(before), units.count(after))} {quantity}"
+
+
+def in_short(claim: Claim) -> str:
+    """Return the same for a table that has our latencies beside it: of latencies their ratio."""
+    return f"{_ratio(claim)}" if claim.quantity == "latency_ms" else published(claim)
+
+
+def ours(one: Judged) -> str:
+    """Return what was measured here of what a claim is about."""
+    if one.variant is None or one.state is ClaimState.UNMEASURED:
+        return ""
+    by = f", {one.variant.implementation}"
+    match one.claim.quantity:
+        case "launches":
+            return arrow(rows.launches(one.baseline) if one.baseline else "", rows.launches(one.variant)) + by
+        case "syncs":
+            before = units.count(one.baseline.syncs_per_call) if one.baseline else ""
+            return arrow(before, units.count(one.variant.syncs_per_call)) + by
+        case "peak_gib":
+            before = units.size(one.baseline.peak_bytes) if one.baseline else ""
+            return arrow(before, units.size(one.variant.peak_bytes)) + by
+    interval = units.ratio_range(one.variant.speedup_low, one.variant.speedup_high)
+    told = ", ".join(filter(None, [units.ratio(one.variant.speedup), interval]))
+    before = units.duration(one.baseline.call_p50_ns) if one.baseline else ""
+    return f"{arrow(before, units.duration(one.variant.call_p50_ns))} ({told}){by}"
+
+
+def claims_table(claims: Sequence[Judged], labels: dict[str, str]) -> Table:
+    """Return all claims of an operator as a table.
+
+    Args:
+        claims: beside their cases.
+        labels: of the cases, by key.
+    """
+
+    def our_case(one: Judged) -> str:
+        return labels.get(one.case.key, one.case.key) if one.case else "none here"
+
+    columns: tuple[Column[Judged], ...] = (
+        Column(header="published", text=lambda one: published(one.claim), right=False),
+        Column(header="about", text=lambda one: _about(one.claim), right=False),
+        Column(header="on", text=lambda one: one.claim.device, right=False),
+        Column(header="by", text=lambda one: one.claim.source, right=False),
+        Column(header="measured there", text=lambda one: one.claim.shape, right=False),
+        Column(header="our case", text=our_case, right=False),
+        Column(header="ours", text=ours, right=False),
+        Column(header="ours is", text=lambda one: str(one.state), right=False),
+        Column(header="why not", text=_why_not, right=False),
+    )
+    return table_of(columns, claims, title="Published, and ours beside it:")
+
+
+def _why_not(one: Judged) -> str:
+    return one.claim.unmet if one.state not in (ClaimState.SAME, ClaimState.BETTER) else ""
+
+
+def _about(claim: Claim) -> str:
+    return ", ".join(filter(None, [claim.implementation, claim.mode if claim.mode != "eager" else ""]))
+
+
+def _ratio(claim: Claim) -> str:
+    least, most = claim.ratio
+    return units.ratio(least) if least == most else f"{units.ratio_range(least, most)}x"

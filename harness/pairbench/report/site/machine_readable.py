@@ -1,0 +1,161 @@
+"""The site for programs: index.json and badges; `feed` stands beside it."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import isfinite
+from typing import Any
+
+from pairbench.analyze.site.status import worst
+from pairbench.model.case import TIERS
+from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
+from pairbench.report import units
+from pairbench.report.comparison.words import shorten
+from pairbench.report.site import paths
+from pairbench.report.site.badge import draw
+from pairbench.report.site.feed import feed
+from pairbench.report.site.values import File
+from pairbench.stats import Interval
+
+__all__ = ["SCHEMA", "badges", "feed", "index_json"]
+
+SCHEMA = 1
+"""Of index.json. A new key leaves it; one that goes, or means something else, raises it."""
+STATE_BADGE = "badges/state.svg"
+
+# Attributes that index.json has under their own names. Named here rather than taken from the values, so that the document
+# does not change with them.
+_RUN = (
+    *("run_id", "started_at", "device_name", "device_uuids", "hostname", "commit", "commit_at", "branch", "dirty"),
+    *("confirms", "environment_hash", "versions", "statuses", "timers"),
+)
+_ROW = (
+    *("device_name", "suite", "operator", "dtype", "tier", "mode", "cases", "variant", "speedup", "least", "most"),
+    *("losing", "statuses", "margin", "launches_before", "launches_after", "spark", "state", "newest_run"),
+)
+_EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name")
+_MOVED = ("change", "before_ns", "after_ns", "control", "attribution", "reason", "kernels", "accepted")
+
+
+def index_json(facts: SiteFacts) -> File:
+    """Return index.json: what the overview and the regressions show, for programs.
+
+    Keys of the document, in this order; the same facts always give the same bytes:
+
+    - `schema`: the number above. `store`, `repository`: where the runs were read, and the sources' address or null.
+    - `runs`: newest first; `run_id`, `started_at` (ISO 8601, UTC), `device_name`, `device_uuids`, `hostname`, `commit`,
+      `commit_at`, `branch`, `dirty`, `confirms`, `environment_hash`, `versions`, `statuses`, `timers`; `href` is its
+      page, relative to index.json.
+    - `rows`: what the overview's table holds, by `device_name`, `suite`, `operator`, `dtype`, `tier` and `mode`; `cases`,
+      `variant` (the best), `speedup` ([estimate, low, high] of baseline over variant, or null), `least` and `most` over
+      the cases, `losing` (cases), `statuses`, `margin`, `launches_before` and `launches_after` ([fewest, most] or null),
+      `spark` (speedups of the newest runs, oldest first), `state`, `newest_run`, `href` of the operator's page, `badge`.
+    - `events`: newest first; `key`, `kind`, `direction`, `outcome`, `accepted`, `device_name`, `before` and `after` (ids
+      of runs; `before` may be null), `era`, `href`; `moved` lists the series: `series`, `change` (after over before),
+      `before_ns`, `after_ns`, `control`, `attribution`, `reason`, `kernels`, `accepted`.
+    - `problems`: what could not be read, in sentences.
+    """
+    rows = sorted(facts.rows, key=_identity)
+    lists: dict[str, Iterable[object]] = {
+        "runs": map(_run, facts.runs),
+        "rows": map(_row, rows),
+        "events": map(_event, facts.events),
+        "problems": facts.problems,
+    }
+    lines = [f'{{"schema": {SCHEMA}', f'"store": {_line(facts.store)}', f'"repository": {_line(facts.repository)}']
+    # One line an item, so that a difference of two builds shows what changed.
+    for name, items in lists.items():
+        body = ",\n".join(map(_line, items))
+        lines.append(f'"{name}": [\n{body}\n]' if body else f'"{name}": []')
+    return File(path="index.json", content=(",\n".join(lines) + "}\n").encode(errors="replace"))
+
+
+def badges(facts: SiteFacts) -> Iterator[File]:
+    """Yield a badge for each operator on each device model, and one for the whole."""
+    states = []
+    for (device, suite, operator), group in groupby(
+        sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]
+    ):
+        rows = list(group)
+        states.append(worst([row.state for row in rows]))
+        yield File(path=paths.badge(device, suite, operator), content=_badge(rows, states[-1]))
+    yield File(path=STATE_BADGE, content=_whole(states))
+
+
+def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
+    name, device = shorten(rows[0].operator, 40), shorten(rows[0].device_name, 60)
+    best = _best(rows)
+    if best is None or best.speedup is None:
+        return draw(name, state, state, f"{name} on {device}: no speedup measured, {state}")
+    speedup = units.ratio(best.speedup.estimate)
+    over = units.ratio_range(best.least, best.most) if best.cases > 1 else ""
+    interval = units.ratio_range(best.speedup.low, best.speedup.high)
+    how = shorten(", ".join(filter(None, [best.dtype, best.tier, best.mode])), 60)
+    cases = f", {over} over {best.cases} cases" if over else ""
+    title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}), {state}"
+    return draw(name, f"{speedup} ({over or interval}) {state}", state, title)
+
+
+def _best(rows: Sequence[OverviewRow]) -> OverviewRow | None:
+    """Return the largest speedup among the rows of the most telling tier that has any."""
+    known = [(row, row.speedup.estimate) for row in rows if row.speedup is not None]
+    return max(known, key=lambda one: (_weight(one[0].tier), one[1]), default=(None, 0.0))[0]
+
+
+def _weight(tier: str) -> int:
+    return TIERS.index(tier) if tier in TIERS else -1
+
+
+def _whole(states: Sequence[str]) -> bytes:
+    if not states:
+        return draw("pairbench", "no runs yet", "", "pairbench: no runs yet")
+    state = worst(states)
+    told = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
+    return draw("pairbench", told, state, f"pairbench: {told}")
+
+
+def _identity(row: OverviewRow) -> tuple[str, ...]:
+    return (row.device_name, row.suite, row.operator, row.dtype, row.tier, row.mode)
+
+
+def _run(run: RunHead) -> dict[str, object]:
+    return {**{name: getattr(run, name) for name in _RUN}, "href": paths.run_page(run.run_id, run.device_name)}
+
+
+def _row(row: OverviewRow) -> dict[str, object]:
+    where = (row.device_name, row.suite, row.operator)
+    return {
+        **{name: getattr(row, name) for name in _ROW},
+        "href": paths.operator_page(*where),
+        "badge": paths.badge(*where),
+    }
+
+
+def _event(event: Event) -> dict[str, object]:
+    return {
+        **{name: getattr(event, name) for name in _EVENT},
+        "before": event.before.run_id if event.before else None,
+        "after": event.after.run_id,
+        "era": event.era,
+        "href": f"{paths.REGRESSIONS}#{paths.anchor(event.key)}",
+        "moved": [_moved(one) for one in event.moved],
+    }
+
+
+def _moved(one: Moved) -> dict[str, object]:
+    return {"series": one.series.name, **{name: getattr(one, name) for name in _MOVED}}
+
+
+def _line(value: object) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold: lists for tuples, keys in order, null for what is no finite number."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(value[key]) for key in sorted(value)}
+    if isinstance(value, Interval | tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else None
+    return value

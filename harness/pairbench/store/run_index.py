@@ -1,0 +1,183 @@
+"""What each run of a store is, newest first, and no more files opened than somebody asks about."""
+
+import datetime as dt
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairbench.errors import StoreError
+from pairbench.model.record import Record
+from pairbench.store.history import read_distinct, read_file
+from pairbench.store.location import Place, RunFile
+from pairbench.store.reader import Reading, dataset_files, read_frame, read_records
+
+_COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name")
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """One run, without what it measured."""
+
+    run_id: str
+    files: tuple[RunFile, ...] = field(repr=False)
+    started_at: str
+    commit: str | None
+    branch: str | None
+    dirty: bool
+    confirms: str | None
+    devices: frozenset[str]
+
+    @property
+    def started(self) -> dt.datetime | None:
+        """When it started by its own clock; None where that cannot be read."""
+        return _moment(self.started_at)
+
+    @property
+    def named(self) -> dt.datetime | None:
+        """When it started by its id; None for an id that says nothing of the kind."""
+        try:
+            return dt.datetime.strptime(self.run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
+        except ValueError:
+            return None
+
+
+class RunIndex:
+    """The runs of a store, or of one file, newest first by their ids; heads are read as they are asked for."""
+
+    def __init__(self, place: Place, name: str, files: Sequence[RunFile]) -> None:
+        """Take the files as they are; `of_store` and `of_file` find them."""
+        self.place = place
+        self.name = name
+        self.problems: list[str] = []
+        """One for each file that was looked at and cannot be read."""
+        self._heads: dict[str, Head] = {}
+        by_run: dict[str, list[RunFile]] = {}
+        for file in files:
+            by_run.setdefault(file.run_id, []).append(file)
+        self._unread = [by_run[run_id] for run_id in sorted(by_run)]
+
+    @classmethod
+    def of_store(cls, store: str | Path | Place) -> "RunIndex":
+        """Return the runs of a store.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        place = Place.of(store)
+        return cls(place, place.name, dataset_files(place, "records"))
+
+    @classmethod
+    def of_file(cls, path: str) -> "RunIndex":
+        """Return the runs in one parquet file.
+
+        Raises:
+            StoreError: there is no such file, or it cannot be read.
+        """
+        folder, _, name = path.rpartition("/")
+        place = Place.of(folder or ".")
+        file = RunFile(path=f"{place.root}/{name}", run_id=name.removesuffix(".parquet"), is_part=False)
+        if not place.filesystem.get_file_info(file.path).is_file:
+            raise StoreError(f"{path}: there is no such file, expected a parquet file of `pairbench run`")
+        found = cls(place, path, [file])
+        if not list(found):
+            raise StoreError("; ".join(found.problems) or f"{path}: holds no rows, expected some of `pairbench run`")
+        return found
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this is one file and no store."""
+        return self.name.endswith(".parquet")
+
+    def __iter__(self) -> Iterator[Head]:
+        """Yield the heads, newest first, reading on as far as is asked."""
+        seen: set[str] = set()
+        while True:
+            # A head that was read out of turn waits for its turn.
+            next_ = self._unread[-1][0].run_id if self._unread else ""
+            for run_id in sorted(self._heads.keys() - seen, reverse=True):
+                if run_id > next_:
+                    seen.add(run_id)
+                    yield self._heads[run_id]
+            if not self._unread:
+                return
+            self._read_heads([self._unread.pop() for _ in range(min(_AT_ONCE, len(self._unread)))])
+
+    def beginning(self, text: str) -> tuple[Head, ...]:
+        """Return the runs whose ids begin so, newest first, without reading the heads of others."""
+        wanted = [files for files in self._unread if files[0].run_id.startswith(text)]
+        self._unread = [files for files in self._unread if files not in wanted]
+        self._read_heads(wanted)
+        return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
+
+    def first(self, count: int, wanted: Callable[[Head], bool] = lambda _: True) -> tuple[Head, ...]:
+        """Return the newest runs that are wanted."""
+        found: list[Head] = []
+        for head in self:
+            if len(found) == count:
+                break
+            if wanted(head):
+                found.append(head)
+        return tuple(found)
+
+    def records(self, heads: Iterable[Head], *, cases: Collection[str] | None = None) -> Reading[tuple[Record, ...]]:
+        """Return what some runs recorded, all of it or of some cases, oldest run first."""
+        files = [file for head in heads for file in head.files]
+        if not files:
+            return Reading((), ())
+        if self.is_file:
+            return read_file(self.place, files[0])
+        # By the names of the files, for one that was renamed still holds the run that it holds.
+        where = None if cases is None else {"case": sorted(cases)}
+        return read_records(self.place, {file.run_id for file in files}, where=where)
+
+    def keys(self, heads: Iterable[Head], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return by run the combinations of values that some columns have in it."""
+        heads = list(heads)
+        found = read_distinct(self.place, columns, [file for head in heads for file in head.files])
+        self._tell(found.problems)
+        return {head.run_id: [row for file in head.files for row in found.value.get(file, ())] for head in heads}
+
+    def columns(self, heads: Iterable[Head], columns: Sequence[str]) -> dict[str, list[Any]]:
+        """Return some columns of some runs, oldest run first."""
+        run_ids = {file.run_id for head in heads for file in head.files}
+        found, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
+        self._tell(problems)
+        return {name: found[name].tolist() for name in columns}
+
+    def _read_heads(self, several: list[list[RunFile]]) -> None:
+        found = read_distinct(self.place, _COLUMNS, [file for files in several for file in files])
+        self._tell(found.problems)
+        rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = {}
+        for file, of_file in found.value.items():
+            for row in of_file:
+                rows.setdefault(row["run_id"] or file.run_id, []).append((file, row))
+        for run_id, of_run in rows.items():
+            before = self._heads.get(run_id)
+            self._heads[run_id] = _head(run_id, of_run, before.files if before else ())
+
+    def _tell(self, problems: Iterable[str]) -> None:
+        self.problems += [problem for problem in problems if problem not in self.problems]
+
+
+def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[RunFile, ...]) -> Head:
+    first = rows[0][1]
+    return Head(
+        run_id=run_id,
+        files=(*more, *dict.fromkeys(file for file, _ in rows)),
+        started_at=first["started_at"] or "",
+        commit=first["commit"],
+        branch=first["branch"],
+        dirty=any(row["dirty"] for _, row in rows),
+        confirms=first["confirms"],
+        devices=frozenset(row["device_name"] for _, row in rows),
+    )
+
+
+def _moment(text: str) -> dt.datetime | None:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

@@ -1,0 +1,1 @@
+"""Two commits measured interleaved on one device."""

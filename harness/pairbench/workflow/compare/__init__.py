@@ -1,0 +1,1 @@
+"""From the words for two sides to a comparison of their runs."""

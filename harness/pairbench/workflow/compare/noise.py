@@ -1,0 +1,81 @@
+"""What is known of the noise of the series that are compared: from their past runs, and from calibrations."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pairbench.analyze.compare.floors import Past, floors_of
+from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+from pairbench.model.series import COLUMNS, Series
+from pairbench.store.run_index import Head, RunIndex
+
+RUNS = 30
+"""That make up the past."""
+
+_LEVELS = ("status", "call_p50_ns", "call_p95_ns")
+_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer")
+_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
+
+
+def past_floors(index: RunIndex, current: Collection[Head], wanted: Collection[Series]) -> dict[Series, Floor]:
+    """Return the noise floors that the runs before the current ones show."""
+    before = min((head.run_id for head in current), default="")
+    devices = frozenset(device for head in current for device in head.devices)
+
+    def counts(head: Head) -> bool:
+        return head.run_id < before and not head.dirty and head.confirms is None and bool(head.devices & devices)
+
+    heads = index.first(RUNS, counts)
+    return floors_of(_past(index.columns(reversed(heads), _COLUMNS), frozenset(wanted)))
+
+
+def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
+    found: dict[Series, list[Past]] = {}
+    known: dict[tuple[Any, ...], Series | None] = {}
+    several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
+    for key, (status, p50, p95), sameness in zip(*several, strict=True):
+        if key not in known:
+            series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
+            known[key] = series if series in wanted else None
+        if (one := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
+            found.setdefault(one, []).append(Past(p50, p95, sameness))
+    return found
+
+
+def newest_calibrations(
+    calibrations: Iterable[Calibration], current: Iterable[Record]
+) -> tuple[tuple[Calibration, ...], dict[Series, Floor]]:
+    """Return the newest calibration of each device model, and the newest floor of each series.
+
+    Calibrations of another environment say what the device model is like, so they count as long as there are no others.
+    """
+    environments = {record.environment_hash for record in current}
+    devices = {record.device_name for record in current}
+    # The last one wins: those of the same environment, and of these the newest.
+    ordered = sorted(calibrations, key=lambda one: (one.environment_hash in environments, one.made_at))
+    here = [one for one in ordered if one.device_name in devices]
+    floors = {series: floor for one in here for series, floor in one.floors.items()}
+    return tuple({one.device_name: one for one in here}.values()), floors
+
+
+def quiet(
+    calibrations: Iterable[Calibration], current: Iterable[Record], policy: Policy = DEFAULT
+) -> frozenset[Series]:
+    """Return the series whose machine, as it is now, was calibrated and found quiet enough for their time to be judged."""
+    here = {(record.device_name, record.environment_hash) for record in current}
+    return frozenset(
+        series
+        for one in calibrations
+        if (one.device_name, one.environment_hash) in here and one.alarms <= policy.calibration_alarms * one.judged
+        for series in one.floors
+    )
+
+
+def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
+    """Return for each series the larger of its floors: what moved that far once can do so again."""
+    found: dict[Series, Floor] = {}
+    for floors in several:
+        for series, floor in floors.items():
+            found[series] = max(found.get(series, floor), floor, key=lambda one: one.p50)
+    return found

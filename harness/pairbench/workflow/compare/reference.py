@@ -1,0 +1,225 @@
+"""What a current run is compared with where nobody says: the newest comparable runs of the default branch."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pairbench.model.comparison import Side
+from pairbench.model.record import Record
+from pairbench.model.series import COLUMNS, Series
+from pairbench.store.run_index import Head, RunIndex
+from pairbench.workflow.compare.selectors import WINDOW, Sides, side
+from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
+
+LOOK_BACK = 50
+"""Runs that are looked at until each series has its own; runs may hold different cases."""
+
+RECORDS = 10_000
+"""Of a reference outside a checkout: every earlier run of a small store, and no longer wait for a large one."""
+
+ANY = "any branch"
+"""What is asked for outside a checkout."""
+
+_STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
+_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Records to compare with."""
+
+    side: Side
+    heads: tuple[Head, ...]
+    """Newest first."""
+    records: tuple[Record, ...]
+    problems: tuple[str, ...] = ()
+    note: str | None = None
+    """Why there is nothing to compare with."""
+
+
+@dataclass(kw_only=True)
+class _Wanted:
+    """What one current series needs, and the runs that have it, newest first."""
+
+    record: Record
+    exact: list[str] = field(default_factory=list)
+    """Measured with the same timer, question and environment."""
+    near: list[str] = field(default_factory=list)
+    """Measured with the same timer and question."""
+    other: list[str] = field(default_factory=list)
+    """Anything else: enough to say why it cannot be compared."""
+
+    def runs(self, most: int) -> list[str]:
+        """Return the runs to take."""
+        return (self.exact or self.near)[:most] or self.other[:1]
+
+    def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
+        now = self.record
+        if now.status != "measured":  # then only how it ended last is of interest
+            same = []
+        else:
+            same = [
+                row["status"] == "measured",
+                (row["timer"], row["definition_hash"]) == (now.timer, now.definition_hash),
+            ]
+        if same and all(same):
+            kept = self.exact if row["environment_hash"] == now.environment_hash else self.near
+        else:
+            kept = self.other
+        if run_id not in kept:
+            kept.append(run_id)
+
+
+def default_reference(sides: Sides, current: Sequence[Record], repository: Repository) -> Reference:
+    """Return the newest comparable runs of the default branch that are earlier than the current ones.
+
+    Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
+    far as there is room. Runs with uncommitted changes are never taken. Each series has its own newest runs, those of the
+    same environment if there are any.
+    """
+    branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
+    asked = branch or ANY
+    before = min((record.run_id for record in current), default="")
+    devices = {record.device_name for record in current}
+
+    def eligible(head: Head) -> bool:
+        of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
+        return head.run_id < before and of_branch and not head.dirty and bool(head.devices & devices)
+
+    wanted = _wanted(current)
+    most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
+    scope = Scope.of_records(current)
+    gone = _Gone(scope, wanted)
+    looked: list[Head] = []
+    for chunk in _chunks(sides, eligible):
+        rows = sides.index.keys(chunk, _COLUMNS)
+        scopes = sides.index.keys(chunk, SCOPE_COLUMNS)
+        for head in chunk:
+            here = rows[head.run_id]
+            gone.look(head, here, scopes[head.run_id])
+            for row in here:
+                if (series := _series(row)) in wanted:
+                    wanted[series].offer(head.run_id, row)
+        looked += chunk
+        if all(len(found.exact) >= most for found in wanted.values()):
+            break
+    serves: dict[str, set[Series]] = defaultdict(set)
+    for series, found in wanted.items():
+        for run_id in found.runs(most):
+            serves[run_id].add(series)
+    for run_id, several in gone.of_run.items():
+        serves[run_id] |= several
+    used = [head for head in looked if head.run_id in serves]
+    if not used:
+        note = _nothing(sides.index, before, asked, devices)
+        return Reference(side=side(asked, used), heads=(), records=(), note=note)
+    records, problems = _load(sides.index, used, serves)
+    return Reference(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
+
+
+def covered(reference: Iterable[Record], current: Sequence[Record]) -> tuple[Record, ...]:
+    """Return the reference's records without those of series that the current runs were never asked for.
+
+    What the current side has on another device or in another mode only stays, so that this can be said of it.
+    """
+    reference = list(reference)
+    scope = Scope.of_records(current)
+    here = {series for record in current if (series := Series.of(record))}
+    before = {series for record in reference if (series := Series.of(record))}
+    fresh = {(series.suite, series.case, series.implementation) for series in here - before}
+    return tuple(
+        record
+        for record in reference
+        if (series := Series.of(record)) is not None
+        and (
+            series in here
+            or scope.covers(series, record.tier)
+            or (series.suite, series.case, series.implementation) in fresh
+        )
+    )
+
+
+class _Gone:
+    """Finds the series that the newest run which was asked for them still had, and the current one has not."""
+
+    def __init__(self, scope: Scope, wanted: Collection[Series]) -> None:
+        self._scope = scope
+        self._wanted = wanted
+        self._later: list[Scope] = []
+        self.of_run: dict[str, set[Series]] = {}
+
+    def look(self, head: Head, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
+        """Take the next older run."""
+        for row in rows:
+            series = _series(row)
+            if series is None or series in self._wanted or not self._scope.covers(series, row["tier"]):
+                continue
+            if not any(scope.covers(series, row["tier"]) for scope in self._later):
+                self.of_run.setdefault(head.run_id, set()).add(series)
+        if not head.confirms:
+            self._later.append(Scope.of(scopes))
+
+
+def _chunks(sides: Sides, eligible: Any) -> Iterator[list[Head]]:
+    chunk: list[Head] = []
+    count = 0
+    for head in sides.index:
+        if not eligible(head) or not sides.is_past(head):
+            continue
+        chunk.append(head)
+        count += head.confirms is None
+        if count in _STEPS and head.confirms is None:
+            yield chunk
+            chunk = []
+        if count == LOOK_BACK:
+            return
+    if chunk:
+        yield chunk
+
+
+def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
+    found: dict[Series, _Wanted] = {}
+    for record in current:
+        series = Series.of(record)
+        if series is not None and (series not in found or found[series].record.status != "measured"):
+            found[series] = _Wanted(record=record)
+    return found
+
+
+def _series(row: Mapping[str, Any]) -> Series | None:
+    values = {name: row[name] for name in COLUMNS}
+    return None if None in values.values() else Series(**values)
+
+
+def _load(
+    index: RunIndex, used: Sequence[Head], serves: Mapping[str, set[Series]]
+) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    """Read what each run serves with; a run that few series need is not read for all it has."""
+    most = max(map(len, serves.values()))
+    few = [head for head in used if len(serves[head.run_id]) <= most / 4]
+    readings = [index.records(head for head in used if head not in few)]
+    if few:
+        readings.append(index.records(few, cases={series.case for head in few for series in serves[head.run_id]}))
+    records = [
+        record
+        for reading in readings
+        for record in reading.value
+        if (series := Series.of(record)) is not None and series in serves.get(record.run_id, ())
+    ]
+    return tuple(records), tuple(problem for reading in readings for problem in reading.problems)
+
+
+def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str]) -> str:
+    """Return why there is no reference, and what there is."""
+    earlier = index.first(LOOK_BACK, lambda head: head.run_id < before)
+    where = f"{asked} on {' or '.join(sorted(devices))}"
+    sentence = f"nothing to compare with: store {index.name!r} has no earlier comparable run of {where}"
+    if not earlier:
+        return f"{sentence}; there is no earlier run at all, so this one can be the reference of the next"
+    told = ", ".join(
+        f"{head.run_id} ({', '.join([head.branch or 'no branch', *(['uncommitted changes'] if head.dirty else []), *sorted(head.devices)])})"
+        for head in earlier[:5]
+    )
+    return f"{sentence}; earlier runs are {told}: name one as the reference"

@@ -1,0 +1,236 @@
+"""What the words for one side of a comparison mean: which runs, of which store."""
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pairbench.errors import StoreError
+from pairbench.model.comparison import Side
+from pairbench.store.run_index import Head, RunIndex
+from pairbench.workflow.git.repository import Repository
+
+AUTO = "auto"
+WINDOW = 5
+"""Runs that make up a reference: more average out more noise between runs, and reach further back in time."""
+WORDS = (
+    "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
+    "2026-11-01..2026-11-07, a parquet file, or another store"
+)
+
+_AHEAD = dt.timedelta(hours=1)
+"""A clock may be that far ahead of ours before a run counts as one from the future."""
+_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
+_SHA = re.compile(r"[0-9a-f]{4,40}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picked:
+    """The runs of one side."""
+
+    asked: str
+    index: RunIndex
+    heads: tuple[Head, ...]
+    """Newest first, with the runs that measured their suspects again."""
+
+    @property
+    def side(self) -> Side:
+        """What is said of them."""
+        return side(self.asked, self.heads)
+
+
+def side(asked: str, heads: Sequence[Head]) -> Side:
+    """Return what is said of some runs."""
+    ordered = sorted(heads, key=lambda head: head.run_id)
+    commits = dict.fromkeys(head.commit + ("+" if head.dirty else "") for head in ordered if head.commit)
+    return Side(asked=asked, runs=tuple(head.run_id for head in ordered), commits=tuple(commits))
+
+
+class Sides:
+    """Finds runs in a store."""
+
+    def __init__(self, store: str, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
+        """Open the store.
+
+        Args:
+            store: A folder or a URL.
+            repository: To ask about commits, branches and tags.
+            now: Runs that say that they began later are left out of whatever is picked by time.
+            window: How many runs a branch, or another store, stands for as a reference.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        self.index = RunIndex.of_store(store)
+        self._repository = repository
+        self._now = now
+        self._window = window
+        self._notes: list[str] = []
+        self._future: dict[str, str] = {}
+
+    def pick(self, text: str, *, against: Picked | None = None) -> Picked:
+        """Return the runs that a text means.
+
+        Args:
+            text: As `WORDS` says.
+            against: The current side, where a reference for it is picked: `last:N`, a branch or a store then are
+                several runs earlier than that. For the current side, a branch or a store is its newest run.
+
+        Raises:
+            StoreError: it means nothing, or several things, or just the current side.
+        """
+        picked = self._pick(text, against)
+        if against is None:
+            return picked
+        taken = {head.run_id for head in against.heads}
+        heads = tuple(head for head in picked.heads if head.run_id not in taken)
+        if not heads and picked.heads:
+            raise StoreError(
+                f"{text!r} is the current side itself ({', '.join(sorted(taken))}); name another reference"
+            )
+        return replace(picked, heads=heads)
+
+    def _pick(self, text: str, against: Picked | None) -> Picked:
+        if text.endswith(".parquet"):
+            index = RunIndex.of_file(text)
+            return Picked(asked=text, index=index, heads=tuple(index))
+        if "://" in text or (Path(text) / "records").is_dir():
+            index = RunIndex.of_store(text)
+            # Another store has its own clock and may hold a later state of the code.
+            return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
+        if text in (AUTO, "latest") or text.startswith("last:"):
+            found = self._by_order(text, against)
+            known = against is not None and bool(self.index.first(1))
+        else:
+            found = self._by_time(text) or self._by_name(text, against)
+            known = against is not None and any(head.branch == text for head in self.index)
+        # What is there, though not before the current side, is nothing to compare with, and no mistake.
+        if not found and not known:
+            raise StoreError(
+                f"{text!r} names no run of store {self.index.name!r}; {self._there_is()}; expected {WORDS}"
+            )
+        return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=found)
+
+    def is_past(self, head: Head) -> bool:
+        """Return whether a run lies in the past; one that does not is named in the notes."""
+        started = max((moment for moment in (head.started, head.named) if moment), default=None)
+        if started is None or started <= self._now + _AHEAD:
+            return True
+        self._future[head.run_id] = head.started_at
+        return False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of how runs were picked."""
+        if not self._future:
+            return tuple(self._notes)
+        first = min(self._future)
+        what = f"run {first} says" if len(self._future) == 1 else f"{len(self._future)} runs, {first} the first, say"
+        note = (
+            f"{what} to have started in the future, at {self._future[first]}: a clock was wrong, and whatever "
+            "is not named by its id is left out"
+        )
+        return (*self._notes, note)
+
+    def _by_order(self, text: str, against: Picked | None) -> tuple[Head, ...]:
+        number = text.removeprefix("last:") if text.startswith("last:") else "1"
+        if not number.isdecimal() or int(number) < 1:
+            raise StoreError(f"{text!r}: expected last:N with N of at least 1, such as last:5")
+        return self._newest(self.index, int(number), against)
+
+    def _newest(
+        self, index: RunIndex, count: int, against: Picked | None = None, *, branch: str | None = None
+    ) -> tuple[Head, ...]:
+        """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them."""
+        before = min((head.run_id for head in against.heads), default=None) if against else None
+
+        def wanted(head: Head) -> bool:
+            earlier = before is None or head.run_id < before
+            return head.confirms is None and earlier and branch in (None, head.branch) and self.is_past(head)
+
+        return _with_confirming(index, index.first(count, wanted))
+
+    def _by_time(self, text: str) -> tuple[Head, ...]:
+        begin, dots, end = text.partition("..")
+        if not all(not word or _DATE.fullmatch(word) for word in (begin, end)) or not begin + end:
+            return ()
+        try:
+            first = _span(begin)[0] if begin else dt.datetime.min.replace(tzinfo=dt.UTC)
+            last = _span(end if dots else begin)[1] if not dots or end else dt.datetime.max.replace(tzinfo=dt.UTC)
+        except ValueError as error:
+            raise StoreError(f"{text!r}: {error}; expected a date like 2026-11-01") from error
+        found = tuple(head for head in self.index if head.started and first <= head.started < last)
+        if not found:
+            raise StoreError(f"no run of store {self.index.name!r} started in {text!r} (UTC); {self._there_is()}")
+        return _with_confirming(self.index, found)
+
+    def _by_name(self, text: str, against: Picked | None) -> tuple[Head, ...]:
+        named = self.index.beginning(text)
+        if exact := tuple(head for head in named if head.run_id == text):
+            return _with_confirming(self.index, exact)
+        sha_like = _SHA.fullmatch(text) is not None
+        commits = (
+            {head.commit for head in self.index if head.commit and head.commit.startswith(text)} if sha_like else set()
+        )
+        if len(named) + len(commits) > 1:
+            shown = ", ".join(
+                [*(head.run_id for head in named[:4]), *(f"commit {sha[:12]}" for sha in sorted(commits)[:4])]
+            )
+            raise StoreError(f"{text!r} begins several in store {self.index.name!r}: {shown}; give more of it")
+        if named:
+            return _with_confirming(self.index, named)
+        if any(head.branch == text for head in self.index):
+            return self._newest(self.index, self._window if against else 1, against, branch=text)
+        sha = next(iter(commits), None) or self._repository.commit(text)
+        if sha is None:
+            return ()
+        found = tuple(head for head in self.index if head.commit == sha)
+        if not found:
+            raise StoreError(
+                f"no run of store {self.index.name!r} is of commit {sha[:12]} ({text}); {self._there_is()}"
+            )
+        # What lay uncommitted beside a commit is another state of the code.
+        if clean := tuple(head for head in found if not head.dirty):
+            return _with_confirming(self.index, clean)
+        self._notes.append(f"all runs of commit {sha[:12]} ({text}) had uncommitted changes")
+        return found
+
+    def _there_is(self) -> str:
+        heads = self.index.first(5)
+        told = ", ".join(
+            f"{head.run_id} ({', '.join(filter(None, [head.branch, (head.commit or '')[:7]])) or 'no commit'})"
+            for head in heads
+        )
+        return "; ".join([f"the newest runs are {told}" if told else "no run of it can be read", *self.index.problems])
+
+
+def _with_confirming(index: RunIndex, heads: Sequence[Head]) -> tuple[Head, ...]:
+    """Return runs with those that measured their suspects again."""
+    if not heads:
+        return ()
+    ids = {head.run_id for head in heads}
+    oldest = min(ids)
+    found = list(heads)
+    for head in index:
+        if head.run_id < oldest:  # what confirms a run comes after it
+            break
+        if head.confirms in ids and head.run_id not in ids:
+            found.append(head)
+    return tuple(sorted(found, key=lambda head: head.run_id, reverse=True))
+
+
+def _span(text: str) -> tuple[dt.datetime, dt.datetime]:
+    """Return when a month, a day, a minute or a second begins and ends; UTC where nothing else is said.
+
+    Raises:
+        ValueError: there is no such day.
+    """
+    if len(text) == 7:
+        begin = dt.datetime.fromisoformat(f"{text}-01").replace(tzinfo=dt.UTC)
+        return begin, (begin + dt.timedelta(days=31)).replace(day=1)
+    begin = dt.datetime.fromisoformat(text)
+    begin = begin if begin.tzinfo else begin.replace(tzinfo=dt.UTC)
+    clock = text[11:]
+    length = dt.timedelta(days=1) if not clock else dt.timedelta(seconds=1 if clock.count(":") > 1 else 60)
+    return begin, begin + length

@@ -1,0 +1,1 @@
+"""Git: commits, branches and worktrees of the checkout that holds the suites."""

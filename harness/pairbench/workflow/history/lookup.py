@@ -1,0 +1,164 @@
+"""From what a user calls a series to its records: its name, a glob or a part of it, looked up in the newest runs first."""
+
+import difflib
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pairbench.analyze.compare.era import FIELDS
+from pairbench.errors import SelectionError
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.record import Record
+from pairbench.model.series import COLUMNS, Series
+from pairbench.store.accepted import read_acceptances
+from pairbench.store.calibrations import read_calibrations
+from pairbench.store.history import read_distinct, read_series
+from pairbench.store.location import Place, RunFile
+from pairbench.store.reader import Reading, dataset_files
+from pairbench.workflow.compare.noise import newest_calibrations
+
+_NEWEST = (2, 50)
+"""Newest run files of each device model in which a name is looked for, and in which a glob or a part of one is."""
+_LISTED = 10
+NEEDED = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
+    *("suite", "case", "implementation", "mode", "device_name", "timer", "status", "reason"),
+    *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
+    *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "speedup_low", "speedup_high"),
+)
+"""Columns that a trend is made of; the fewer, the faster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryReading:
+    """All records that a trend needs."""
+
+    value: tuple[Record, ...]
+    """Of the series' case in its mode on its device model, all implementations, oldest run first."""
+    floor: float | None
+    """The series' noise floor in log units, from the newest calibration that has it."""
+    acceptance: Acceptance | None
+    """Of a level of this series, the newest."""
+    problems: tuple[str, ...]
+
+
+def find_series(store: str, text: str, *, device_name: str | None = None) -> Reading[Series]:
+    """Return the one series that a text names.
+
+    Args:
+        store: folder or URL.
+        text: the series' name, or a glob or a part of it.
+        device_name: model of the device, or a part of it.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+        SelectionError: it names none, or several.
+    """
+    place = Place.of(store)
+    looked: set[RunFile] = set()
+    found: set[Series] = set()
+    problems: tuple[str, ...] = ()
+    here: list[Series] = []
+    matches: list[Series] = []
+    # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
+    for stage, files in enumerate(_stages(dataset_files(place, "records"))):
+        more, missed = _series_in(place, [file for file in files if file not in looked])
+        looked.update(files)
+        found |= more
+        problems += missed
+        here = _on_device(found, device_name)
+        exact = [series for series in here if series.name == text]
+        matches = exact or _fitting(here, text)
+        if exact or (matches and stage):
+            break
+    if not here:
+        names = ", ".join(sorted({series.device_name for series in found})) or "none"
+        raise SelectionError(
+            f"--device-name {device_name!r} has no series in store {store!r}; device models are: {names}"
+        )
+    if len(matches) == 1:
+        return Reading(matches[0], problems)
+    if matches:
+        raise SelectionError(_several(text, matches))
+    close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
+    raise SelectionError(f"series {text!r} is not in store {store!r}; {hint}")
+
+
+def read_history(store: str, series: Series) -> HistoryReading:
+    """Return the records of a series and of what was measured beside it.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+    """
+    where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
+    reading = read_series(store, where=where, columns=NEEDED)
+    records = reading.value
+    first: dict[str, str] = {}
+    for record in reading.value:
+        first.setdefault(record.environment_hash, record.run_id)
+    # The environment is long and seldom another, so it is read once for each that there was.
+    if len(first) > 1:
+        columns = ("run_id", "environment_hash", "environment")
+        found = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
+        environments = {record.environment_hash: record.environment for record in found.value}
+        records = tuple(
+            replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
+        )
+    calibrations, acceptances = read_calibrations(store), read_acceptances(store)
+    # By the same rule as `compare`: the newest of this environment, else of any.
+    _, floors = newest_calibrations(calibrations.value, records[-1:])
+    return HistoryReading(
+        value=records,
+        floor=floors[series].p50 if series in floors else None,
+        acceptance=acceptances.value.get(series),
+        problems=reading.problems + calibrations.problems + acceptances.problems,
+    )
+
+
+def _series_in(place: Place, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
+    reading = read_distinct(place, COLUMNS, files)
+    rows = {tuple(row[name] for name in COLUMNS) for found in reading.value.values() for row in found}
+    whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)
+    return {Series(**row) for row in whole}, reading.problems
+
+
+def _stages(files: list[RunFile]) -> list[list[RunFile]]:
+    """Return which files to look at first, next, and at last."""
+    by_device = _devices(files)
+    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
+
+
+def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
+    found: dict[str, list[RunFile]] = {}
+    for file in files:
+        device = next((part for part in file.path.split("/") if part.startswith("device=")), "")
+        found.setdefault(device, []).append(file)
+    return found
+
+
+def _on_device(found: Iterable[Series], device_name: str | None) -> list[Series]:
+    if device_name is None:
+        return sorted(found)
+    exact = [series for series in found if series.device_name == device_name]
+    return sorted(exact or (series for series in found if device_name.lower() in series.device_name.lower()))
+
+
+def _fitting(found: list[Series], text: str) -> list[Series]:
+    """Return the series whose names a glob fits; else those that have it, or the text, as a part of their names."""
+    # A name holds brackets, which a glob would read as a set of characters.
+    glob = text.replace("[", "[[]")
+    whole = [series for series in found if fnmatch.fnmatchcase(series.name, glob)]
+    return whole or [series for series in found if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
+
+
+def _several(text: str, matches: list[Series]) -> str:
+    names = {series.name for series in matches}
+    if len(names) == 1:
+        devices = ", ".join(series.device_name for series in matches)
+        return f"series {text!r} was measured on several device models; choose one with --device-name: {devices}"
+    listed = [
+        f"\n  {series.name}{f' ({series.device_name})' if len(names) < len(matches) else ''}" for series in matches
+    ]
+    more = f"\n  and {len(matches) - _LISTED:,} more" if len(matches) > _LISTED else ""
+    return f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(listed[:_LISTED])}{more}"

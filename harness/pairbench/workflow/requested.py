@@ -1,0 +1,142 @@
+"""What a run was asked to measure: tells a case that has vanished from one that nobody asked for."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from pairbench.model.environment import Device, Environment
+from pairbench.model.plan import PlannedCase
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.model.settings import Settings
+from pairbench.plan import Selection, names_implementation, tiers_for
+from pairbench.workflow.setup import Chosen
+
+SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
+
+_KEY = "asked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The selection of one run on one device; stored with what its environment observed, which is no part of its hash."""
+
+    select: tuple[tuple[str | None, str | None], ...]
+    """Suite and pattern of each selection; none for everything."""
+    suites: frozenset[str]
+    """The suite files that were loaded, or should have been."""
+    tiers: frozenset[str]
+    modes: frozenset[str]
+    implementations: frozenset[str] = frozenset()
+    """Names or globs; none for all. Baselines that were taken beside them are not in it: of operators without any of them none was."""
+
+    def covers(self, series: Series, tier: str | None) -> bool:
+        """Return whether a series would have been measured, did it still exist."""
+        if series.mode not in self.modes or not names_implementation(self.implementations, series.implementation):
+            return False
+        named = any(pattern == series.case and suite in (None, series.suite) for suite, pattern in self.select)
+        if not named and tier not in self.tiers:
+            return False
+        if not self.select:
+            # A suite that is gone was in a folder that others are still in.
+            return _folder(series.suite) in {_folder(suite) for suite in self.suites}
+        chosen = (Selection(text="", suite=suite, pattern=pattern) for suite, pattern in self.select)
+        return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
+
+    def for_cases(self, cases: Iterable[PlannedCase]) -> "Asked":
+        """Return the same for no more than some cases."""
+        return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
+
+    def put_in(self, environment: Environment) -> Environment:
+        """Return the environment with this in it."""
+        plain = {
+            "select": [list(pair) for pair in self.select],
+            "suites": sorted(self.suites),
+            "tiers": sorted(self.tiers),
+            "modes": sorted(self.modes),
+            "implementations": sorted(self.implementations),
+        }
+        observed = {**environment.rest.get("observed", {}), _KEY: plain}
+        return replace(environment, rest={**environment.rest, "observed": observed})
+
+    @classmethod
+    def read(cls, environment: str | None) -> "Asked | None":
+        """Return what a record's environment says; None for runs that did not store it."""
+        try:
+            found = json.loads(environment or "{}").get("observed", {}).get(_KEY)
+            return found and cls(
+                select=tuple((suite, pattern) for suite, pattern in found["select"]),
+                suites=frozenset(found["suites"]),
+                tiers=frozenset(found["tiers"]),
+                modes=frozenset(found["modes"]),
+                implementations=frozenset(found.get("implementations", ())),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def asked_of(chosen: Chosen, device: Device, settings: Settings) -> Asked:
+    """Return what a run is asked for on a device."""
+    survey = chosen.survey
+    return Asked(
+        select=tuple((selection.suite, selection.pattern) for selection in chosen.selections),
+        suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
+        tiers=frozenset(tiers_for(device, settings, edge=False)),
+        modes=frozenset(settings.modes),
+        implementations=frozenset(chosen.implementations),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What some runs together were asked for, by device model."""
+
+    asked: Mapping[str, tuple[Asked, ...]] = field(default_factory=dict)
+    held: frozenset[tuple[str, str, str, str | None]] = frozenset()
+    """Device, suite, mode and tier of everything in runs that do not say what they were asked for."""
+    broken: frozenset[tuple[str, str]] = frozenset()
+    """Device and suite where a suite could not be loaded."""
+
+    def covers(self, series: Series, tier: str | None) -> bool:
+        """Return whether one of the runs would hold the series, did it still exist."""
+        return (
+            (series.device_name, series.suite, series.mode, tier) in self.held
+            or (series.device_name, series.suite) in self.broken
+            or any(asked.covers(series, tier) for asked in self.asked.get(series.device_name, ()))
+        )
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Scope":
+        """Return the scope of rows with the columns `SCOPE_COLUMNS`."""
+        asked: dict[str, dict[Asked, None]] = {}
+        held, broken = set(), set()
+        known: dict[str | None, Asked | None] = {}
+        for row in rows:
+            text = row["environment"]
+            if text not in known:
+                known[text] = Asked.read(text)
+            if row["mode"] is None:
+                broken.add((row["device_name"], row["suite"]))
+            if (found := known[text]) is not None:
+                asked.setdefault(row["device_name"], {})[found] = None
+            elif row["mode"] is not None:
+                held.add((row["device_name"], row["suite"], row["mode"], row["tier"]))
+        return cls(
+            asked={device: tuple(several) for device, several in asked.items()},
+            held=frozenset(held),
+            broken=frozenset(broken),
+        )
+
+    @classmethod
+    def of_records(cls, records: Iterable[Record]) -> "Scope":
+        """Return the scope of the runs that these are all records of."""
+        # What measured suspects again was asked for no more than them.
+        return cls.of(
+            {name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms
+        )
+
+
+def _folder(suite: str) -> str:
+    return str(PurePosixPath(suite).parent)

@@ -1,0 +1,95 @@
+"""`run --confirm`: what looks worse than the reference is measured again before anything fails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pairbench.analyze.compare.confirm import suspects
+from pairbench.config import Config
+from pairbench.execute.parent.pool import Site
+from pairbench.model.environment import Device
+from pairbench.model.series import Series
+from pairbench.plan import Selection
+from pairbench.report.comparison.render import document, render_comparison
+from pairbench.workflow.compare.judge import Judged, judge
+from pairbench.workflow.compare.selectors import AUTO
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.run.record import DoneRun, record_run
+from pairbench.workflow.setup import Chosen
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """What a run means beside earlier ones."""
+
+    judged: Judged
+    again: DoneRun | None = None
+    """The run that measured the suspects again; None where there were none."""
+
+    @property
+    def exit_code(self) -> int:
+        """Return the contract's exit code."""
+        interrupted = self.again is not None and self.again.interrupted
+        return 130 if interrupted else self.judged.exit_code()
+
+    def render(self, output: str) -> str:
+        """Return the comparison as a table or Markdown."""
+        lines = [f"Measured again in run {self.again.run_id}"] if self.again else []
+        return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
+
+    def plain(self) -> dict[str, Any]:
+        """Return what the JSON document of the run says besides."""
+        return {
+            "confirming_run_id": self.again.run_id if self.again else None,
+            "comparison": document(self.judged.comparison),
+        }
+
+
+def confirm_run(
+    config: Config,
+    site: Site,
+    chosen: Chosen,
+    devices: tuple[Device, ...],
+    progress: PlainProgress,
+    run_id: str,
+    *,
+    reference: str = AUTO,
+    quiet_only: bool = False,
+) -> Confirmed:
+    """Compare a run with a reference, and measure what looks worse again, in whole cases.
+
+    A case is measured with its baseline and all the variants of the run, for only together they tell the code from the machine.
+
+    Raises:
+        StoreError: the run cannot be read back.
+    """
+    judged = judge(config, reference, run_id, quiet_only=quiet_only)
+    worse = suspects(judged.comparison.changes)
+    where = tuple(device for device in devices if device.name in {series.device_name for series in worse})
+    if not where:
+        return Confirmed(judged=judged)
+    named = ", ".join(series.name for series in worse[:_NAMED])
+    more = f" and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
+    progress.say(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}")
+    modes = tuple(mode for mode in site.settings.modes if mode in {series.mode for series in worse})
+    again = record_run(
+        config,
+        replace(site, settings=replace(site.settings, modes=modes)),
+        _only(chosen, worse),
+        where,
+        progress,
+        confirms=run_id,
+    )
+    return Confirmed(judged=judge(config, reference, run_id, quiet_only=quiet_only), again=again)
+
+
+def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
+    """Return the same suites with the cases of some series selected."""
+    cases = dict.fromkeys((series.suite, series.case) for series in worse)
+    return replace(
+        chosen,
+        survey=replace(chosen.survey, broken=()),
+        selections=tuple(Selection(text=f"{suite}::{case}", suite=suite, pattern=case) for suite, case in cases),
+    )

@@ -1,0 +1,190 @@
+"""Runs sessions on one or several devices at the same time, each under its lock, and gathers what they report."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from pairbench.errors import InterruptedRunError
+from pairbench.execute.parent.lock import device_lock
+from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.session import Session
+from pairbench.model.environment import Device
+from pairbench.model.outcome import ImpostorResult, Outcome
+from pairbench.model.plan import Plan, PlannedCase
+from pairbench.plan import alike, equipped, left_to, make_plan
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.setup import Chosen
+
+
+@dataclass(kw_only=True)
+class Reporter:
+    """Passes progress on and hands finished outcomes of one device to whoever keeps them."""
+
+    progress: PlainProgress
+    keep: Callable[[list[Outcome]], object]
+    hold: Callable[[list[Outcome]], None] = lambda _: None
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        """Show what begins."""
+        self.progress.step(device, stage, case)
+
+    def stepped(self, device: Device) -> None:
+        """Count it."""
+        self.progress.stepped(device)
+
+    def finished(self, outcomes: list[Outcome]) -> None:
+        """Keep what is final."""
+        self.keep(outcomes)
+
+    def so_far(self, outcomes: list[Outcome]) -> None:
+        """Hold what another round may change."""
+        self.hold(outcomes)
+
+
+@dataclass(kw_only=True)
+class Verified:
+    """What `pairbench verify` found."""
+
+    outcomes: list[tuple[Device, Outcome]] = field(default_factory=list)
+    impostors: list[tuple[Device, PlannedCase, ImpostorResult]] = field(default_factory=list)
+
+    @property
+    def bad(self) -> bool:
+        """Whether anything is not as its declaration promises."""
+        return any(outcome.status.bad for _, outcome in self.outcomes) or any(
+            found.tried and not found.rejected for *_, found in self.impostors
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row an outcome."""
+        return [_row(device, outcome) for device, outcome in self.outcomes]
+
+    def impostor_rows(self) -> list[dict[str, Any]]:
+        """Return one row an impostor and case."""
+        return [
+            {
+                "device": device.selector,
+                "operator": planned.operator.name,
+                "case": planned.case.key,
+                "impostor": found.impostor,
+                "declared": found.declared,
+                "rejected": found.rejected,
+                "reason": found.reason,
+            }
+            for device, planned, found in self.impostors
+            if found.tried
+        ]
+
+
+def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
+    verification = outcome.verification
+    correctness = verification.correctness if verification else None
+    return {
+        "device": device.selector,
+        "suite": outcome.operator.suite,
+        "operator": outcome.operator.name,
+        "case": outcome.case.key,
+        "implementation": outcome.entry.implementation,
+        "mode": outcome.entry.mode,
+        "status": outcome.status.value,
+        "max_abs_error": correctness.max_abs_error if correctness else None,
+        "mean_abs_error": correctness.mean_abs_error if correctness else None,
+        "rel_l2_error": correctness.rel_l2_error if correctness else None,
+        "oracle_ratio": correctness.oracle_ratio if correctness else None,
+        "mismatched_fraction": correctness.mismatched_fraction if correctness else None,
+        "rtol": correctness.rtol if correctness else None,
+        "atol": correctness.atol if correctness else None,
+        "margin": correctness.margin if correctness else None,
+        "first_call_ns": verification.first_call_ns if verification else None,
+        "uncapturable": verification.uncapturable if verification else None,
+        "reason": outcome.reason,
+    }
+
+
+def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
+    """Return what one device is to do."""
+    gpus = len(alike(device, chosen.survey.devices))
+    operators, broken = list(chosen.survey.operators), list(chosen.survey.broken)
+    triton = find_spec("triton") is not None
+    return make_plan(
+        operators,
+        broken,
+        chosen.selections,
+        device,
+        site.settings,
+        implementations=chosen.implementations,
+        gpus=gpus,
+        triton=triton,
+        edge=edge,
+    )
+
+
+def plans_for(site: Site, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
+    """Return what each device is to do, the devices with those beside them that their plans need."""
+    plans: dict[Device, Plan] = {}
+    for device in devices:
+        plan = plan_for(site, chosen, device, edge=edge)
+        leader = next(other for other in devices if (other.kind, other.name) == (device.kind, device.name))
+        plan = plan if leader == device else left_to(plan, leader)
+        plans[equipped(device, chosen.survey.devices, plan.cases)] = plan
+    return plans
+
+
+def on_devices(
+    site: Site, devices: tuple[Device, ...], progress: PlainProgress, work: Callable[[Device], None]
+) -> None:
+    """Do something on every device at the same time, one thread and one lock each; the first error is raised.
+
+    An interruption is no error here: what was finished has been handed over by then.
+    """
+
+    def locked(device: Device) -> None:
+        with device_lock(device, progress.say, site.interrupted.is_set) as held:
+            if not held:
+                return
+            try:
+                work(device)
+            except InterruptedRunError:
+                return
+            except BaseException:
+                site.interrupted.set()  # the other devices need not go on for a run that has failed
+                raise
+
+    with ThreadPoolExecutor(len(devices)) as threads:
+        for done in [threads.submit(locked, device) for device in devices]:
+            done.result()
+
+
+def verify_devices(
+    site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, *, impostors: bool
+) -> Verified:
+    """Verify the chosen cases on every device."""
+    found = Verified()
+    lock = threading.Lock()
+    plans = plans_for(site, chosen, devices, edge=True)
+
+    def work(device: Device) -> None:
+        plan = plans[device]
+        outcomes: list[Outcome] = []
+        progress.expect(device, len(plan.cases))
+        session = Session(site, device, plan, Reporter(progress=progress, keep=outcomes.extend))
+        try:
+            session.verify(impostors=impostors)
+            session.finish()
+        except InterruptedRunError:
+            session.interrupt(0)
+            raise
+        finally:
+            # In the order of the plan: what ended first was reported first.
+            order = {case.case.key: place for place, case in enumerate(plan.cases)}
+            entries = [case.entries for case in plan.cases]
+            outcomes.sort(key=lambda item: (order[item.case.key], entries[order[item.case.key]].index(item.entry)))
+            with lock:
+                found.outcomes += [(device, outcome) for outcome in outcomes]
+                found.impostors += [(device, planned, result) for planned, result in session.audits()]
+
+    on_devices(site, tuple(plans), progress, work)
+    return found

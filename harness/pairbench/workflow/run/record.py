@@ -1,0 +1,235 @@
+"""A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final."""
+
+import datetime as dt
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairbench.analyze.records import Run
+from pairbench.analyze.site.facts import remeasured_blocks
+from pairbench.config import Config
+from pairbench.errors import UsageError
+from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.scout import probe_environment
+from pairbench.execute.parent.session import Session
+from pairbench.model.environment import Device, Environment
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Status
+from pairbench.model.record import Record
+from pairbench.report.rows import ordered
+from pairbench.report.table import expanded
+from pairbench.store.writer import RunWriter
+from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.requested import asked_of
+from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
+from pairbench.workflow.run.recorder import Keeper
+from pairbench.workflow.run.skip_existing import without_existing
+from pairbench.workflow.setup import Chosen
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+
+@dataclass(kw_only=True)
+class DoneRun:
+    """What a run left behind."""
+
+    run_id: str
+    wall_s: float = 0.0
+    measuring_s: dict[str, float] = field(default_factory=dict)
+    """By device: time inside timed calls and their flushes."""
+    interrupted: bool = False
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """Return the contract's exit code."""
+        if self.interrupted:
+            return 130
+        if any(record.operator is None for record in self.records):
+            return 2
+        return int(any(Status(record.status).bad for record in self.records))
+
+    def summary(self) -> dict[str, Any]:
+        """Return how the time was spent, and what limited the precision."""
+        timed = [record for record in self.records if record.n_rounds]
+        return {
+            "wall_s": self.wall_s,
+            "measuring_s": self.measuring_s,
+            "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
+            "remeasured_blocks": remeasured_blocks(timed),
+            "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
+            "statuses": dict(Counter(record.status for record in self.records)),
+            "interrupted": self.interrupted,
+        }
+
+    def closing_lines(self, store: str) -> list[str]:
+        """Return what `run` prints last."""
+        if not self.records and not self.interrupted:
+            return ["Nothing to run, and nothing stored"]
+        found = self.summary()
+        shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items())
+        stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in found["stop_reasons"].items())
+        lines = [
+            f"Run {self.run_id}, stored in {store}" + (" (interrupted)" if self.interrupted else ""),
+            f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
+            f"Blocks measured again because the device throttled: {found['remeasured_blocks']}",
+        ]
+        return [*lines, *([f"What ended the measuring: {stops}"] if stops else [])]
+
+    def plain_records(self) -> list[dict[str, Any]]:
+        """Return the records with their JSON columns as objects."""
+        return [expanded(record) for record in ordered(self.records)]
+
+
+_STOPS = {
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
+    None: "without a reason",
+}
+
+
+def record_run(
+    config: Config,
+    site: Site,
+    chosen: Chosen,
+    devices: tuple[Device, ...],
+    progress: PlainProgress,
+    *,
+    confirms: str | None = None,
+    skip_existing: bool = False,
+) -> DoneRun:
+    """Run everything that was chosen on the devices and keep the results.
+
+    Args:
+        config: Where the results belong.
+        site: Where workers run.
+        chosen: The suites and the selection.
+        devices: All at the same time.
+        progress: To tell.
+        confirms: The run whose suspects are measured again.
+        skip_existing: Whether to leave out the cases that the store has already.
+
+    Raises:
+        UsageError: the settings ask for what a device cannot do.
+    """
+    began = time.monotonic()
+    run = new_run(checkout_of(chosen, config), confirms=confirms)
+    done = DoneRun(run_id=run.run_id)
+    plans = plans_for(site, chosen, devices, edge=False)
+    devices = tuple(plans)
+    sites = {device: site_for(site, config, device) for device in devices}
+    writers: dict[str, RunWriter] = {}
+    held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
+    lock = threading.Lock()
+
+    def writer(device: Device) -> RunWriter:
+        if device.slug not in writers:
+            writers[device.slug] = writer_for(run, config.store, device).__enter__()
+        return writers[device.slug]
+
+    def work(device: Device) -> None:
+        with lock:
+            writer(device)  # a store that cannot be written is known before anything is measured
+        environment, plan = probe_environment(site, device), plans[device]
+        asked = asked_of(chosen, device, site.settings)
+        if skip_existing:
+            plan = without_existing(config, environment, plan, progress.say)
+            if len(plan.cases) < len(plans[device].cases):
+                asked = asked.for_cases(plan.cases)
+        environment = asked.put_in(environment)
+        warn_of_foreign(environment, progress.say)
+        keeper = Keeper(
+            run=run,
+            environment=environment,
+            writer=writers[device.slug],
+            lock=lock,
+            records=done.records,
+            held=held[device.slug],
+        )
+        keeper.keep_broken(plan)
+        progress.expect(device, len(plan.cases) * (2 + site.settings.rounds))
+        session = Session(sites[device], device, plan, Reporter(progress=progress, keep=keeper.keep, hold=keeper.hold))
+        try:
+            session.run(site.settings.rounds)
+        finally:
+            done.measuring_s[device.selector] = session.measuring_s()
+
+    try:
+        on_devices(site, devices, progress, work)
+    finally:
+        for opened in writers.values():
+            opened.close()
+        done.interrupted = site.interrupted.is_set()
+        done.wall_s = time.monotonic() - began
+    return done
+
+
+def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
+    """Return an invocation that begins now.
+
+    Args:
+        checkout: A folder of the checkout whose commit the results belong to.
+        confirms: The run whose suspects are measured again.
+    """
+    now = dt.datetime.now(dt.UTC)
+    return Run(
+        run_id=stamp(now),
+        started_at=now.isoformat(timespec="milliseconds"),
+        commit=read_commit(checkout),
+        confirms=confirms,
+    )
+
+
+def writer_for(run: Run, store: str, device: Device) -> RunWriter:
+    """Return what writes a run's files of a device model."""
+    return RunWriter(store, run_id=run.run_id, device_slug=device.slug, month=run.started_at[:7])
+
+
+def site_for(site: Site, config: Config, device: Device) -> Site:
+    """Return the site with what suits a device where nobody chose otherwise.
+
+    Raises:
+        UsageError: Triton's timer is asked for on a CPU.
+    """
+    if device.kind == "cuda":
+        return site
+    if config.settings.timer == "do_bench":
+        raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
+    if "case_seconds" in config.given:
+        return site
+    return replace(site, settings=replace(site.settings, case_seconds=_CPU_CASE_SECONDS))
+
+
+_CPU_CASE_SECONDS = 0.3
+"""A CPU's clock jitter does not average out in a second either, and CI pays for every one."""
+
+
+def checkout_of(chosen: Chosen, config: Config) -> Path:
+    """Return the folder whose commit the results belong to: the first suite's."""
+    operators = chosen.survey.operators
+    return Path(operators[0].path).parent if operators else config.root
+
+
+def warn_of_foreign(environment: Environment, say: Callable[[str], None]) -> None:
+    """Say which other processes compute on the device, if any."""
+    observed = environment.rest.get("observed", {})
+    found = {
+        environment.device.selector: observed.get("foreign_processes"),
+        **observed.get("foreign_processes_beside", {}),
+    }
+    for selector, foreign in found.items():
+        if foreign:
+            say(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
+
+
+def stamp(at: "dt.datetime") -> str:
+    """Return a name that nothing else has, even if it was made in the same second elsewhere."""
+    import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
+
+    return f"{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"

@@ -1,0 +1,1 @@
+"""A site: gathered from a store, published into a folder, served."""

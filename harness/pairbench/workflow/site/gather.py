@@ -1,0 +1,255 @@
+"""Gathers from a store what the site shows, an operator or a run at a time, so that a large store fits into memory."""
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.analyze.site.events import Found, events_of, found_in, kernels_wanted, with_kernels
+from pairbench.analyze.site.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
+from pairbench.analyze.site.overview import overview_rows
+from pairbench.analyze.site.status import standing_of
+from pairbench.config import Config
+from pairbench.errors import StoreError
+from pairbench.model.comparison import Change
+from pairbench.model.plan import BASELINE
+from pairbench.model.record import Record
+from pairbench.model.series import COLUMNS, Series
+from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
+from pairbench.report.site.breakdowns import head_of
+from pairbench.report.site.values import OperatorFacts, RunFacts
+from pairbench.stats import Floats
+from pairbench.store.accepted import read_acceptances
+from pairbench.store.breakdowns import read_breakdowns
+from pairbench.store.calibrations import read_calibrations
+from pairbench.store.call_samples import call_samples
+from pairbench.store.history import read_series
+from pairbench.store.reader import read_records
+from pairbench.store.whole import WholeStore
+from pairbench.suite_text import about
+from pairbench.workflow.compare.judge import judge
+from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.workflow.history.lookup import NEEDED
+from pairbench.workflow.setup import default_places
+
+_HEAD = (
+    *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
+    *("confirms", "environment_hash", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
+    *("status", "timer", "suite", "case", "implementation", "mode"),
+)
+_TREND = (*NEEDED, "operator", "environment")
+_RUN = (
+    *(*_HEAD, "operator", "environment", "reason", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
+    *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "device_p50_ns", "n_rounds"),
+    *("speedup", "speedup_low", "speedup_high"),
+    *("launches_per_call", "kernels_per_call", "ops_per_call", "peak_bytes", "margin"),
+    *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
+)
+_RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
+_COMPARED = 6
+"""Newest runs that are compared with their references; series whose newest run is another one are judged by their history."""
+_SHORT, _LATEST = 40, 12
+"""Of a store of so many runs at most the latest are all compared; a longer history shows what lasted as levels."""
+_EXPLAINED = 100
+"""Newest events that say how kernels differ."""
+
+
+class SiteReading:
+    """A store, read for its site."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        repository: str | None = None,
+        last: int | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """Read the store.
+
+        Args:
+            config: where it is.
+            repository: address of the repository on the web.
+            last: how many of the newest runs to take; all where not given.
+            options: what a command has to be told to find the store.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        self._config = config
+        self._whole = WholeStore(config.store, {*_TREND, *_RUN}, last=last)
+        self._heads: dict[tuple[str, str], RunHead] = {}
+        newest: dict[Series, str] = {}
+        for key, records in self._whole.by_run(_HEAD):
+            self._heads[key] = run_head(records)
+            newest |= {series: record.run_id for record in records if (series := Series.of(record))}
+        self._newest, problems = _newest_records(config.store, newest)
+        self._changes = self._compared(newest)
+        acceptances, calibrations = read_acceptances(config.store), read_calibrations(config.store)
+        breakdowns = read_breakdowns(config.store)
+        self.breakdowns = breakdowns.value
+        self._accepted = acceptances.value
+        _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
+        told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
+        runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
+        self.facts = SiteFacts(
+            store=shown_store(config),
+            repository=repository,
+            runs=tuple(runs),
+            rows=(),
+            events=(),
+            problems=tuple(dict.fromkeys(told)),
+            options=options,
+            breakdowns=tuple(map(head_of, self.breakdowns)),
+        )
+        """What every page knows; rows and events are in it once `operators` has been gone through."""
+
+    def operators(self) -> Iterator[OperatorFacts]:
+        """Yield every operator on every device model, and put what is said of all of them together."""
+        rows: list[OverviewRow] = []
+        found: list[Found] = []
+        samples = _Samples(self._config.store)
+        for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
+            trends = self._trends(records)
+            series = tuple(self._facts_of(trend, samples) for trend in trends)
+            own_rows = overview_rows(zip(series, trends, strict=True))
+            rows += own_rows
+            own = [
+                one
+                for trend in trends
+                for one in found_in(trend, self._changes[trend.series], self._accepted.get(trend.series))
+            ]
+            found += own
+            ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
+            yield OperatorFacts(
+                device_name=device_name,
+                suite=suite,
+                operator=operator,
+                about=self._about(suite).get(operator),
+                series=series,
+                trends=trends,
+                ceilings=next((one for one in ceilings if one), {}),
+                rows=own_rows,
+                events=events_of(own, self._heads),
+            )
+        events = self._explained(events_of(found, self._heads))
+        self.facts = replace(self.facts, rows=tuple(rows), events=events)
+
+    def runs(self) -> Iterator[RunFacts]:
+        """Yield every run on every device model, the oldest first."""
+        for key, records in self._whole.by_run(_RUN):
+            known = [(record, series) for record in records if (series := Series.of(record))]
+            reasons = (record.throttle_reasons for record, _ in known)
+            yield RunFacts(
+                head=self._heads[key],
+                environment=environment_of(records[-1]),
+                series=tuple(
+                    series_facts(record, series, Standing(state=_state(record)), columns=_RUN_NUMBERS)
+                    for record, series in known
+                ),
+                broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
+                remeasured_blocks=remeasured_blocks(records),
+                throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
+                stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
+            )
+
+    def _compared(self, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
+        """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
+        confirms = {run_id: head.confirms for (run_id, _), head in self._heads.items()}
+        wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
+        chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
+        own = sorted(run_id for run_id, confirmed in confirms.items() if confirmed is None)
+        if len(own) <= _SHORT:
+            chosen |= set(own[-_LATEST:])
+        found: defaultdict[Series, list[Change]] = defaultdict(list)
+        for run_id in sorted(chosen):
+            with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
+                for change in judge(self._config, current=run_id).comparison.changes:
+                    if change.current_runs:
+                        found[change.series].append(change)
+        return found
+
+    def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
+        cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+        for record in records:
+            if record.case is not None and record.mode is not None:
+                cases[record.case, record.mode].append(record)
+        found: list[Trend] = []
+        for _, beside in sorted(cases.items()):
+            known = {series for record in beside if (series := Series.of(record))}
+            found += [
+                make_trend(beside, series, floor=self._floor(series), acceptance=self._accepted.get(series))
+                for series in sorted(known, key=_baseline_first)
+            ]
+        return tuple(found)
+
+    def _newest_of(self, trend: Trend) -> Record:
+        # A run may have been pruned since the store was read; then fewer of its columns are known.
+        return self._newest.get(trend.series, trend.points[-1].record)
+
+    def _floor(self, series: Series) -> float | None:
+        return self._floors[series].p50 if series in self._floors else None
+
+    def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
+        record = self._newest_of(trend)
+        own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
+        standing = standing_of(record.status, record.reason, next(own, None), trend.newest)
+        return series_facts(record, trend.series, standing, samples=samples.of(record.run_id, trend.series))
+
+    def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
+        wanted = kernels_wanted(events[:_EXPLAINED])
+        if not wanted:
+            return tuple(events)
+        cases = {series.case for several in wanted.values() for series in several}
+        columns = ("run_id", *COLUMNS, "kernels")
+        found = read_series(self._config.store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        records = {(record.run_id, series): record for record in found.value if (series := Series.of(record))}
+        return tuple(with_kernels(event, records) for event in events)
+
+    def _about(self, suite: str) -> Mapping[str, About]:
+        # A name out of a store chooses no file outside the folders of suites.
+        name = PurePosixPath(suite)
+        if name.is_absolute() or ".." in name.parts:
+            return {}
+        places = (self._config.root / suite, *(place / name.name for place in default_places(self._config)))
+        return next((found for place in places if (found := about(place, suite))), {})
+
+
+def shown_store(config: Config) -> str:
+    """Return how the pages name the store: a site may be published, and where a checkout lies on a machine is nobody's business."""
+    return config.store.removeprefix(f"{config.root}/")
+
+
+class _Samples:
+    """Raw call latencies of some runs, each read when it is first asked for."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._runs: dict[str, dict[Series, Floats]] = {}
+
+    def of(self, run_id: str, series: Series) -> Floats | None:
+        """Return the latencies in ns of a series; None where they have been pruned."""
+        if run_id not in self._runs:
+            self._runs[run_id] = call_samples(self._store, run_id).value
+        return self._runs[run_id].get(series)
+
+
+def _newest_records(store: str, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
+    """Return the newest record of each series with all its columns, and what could not be read."""
+    found: dict[Series, Record] = {}
+    problems: tuple[str, ...] = ()
+    for run_id in sorted(set(newest.values())):
+        records, missed = read_records(store, [run_id])
+        problems += missed
+        found |= {series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id}
+    return found, problems
+
+
+def _baseline_first(series: Series) -> tuple[bool, Series]:
+    return series.implementation != BASELINE, series
+
+
+def _state(record: Record) -> str:
+    return {"measured": "unchanged", "skipped": "skipped"}.get(record.status, "failed")

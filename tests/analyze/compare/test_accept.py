@@ -1,0 +1,75 @@
+"""A level that was accepted is no news; what goes beyond it is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.compare.runs import compare
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Change, GateOutcome
+from pairbench.model.series import Series
+from tests.builders import make_run, run_id_of
+
+MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))
+BEFORE = make_run(0, cases=MANY)
+RECORD = BEFORE[7]
+SERIES = Series.of(RECORD)
+assert SERIES is not None
+ONE = f"{RECORD.case}-{RECORD.implementation}"
+LEVEL = Acceptance(
+    series=SERIES,
+    definition_hash=RECORD.definition_hash,
+    p50_ns=110_000.0,
+    p95_ns=115_500.0,
+    exact={"launches_per_call": 2, "peak_bytes": 1 << 24, "margin": 0.1},
+    run_id=run_id_of(1),
+    at="2026-01-02T00:00:00+00:00",
+    reason="correct at last",
+)
+
+
+def judged(acceptance: Acceptance | None = LEVEL, slower: float = 1.0, **columns: Any) -> Change:
+    run = [
+        replace(record, **columns) if Series.of(record) == SERIES else record
+        for record in make_run(2, cases=MANY, slower={ONE: slower})
+    ]
+    changes = compare(BEFORE, run, accepted={acceptance.series: acceptance} if acceptance else {})
+    (found,) = [change for change in changes if change.series == SERIES]
+    return found
+
+
+@pytest.mark.parametrize("worse", [{"slower": 1.1}, {"launches_per_call": 2}, {"peak_bytes": 1 << 24}, {"margin": 0.2}])
+def test_what_was_accepted_is_unchanged_and_says_why(worse: dict[str, Any]) -> None:
+    assert judged(None, **worse).outcome in (GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
+    found = judged(**worse)
+    assert (found.outcome, found.accepted) == (GateOutcome.UNCHANGED, "correct at last")
+    assert "correct at last" in found.reason and run_id_of(1) in found.reason
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [{"slower": 1.15}, {"launches_per_call": 3}, {"kernels_per_call": 2}, {"peak_bytes": 1 << 25}, {"margin": 0.05}],
+)
+def test_what_goes_beyond_is_not_covered(worse: dict[str, Any]) -> None:
+    found = judged(**worse)
+    assert found.outcome is judged(None, **worse).outcome is not GateOutcome.UNCHANGED
+    assert found.accepted is None
+
+
+def test_one_accepted_worsening_does_not_cover_another() -> None:
+    found = judged(slower=1.1, launches_per_call=3)
+    assert (found.outcome, found.accepted) == (GateOutcome.REGRESSION, None)
+
+
+def test_another_question_was_not_accepted() -> None:
+    assert judged(replace(LEVEL, definition_hash="other"), slower=1.1).outcome is GateOutcome.REGRESSION
+
+
+def test_without_a_worsening_it_says_nothing() -> None:
+    found = judged()
+    assert (found.outcome, found.accepted) == (GateOutcome.UNCHANGED, None)
+
+
+def test_a_level_without_a_latency_covers_none() -> None:
+    assert judged(replace(LEVEL, p50_ns=None), slower=1.1).outcome is GateOutcome.REGRESSION

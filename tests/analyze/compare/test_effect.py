@@ -1,0 +1,160 @@
+"""Changes with their uncertainty, and what is decided from them: on arrays whose truth is known."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pairbench.analyze.compare.effect import Effects, decide, estimate
+from pairbench.analyze.compare.rounds import Floats, Runs
+from pairbench.model.policy import Policy
+
+LATENCY = math.log(1e6)
+PLAIN = Policy(least_spread=1e-12, tick_ns=0)
+
+
+def runs(*sides: list[list[list[float]]]) -> Runs:
+    """Return runs from, for each series, lists of rounds of the reference and of the current runs: log units."""
+    rows = [
+        (series, bool(current), np.array(rounds) + LATENCY)
+        for series, both in enumerate(zip(*sides, strict=True))
+        for current, side in enumerate(both)
+        for rounds in side
+    ]
+    return Runs(
+        series=np.array([series for series, _, _ in rows]),
+        current=np.array([current for _, current, _ in rows]),
+        count=np.array([float(len(rounds)) for _, _, rounds in rows]),
+        mean=np.array([rounds.mean() for _, _, rounds in rows]),
+        square=np.array([((rounds - rounds.mean()) ** 2).sum() for _, _, rounds in rows]),
+    )
+
+
+def of(found: Runs, floor: float = math.nan, series: int = 1, policy: Policy = PLAIN, **more: Any) -> Effects:
+    plain = {
+        "groups": np.zeros(series, dtype=np.int64),
+        "null": np.zeros(series, dtype=np.bool_),
+        "floor": np.full(series, floor),
+        "floor_runs": np.full(series, 10.0),
+    }
+    return estimate(found, **{**plain, **more}, policy=policy)
+
+
+def test_one_series_with_a_floor_below_its_spread_is_students_test() -> None:
+    before, now = [0.0, 0.01, 0.02], [0.03, 0.05, 0.04]
+    found = of(runs([[before]], [[now]]), floor=0.0)
+    expected = stats.ttest_ind(now, before)
+    assert found.change[0] == pytest.approx(0.03) and found.freedom[0] == 4
+    assert found.p_value[0] == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval()
+    assert (found.low[0], found.high[0]) == pytest.approx((interval.low, interval.high))
+
+
+def test_nothing_known_of_runs_widens() -> None:
+    """Where neither a floor nor controls tell, half of the variance is taken to be between runs."""
+    sides = runs([[[0.0, 0.01, 0.02]]], [[[0.03, 0.05, 0.04]]])
+    assert of(sides).error[0] == pytest.approx(of(sides, floor=0.0).error[0] * math.sqrt(2))
+
+
+def test_a_floor_widens_and_never_narrows() -> None:
+    sides = runs([[[0.0, 0.001, 0.002]]], [[[0.0, 0.001, 0.002]]])
+    # A change between two runs has the floor as its 95 %.
+    assert of(sides, floor=0.1).error[0] == pytest.approx(0.1 / 1.96, rel=1e-4)
+    assert of(sides, floor=1e-9).error[0] == pytest.approx(of(sides, floor=0.0).error[0])
+
+
+def test_one_round_a_side_is_judged_by_the_floor_alone_or_not_at_all() -> None:
+    sides = runs([[[0.0]]], [[[0.3]]])
+    lonely = of(sides)
+    assert lonely.change[0] == pytest.approx(0.3)
+    assert math.isnan(lonely.error[0]) and math.isnan(lonely.p_value[0]) and math.isnan(lonely.low[0])
+    known = of(sides, floor=0.02)
+    assert known.freedom[0] == 6 and known.p_value[0] < 1e-5
+
+
+def test_a_side_without_runs_is_not_known() -> None:
+    found = of(runs([[[0.0, 0.1]], []], [[[0.0, 0.1]], [[0.0]]]), series=2)
+    assert math.isfinite(found.error[0]) and math.isnan(found.change[1]) and math.isnan(found.p_value[1])
+
+
+def test_more_reference_runs_narrow() -> None:
+    once, often = [[0.0, 0.01, 0.02]], [[0.0, 0.01, 0.02]] * 5
+    now = [[[0.0, 0.01, 0.02]]]
+    assert of(runs([often], now)).error[0] < of(runs([once], now)).error[0]
+
+
+def test_runs_that_differ_widen_more_than_rounds_that_do() -> None:
+    now = [[[0.0, 0.01, 0.02]]]
+    alike, apart = [[0.0, 0.01, 0.02]] * 4, [[x, x + 0.01, x + 0.02] for x in (-0.1, -0.03, 0.03, 0.1)]
+    assert of(runs([apart], now)).error[0] > 2 * of(runs([alike], now)).error[0]
+
+
+def test_rounds_that_agree_to_the_tick_are_not_certain() -> None:
+    found = of(runs([[[0.0] * 3]], [[[0.001] * 3]]), policy=Policy())
+    assert 0 < found.error[0] < 0.001 and found.p_value[0] > 0
+
+
+@given(st.lists(st.floats(-0.1, 0.1), min_size=6, max_size=6), st.floats(-1, 1), st.floats(-1, 1))
+def test_the_answer_does_not_depend_on_the_unit_nor_on_the_sides_names(
+    rounds: list[float], shift: float, unit: float
+) -> None:
+    before, now = rounds[:3], [value + shift for value in rounds[3:]]
+    plain = of(runs([[before]], [[now]]), policy=Policy(tick_ns=0))
+    scaled = of(runs([[[v + unit for v in before]]], [[[v + unit for v in now]]]), policy=Policy(tick_ns=0))
+    mirrored = of(runs([[now]], [[before]]), policy=Policy(tick_ns=0))
+    assert scaled.change[0] == pytest.approx(plain.change[0], abs=1e-9)
+    assert scaled.error[0] == pytest.approx(plain.error[0], abs=1e-9)
+    assert mirrored.low[0] == pytest.approx(-plain.high[0], abs=1e-9)
+
+
+def effects(change: list[float], error: list[float]) -> Effects:
+    middle, spread = np.array(change), np.array(error)
+    return Effects(
+        change=middle,
+        error=spread,
+        freedom=np.full(len(middle), 30.0),
+        p_value=2 * stats.t.sf(np.abs(middle) / spread, 30),
+        low=middle - 2 * spread,
+        high=middle + 2 * spread,
+    )
+
+
+NO_FLOOR: Floats = np.full(4, np.nan)
+
+
+def test_verdicts() -> None:
+    (said,) = decide([effects([0.02, -0.02, 0.001, 0.012], [0.001, 0.001, 0.001, 0.008])], [NO_FLOOR])
+    assert said.slower.tolist() == [True, False, False, False]
+    assert said.faster.tolist() == [False, True, False, False]
+    assert said.same.tolist() == [False, False, True, False]
+    assert np.expm1(said.minimum) == pytest.approx(0.02)
+
+
+def test_a_certain_change_below_what_counts_is_the_same() -> None:
+    (said,) = decide([effects([0.01], [0.0001])], [NO_FLOOR[:1]])
+    assert said.adjusted[0] < 1e-9 and said.same[0] and not said.slower[0]
+
+
+def test_the_minimum_effect_is_twice_the_floor() -> None:
+    (said,) = decide([effects([0.05], [0.001])], [np.array([math.log(1.04)])])
+    assert np.expm1(said.minimum[0]) == pytest.approx(0.08) and not said.slower[0] and said.same[0]
+
+
+def test_all_latencies_are_adjusted_together() -> None:
+    one, many = effects([0.03], [0.008]), effects([0.0] * 99, [0.008] * 99)
+    (alone,) = decide([one], [NO_FLOOR[:1]])
+    among, _ = decide([one, many], [NO_FLOOR[:1], np.full(99, np.nan)])
+    assert alone.slower[0] and not among.slower[0]
+    assert among.adjusted[0] == pytest.approx(100 * alone.adjusted[0])
+
+
+def test_what_is_not_known_is_undecided_and_counts_for_nothing() -> None:
+    (said,) = decide([effects([0.03, math.nan], [0.008, math.nan])], [NO_FLOOR[:2]])
+    assert not (said.slower[1] or said.faster[1] or said.same[1]) and math.isnan(said.adjusted[1])
+    assert said.adjusted[0] == pytest.approx(float(effects([0.03], [0.008]).p_value[0]))
+    (none,) = decide([effects([math.nan], [math.nan])], [NO_FLOOR[:1]])
+    assert not none.same[0]

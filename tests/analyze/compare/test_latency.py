@@ -1,0 +1,76 @@
+"""Verdicts in words."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.compare.latency import Pairing, groups_of_pairings, judge_latencies, percent, suspicious
+from pairbench.analyze.compare.rounds import P50, P95
+from pairbench.model.comparison import GateOutcome, Judgement, Verdict
+from pairbench.model.series import Series
+from pairbench.stats import Interval
+from tests.builders import make_run
+
+
+def pairing(slower: float = 1.0, **columns: Any) -> Pairing:
+    before, now = make_run(0)[0], replace(make_run(1)[0], **columns)
+    series = Series.of(now)
+    assert series is not None
+    rounds = tuple(slower * value for value in now.round_p50_ns or ())
+    return Pairing(series=series, reference=(before,), current=(replace(now, round_p50_ns=rounds),))
+
+
+WIDE = (198_000.0, 202_000.0, 206_000.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "words"),
+    [
+        (pairing(), Verdict.SAME, "median latency the same: "),
+        (pairing(1.2), Verdict.SLOWER, "median latency 20.0 % slower (+19.7 % to +20.4 %)"),
+        (pairing(0.8), Verdict.FASTER, "median latency 20.0 % faster (-20.2 % to -19.8 %)"),
+        (pairing(round_p50_ns=WIDE), Verdict.UNDECIDED, "median latency +0.9 % ("),
+    ],
+)
+def test_each_verdict_has_its_sentence(found: Pairing, verdict: Verdict, words: str) -> None:
+    (said,) = judge_latencies([found], {})
+    assert said[P50].verdict is verdict and said[P50].reason.startswith(words)
+    assert said[P95].verdict is Verdict.SAME
+
+
+def test_a_latency_that_one_side_lacks_is_not_judged() -> None:
+    (found,) = judge_latencies([pairing(round_p95_ns=None, call_p95_ns=None)], {})
+    assert set(found) == {P50}
+    assert judge_latencies([], {}) == []
+
+
+def test_only_one_device_and_mode_lend_each_other() -> None:
+    first, second = pairing(), pairing()
+    other = replace(first, series=replace(first.series, mode="graph"))
+    assert groups_of_pairings([first, other, second]).tolist() == [0, 1, 0]
+
+
+def judged(verdict: Verdict, estimate: float, low: float) -> Judgement:
+    return Judgement(
+        metric=P95,
+        outcome=GateOutcome.UNDECIDED,
+        verdict=verdict,
+        change=Interval(estimate, low, 2 * estimate),
+        minimum_effect=0.02,
+        reason="",
+    )
+
+
+def test_suspicious_is_large_and_by_itself_no_chance() -> None:
+    assert suspicious(judged(Verdict.UNDECIDED, 1.05, 1.01))
+    assert not suspicious(judged(Verdict.UNDECIDED, 1.05, 0.99))
+    assert not suspicious(judged(Verdict.UNDECIDED, 1.005, 1.001))
+    assert not suspicious(judged(Verdict.SAME, 1.05, 1.01))
+    assert not suspicious(replace(judged(Verdict.UNDECIDED, 1.05, 1.01), change=None))
+
+
+def test_percent_has_no_negative_zero() -> None:
+    assert [percent(value) for value in (1.02, 0.98, 0.99999, 1.0)] == ["+2.0 %", "-2.0 %", "0.0 %", "0.0 %"]
+    assert percent(math.e) == "+171.8 %"

@@ -1,0 +1,131 @@
+"""Which records belong together: each series of either side exactly once, and why some cannot be compared."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.compare.match import Matched, match, newest
+from pairbench.model.comparison import Attribution, GateOutcome
+from pairbench.model.record import Record
+from tests.builders import CASES, ended, make_run, only
+
+BEFORE, NOW = make_run(0), make_run(1)
+
+
+def outcomes(found: Sequence[Matched]) -> list[GateOutcome | None]:
+    return [item.outcome for item in found]
+
+
+def test_every_series_comes_back_once_with_both_sides() -> None:
+    found = match(BEFORE, NOW)
+    assert outcomes(found) == [None] * 4
+    assert all(len(item.reference) == len(item.current) == 1 for item in found)
+
+
+def test_several_runs_come_oldest_first_and_doubled_ones_once() -> None:
+    found = match([*make_run(2), *BEFORE, *BEFORE], make_run(3))
+    assert [len(item.reference) for item in found] == [2] * 4
+    assert all(item.reference[0].run_id < item.reference[1].run_id for item in found)
+
+
+def test_two_gpus_of_one_model_are_two_records() -> None:
+    found = match(BEFORE, [*NOW, *(replace(record, device_uuid="GPU-1") for record in NOW)])
+    assert [len(item.current) for item in found] == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("column", "before", "now", "words"),
+    [
+        ("timer", "cuda_event", "do_bench", "another timer: cuda_event -> do_bench"),
+        ("device_name", "NVIDIA H200", "NVIDIA A100", "another device model: NVIDIA H200 -> NVIDIA A100"),
+        ("mode", "eager", "graph", "another mode: eager -> graph"),
+        ("definition_hash", "old", "new", "the question changed: definition old -> new"),
+        ("definition_hash", None, "new", "definition unknown -> new"),
+    ],
+)
+def test_what_must_not_be_compared_is_named(column: str, before: Any, now: Any, words: str) -> None:
+    found = match(make_run(0, **{column: before}), make_run(1, **{column: now}))
+    assert outcomes(found) == [GateOutcome.INCOMPARABLE] * 4
+    assert all(words in item.reason for item in found)
+    assert {item.attribution for item in found} == {Attribution.DEFINITION if column == "definition_hash" else None}
+
+
+@pytest.mark.parametrize("column", ["timer", "device_name", "mode", "definition_hash"])
+def test_what_fails_now_fails_whatever_it_cannot_be_compared_with(column: str) -> None:
+    other: dict[str, Any] = {column: "other"}
+    current = [replace(ended(record, "oom", "too large"), **other) for record in NOW]
+    found = match(BEFORE, [*make_run(2, **other), *current])
+    assert outcomes(found) == [GateOutcome.FAILED] * 4
+    assert all("oom: too large; " in item.reason for item in found)
+
+
+def test_a_reference_in_another_timer_is_ignored_while_others_remain() -> None:
+    found = match([*make_run(0, timer="do_bench"), *make_run(1)], make_run(2))
+    assert outcomes(found) == [None] * 4
+    assert {record.timer for item in found for record in item.reference} == {"cuda_event"}
+
+
+def test_runs_of_the_same_era_alone_tell_what_is_usual() -> None:
+    found = match([*make_run(0, environment_hash="old"), *make_run(1)], make_run(2))
+    assert {record.environment_hash for item in found for record in item.reference} == {"f" * 16}
+    all_old = match(make_run(0, environment_hash="old"), make_run(2))
+    assert outcomes(all_old) == [None] * 4 and all(item.reference for item in all_old)
+
+
+def test_another_mode_beside_the_known_one_is_new() -> None:
+    found = match(BEFORE, [*NOW, *make_run(1, mode="graph")])
+    assert outcomes(found) == [None] * 4 + [GateOutcome.NEW] * 4
+
+
+def test_new_missing_and_new_but_broken() -> None:
+    other = make_run(1, cases=["softmax[tokens=1]"])
+    found = match(BEFORE, [*NOW, *other])
+    assert outcomes(found)[4:] == [GateOutcome.NEW] * 2
+    found = match([*BEFORE, *other], NOW)
+    assert outcomes(found)[4:] == [GateOutcome.MISSING] * 2
+    found = match(BEFORE, [*NOW, ended(other[0], "oom", "too large")])
+    assert found[-1].outcome is GateOutcome.FAILED and "new, and oom: too large" in found[-1].reason
+    found = match(BEFORE, [*NOW, ended(other[0], "skipped", "no Triton")])
+    assert found[-1].outcome is GateOutcome.NEW and "skipped: no Triton" in found[-1].reason
+
+
+def test_a_renamed_case_is_missing_with_a_guess() -> None:
+    renamed = [replace(record, case=record.case and record.case.replace("tokens", "rows")) for record in NOW]
+    gone = [item for item in match(BEFORE, renamed) if item.outcome is GateOutcome.MISSING]
+    assert len(gone) == 4
+    for item in gone:
+        expected = item.series.name.replace("tokens", "rows")
+        assert f"renamed to {expected}?" in item.reason
+
+
+def test_a_vanished_case_gets_no_far_fetched_guess() -> None:
+    other = make_run(1, cases=["softmax[tokens=1]"])
+    changed = [replace(record, implementation_hash="x") for record in other]
+    gone = [item for item in match(BEFORE, changed) if item.outcome is GateOutcome.MISSING]
+    assert len(gone) == 4 and not any("renamed to" in item.reason for item in gone)
+
+
+def broken(run: Sequence[Record], suite: str) -> Record:
+    names = ("operator", "case", "implementation", "mode", "role", "timer", "call_p50_ns", "round_p50_ns")
+    return replace(run[0], **dict.fromkeys(names), suite=suite, status="failed", reason="SyntaxError: x")  # type: ignore[arg-type]
+
+
+def test_a_suite_that_cannot_be_loaded_fails_all_its_series() -> None:
+    found = match(BEFORE, [broken(NOW, str(NOW[0].suite))])
+    assert outcomes(found) == [GateOutcome.FAILED] * 4
+    assert all("could not be loaded: SyntaxError: x" in item.reason for item in found)
+
+
+def test_an_unknown_suite_that_cannot_be_loaded_is_not_lost() -> None:
+    *known, last = match(BEFORE, [*NOW, broken(NOW, "suites/other.py")])
+    assert outcomes(known) == [None] * 4
+    assert last.outcome is GateOutcome.FAILED and last.series.suite == "suites/other.py" and not last.series.case
+
+
+def test_the_newest_that_was_measured_speaks() -> None:
+    later = ended(make_run(5)[0], "failed")
+    assert newest([BEFORE[0], NOW[0], later]) is NOW[0]
+    assert newest([later]) is later
+    assert only(NOW, case=CASES[0])

@@ -1,0 +1,144 @@
+"""Rounds as pairs: what both sides share is gone, what one side has is found, and what chance does raises no alarm."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.analyze.compare.effect import Effects
+from pairbench.analyze.compare.latency import Pairing
+from pairbench.analyze.compare.paired import estimate_paired, judge_in_turns
+from pairbench.analyze.compare.rounds import P50, P95, Floats
+from pairbench.model.comparison import Judgement, Verdict
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from tests.builders import make_run
+
+DRIFT = (1.0, 1.4, 0.8, 1.1, 2.0)
+"""The machine's mood in each round: forty times the change that is to be found."""
+
+
+def effects(ratios: list[Floats], latency_ns: float = 1e5) -> Effects:
+    size = len(ratios)
+    return estimate_paired(ratios, np.full(size, np.log(latency_ns)), np.zeros(size, dtype=np.int64))
+
+
+def pairing(reference: Record, current: Record) -> Pairing:
+    series = Series.of(current)
+    assert series is not None
+    return Pairing(series=series, reference=(reference,), current=(current,))
+
+
+def of_rounds(record: Record, values: list[float]) -> Record:
+    return replace(record, round_p50_ns=tuple(values), round_p95_ns=tuple(1.1 * value for value in values))
+
+
+def judged(now: float, rounds: int = 5, spread: float = 0.0005) -> dict[str, Judgement]:
+    """Return what is said of one series whose rounds drift far more than it changes."""
+    rng = np.random.default_rng(0)
+    record = make_run()[0]
+    before = [2e5 * mood for mood in DRIFT[:rounds]]
+    after = [value * now * float(np.exp(rng.normal(0, spread))) for value in before]
+    return judge_in_turns([pairing(of_rounds(record, before), of_rounds(record, after))])[0]
+
+
+def test_a_change_of_2_percent_is_found_in_a_machine_that_drifts_by_half() -> None:
+    found = judged(1.02)
+    assert set(found) == {P50, P95}
+    change = found[P50].change
+    assert found[P50].verdict is Verdict.SLOWER and change is not None
+    assert change.low > 1.015 and change.high < 1.025 and change.estimate == pytest.approx(1.02, abs=0.002)
+
+
+def test_no_change_is_proven_to_be_none() -> None:
+    assert {item.verdict for item in judged(1.0).values()} == {Verdict.SAME}
+
+
+def test_faster_is_no_slower() -> None:
+    assert judged(0.97)[P50].verdict is Verdict.FASTER
+
+
+def test_one_round_proves_nothing() -> None:
+    found = judged(1.5, rounds=1)[P50]
+    assert found.verdict is Verdict.UNDECIDED and found.change is None
+    assert "one round" in found.reason
+
+
+def test_sides_without_the_same_rounds_are_no_pairs() -> None:
+    record = make_run()[0]
+    with pytest.raises(ValueError, match="2 rounds against 3, expected pairs"):
+        judge_in_turns([pairing(of_rounds(record, [1.0, 2.0]), of_rounds(record, [1.0, 2.0, 3.0]))])
+
+
+def test_nothing_gives_nothing() -> None:
+    assert judge_in_turns([]) == []
+
+
+def test_a_second_measurement_lends_its_rounds() -> None:
+    record = make_run()[0]
+    one = pairing(of_rounds(record, [1e5, 1e5]), of_rounds(record, [1.03e5, 1.031e5]))
+    two = replace(one, reference=one.reference * 2, current=one.current * 2)
+    widths = []
+    for item in (one, two):
+        change = judge_in_turns([item])[0][P50].change
+        assert change is not None
+        widths.append(change.high - change.low)
+    assert widths[1] < widths[0] / 2
+
+
+def test_rounds_that_agree_by_chance_are_not_believed_to_the_last_digit() -> None:
+    found = effects([np.full(3, 0.001)])
+    assert found.error[0] >= 0.0003 * np.sqrt(2 / 3)
+
+
+def test_steps_of_the_clock_are_no_change_of_a_short_call() -> None:
+    """A step of 32 ns is 0.8 % of 4 us."""
+    found = effects([np.full(5, 0.008)] * 2, latency_ns=4e3)
+    assert (found.low < 0).all() and (found.high > 0).all()
+
+
+@given(seed=st.integers(0, 1000), shift=st.floats(-0.1, 0.1))
+def test_a_shift_of_all_rounds_shifts_the_interval(seed: int, shift: float) -> None:
+    rng = np.random.default_rng(seed)
+    ratios = [rng.normal(0, 0.003, 5) for _ in range(12)]
+    here, there = effects(ratios), effects([values + shift for values in ratios])
+    assert np.allclose(there.change - here.change, shift)
+    assert np.allclose(there.low - here.low, shift) and np.allclose(there.error, here.error)
+
+
+@given(seed=st.integers(0, 1000))
+def test_the_sides_are_alike(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ratios = [rng.normal(0.01, 0.003, 4) for _ in range(10)]
+    there, back = effects(ratios), effects([-values for values in ratios])
+    assert np.allclose(there.p_value, back.p_value) and np.allclose(there.low, -back.high)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(1)
+    missed = 0
+    for _ in range(40):
+        found = effects([rng.normal(0.01, 0.004, 4) for _ in range(60)])
+        missed += int(((found.low > 0.01) | (found.high < 0.01)).sum())
+    assert 0.03 < missed / (40 * 60) < 0.07
+
+
+def test_the_same_code_raises_no_alarm_and_2_percent_is_caught_among_hundreds() -> None:
+    """Ratios of rounds of an H200 spread by 0.3 % at 100 us: two processes that each differ by 0.2 %."""
+    rng = np.random.default_rng(2)
+    base = make_run()[0]
+    alarms, caught = 0, 0
+    for _ in range(20):
+        pairings = []
+        for index in range(100):
+            record = replace(base, case=f"op[n={index}]")
+            before = 1e5 * np.exp(rng.normal(0, 0.1, 5))
+            after = before * np.exp(rng.normal(0.0, 0.003, 5)) * (1.02 if index == 0 else 1.0)
+            pairings.append(pairing(of_rounds(record, before.tolist()), of_rounds(record, after.tolist())))
+        verdicts = [found[P50].verdict for found in judge_in_turns(pairings)]
+        caught += verdicts[0] is Verdict.SLOWER
+        alarms += sum(verdict in (Verdict.SLOWER, Verdict.FASTER) for verdict in verdicts[1:])
+    assert caught == 20
+    assert alarms == 0

@@ -1,0 +1,178 @@
+"""Changepoints on series whose truth is known."""
+
+import itertools
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, clean, detect
+from pairbench.stats import Floats
+
+cheap = settings(max_examples=40, deadline=None)
+
+
+def noise(size: int, cv: float, seed: int = 0) -> Floats:
+    values: Floats = cv * np.random.default_rng(seed).standard_normal(size)
+    return values
+
+
+def levels(*pieces: tuple[int, float]) -> Floats:
+    """Return natural logs of (runs, latency in ns) pieces."""
+    return np.concatenate([np.full(runs, math.log(latency)) for runs, latency in pieces])
+
+
+def places(found: tuple[Changepoint, ...]) -> list[int]:
+    return [point.index for point in found]
+
+
+def test_a_step_is_found_with_its_levels() -> None:
+    (point,) = detect(levels((40, 1000), (30, 1050)) + noise(70, 0.01))
+    assert point.index == pytest.approx(40, abs=2)
+    assert point.before == pytest.approx(math.log(1000), abs=0.005)
+    assert point.after == pytest.approx(math.log(1050), abs=0.005)
+    assert point.effect == pytest.approx(1.05, abs=0.01)
+    assert point.strength > 7 + math.log(70)
+
+
+def test_a_step_without_noise_is_found_exactly() -> None:
+    (point,) = detect(levels((10, 500), (10, 530)))
+    assert point.index == 10
+    assert point.effect == pytest.approx(1.06)
+
+
+def test_a_regression_and_its_repair_are_two_changes() -> None:
+    up, down = detect(levels((40, 1000), (15, 1080), (45, 1000)) + noise(100, 0.01))
+    assert [up.index, down.index] == pytest.approx([40, 55], abs=2)
+    assert up.effect == pytest.approx(1.08, abs=0.02)
+    assert up.effect * down.effect == pytest.approx(1, abs=0.01)
+
+
+def test_a_staircase_is_found_step_by_step() -> None:
+    found = detect(levels((50, 1000), (50, 1040), (50, 1080), (50, 1000)) + noise(200, 0.01))
+    assert places(found) == pytest.approx([50, 100, 150], abs=3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_alone_is_nothing(seed: int) -> None:
+    assert detect(noise(100, 0.02, seed)) == ()
+
+
+@pytest.mark.parametrize("place", [5, 50, 98, 99])
+def test_a_spike_is_no_level(place: int) -> None:
+    series = noise(100, 0.01)
+    series[place] += math.log(1.5)
+    assert detect(series) == ()
+
+
+def test_two_modes_that_keep_swapping_are_noise_and_one_that_stays_is_not() -> None:
+    modes = np.tile([0.0, 0.0, 0.0, 0.04, 0.04, 0.0, 0.0, 0.04, 0.04, 0.04], 10)
+    assert detect(modes + noise(100, 0.005)) == ()
+    (point,) = detect(np.concatenate([modes, modes + 0.1]) + noise(200, 0.005))
+    assert point.index == pytest.approx(100, abs=2)
+
+
+def test_a_change_under_the_minimum_effect_does_not_count() -> None:
+    series = levels((50, 1000), (50, 1030)) + noise(100, 0.003)
+    assert len(detect(series)) == 1
+    assert detect(series, minimum_effect=0.05) == ()
+
+
+def test_a_floor_makes_noise_of_what_the_series_alone_would_call_a_step() -> None:
+    series = levels((6, 1000), (6, 1030)) + noise(12, 0.002)
+    assert len(detect(series)) == 1
+    assert detect(series, floor=0.06) == ()
+
+
+def test_runs_without_a_value_keep_their_place() -> None:
+    series = levels((40, 1000), (40, 1100)) + noise(80, 0.005)
+    series[[0, 3, 17, 40, 79]] = np.nan
+    assert places(detect(series)) == [41]
+
+
+@pytest.mark.parametrize("size", [0, 1, MIN_RUNS, 2 * MIN_RUNS - 1])
+def test_too_few_runs_have_no_changepoint(size: int) -> None:
+    assert detect(levels((size // 2, 1000), (size - size // 2, 2000))) == ()
+
+
+def test_all_runs_without_a_value() -> None:
+    assert detect(np.full(50, np.nan)) == ()
+
+
+def test_a_changepoint_is_put_on_a_break_that_explains_it_as_well() -> None:
+    series = levels((50, 1000), (50, 1050)) + noise(100, 0.01)
+    series[50] = math.log(1025)
+    assert {places(detect(series, breaks=[place]))[0] for place in (50, 51)} == {50, 51}
+    alone = places(detect(series))
+    assert places(detect(series, breaks=[20, 60])) == alone
+
+
+def test_a_break_far_from_any_step_is_no_changepoint() -> None:
+    assert detect(noise(100, 0.01), breaks=[0, 50, 99, 100]) == ()
+
+
+@pytest.mark.parametrize("wrong", [[[1.0, 2.0]], [1.0, math.inf], 3.0])
+def test_anything_but_a_series_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match="expected one natural log a run"):
+        detect(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"minimum_effect": -0.01}, {"floor": -1.0}, {"floor": math.nan}])
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected numbers from 0 up"):
+        detect([0.0] * 20, **wrong)
+
+
+def test_drift_of_both_sides_cancels_in_the_log_speedup() -> None:
+    """The machine gets 6 % slower at run 30, for both; at run 60 the variant alone gets 4 % slower."""
+    machine = levels((30, 1000), (70, 1060)) + noise(100, 0.02, 1)
+    baseline = machine + math.log(3) + noise(100, 0.004, 2)
+    variant = machine + np.where(np.arange(100) >= 60, math.log(1.04), 0.0) + noise(100, 0.004, 3)
+    (point,) = detect(baseline - variant)
+    assert point.index == pytest.approx(60, abs=1)
+    assert point.effect == pytest.approx(1 / 1.04, abs=0.005)
+    assert 30 in [pytest.approx(index, abs=3) for index in places(detect(baseline))]
+    assert 60 not in [pytest.approx(index, abs=3) for index in places(detect(baseline))]
+
+
+@cheap
+@given(st.integers(0, 1000), st.integers(8, 60), st.floats(-20, 20))
+def test_only_ratios_matter(seed: int, size: int, shift: float) -> None:
+    series = noise(size, 0.02, seed) + np.where(np.arange(size) >= size // 2, 0.08, 0.0)
+    there, moved, turned = detect(series), detect(series + shift), detect(-series)
+    assert places(there) == places(moved) == places(turned)
+    assert [point.effect for point in there] == pytest.approx([point.effect for point in moved])
+    assert [point.effect for point in there] == pytest.approx([1 / point.effect for point in turned])
+
+
+@cheap
+@given(st.lists(st.floats(0, 2), min_size=8, max_size=60))
+def test_whatever_comes_in_levels_are_ordered_long_and_apart(values: list[float]) -> None:
+    found = detect(values)
+    ends = [0, *places(found), len(values)]
+    assert all(new - old >= MIN_RUNS for old, new in itertools.pairwise(ends))
+    assert all(max(point.effect, 1 / point.effect) >= 1.02 - 1e-9 for point in found)
+    assert [point.after for point in found[:-1]] == [point.before for point in found[1:]]
+
+
+def test_clean_keeps_steps_and_pulls_in_spikes() -> None:
+    series = levels((20, 1000), (20, 1200)) + noise(40, 0.005)
+    spiked = series.copy()
+    spiked[[7, 30]] += 0.4
+    cleaned = clean(spiked)
+    assert np.abs(cleaned - series).max() < 0.03
+    assert (cleaned == spiked).sum() >= 36
+
+
+def test_a_thousand_runs_take_well_under_half_a_second() -> None:
+    series = noise(1000, 0.01) + np.repeat(np.random.default_rng(1).choice([0.0, 0.05, 0.1], 20), 50)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        detect(series)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5

@@ -1,0 +1,110 @@
+"""Which runs make a history, in which order, and with which control."""
+
+import datetime as dt
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.analyze.history.points import history
+from pairbench.model.record import Record
+from tests.builders import CASES, FIRST, ended, make_run, only, run_id_of
+
+CASE = CASES[0]
+
+
+def runs(number: int) -> list[Record]:
+    return [record for day in range(number) for record in make_run(24 * day, cases=[CASE])]
+
+
+@given(st.randoms(use_true_random=False))
+def test_runs_come_oldest_first_whatever_the_order_of_reading(rng: random.Random) -> None:
+    records = runs(6)
+    rng.shuffle(records)
+    found = history(records, "fused")
+    assert [point.record.run_id for point in found.points] == [run_id_of(24 * day) for day in range(6)]
+    assert all(point.control and point.control.run_id == point.record.run_id for point in found.points)
+    assert (found.timer, found.control, found.notes) == ("cuda_event", "baseline", ())
+
+
+def test_time_zones_and_missing_times_do_not_disturb_the_order() -> None:
+    first, second, third = (only(make_run(day), case=CASE, implementation="fused")[0] for day in (0, 1, 2))
+    records = [
+        replace(first, started_at=FIRST.astimezone(dt.timezone(dt.timedelta(hours=9))).isoformat()),
+        replace(second, started_at="not a time"),
+        replace(third, started_at=(FIRST + dt.timedelta(hours=2)).replace(tzinfo=None).isoformat()),
+    ]
+    assert [point.record.run_id for point in history(records[::-1], "fused").points] == [
+        record.run_id for record in (first, second, third)
+    ]
+
+
+def test_a_clock_that_is_wrong_is_said_to_be() -> None:
+    records = runs(3)
+    records = [replace(record, commit_at="2096-06-01T00:00:00+00:00") for record in records[:2]] + records[2:]
+    (note,) = history(records, "fused").notes
+    assert note.startswith(f"1 run began before its own commit was made, {run_id_of(0)} the first")
+
+
+def test_a_run_that_is_there_twice_counts_once() -> None:
+    records = runs(2)
+    broken = [ended(record, "failed") for record in records[:2]]
+    found = history([*records[:2], *broken, *records], "fused")
+    assert len(found.points) == 2 and found.points[0].p50
+    assert found.notes == ("1 run found twice in the store and counted once",)
+
+
+def test_two_gpus_of_one_run_are_two_points_with_their_own_control() -> None:
+    records = [*make_run(0, cases=[CASE]), *make_run(0, cases=[CASE], device_uuid="GPU-1", call_p50_ns=7e5)]
+    found = history(records, "fused")
+    assert [point.control_ns and point.control_ns > 6e5 for point in found.points] == [False, True]
+    assert found.notes == ("the runs are of 2 devices of this model",)
+
+
+def test_another_timer_is_another_history_and_failures_are_in_both() -> None:
+    other = [replace(record, timer="do_bench") for record in make_run(24, cases=[CASE])]
+    failed = [ended(record, "failed") for record in make_run(48, cases=[CASE])]
+    records = [*make_run(0, cases=[CASE]), *other, *failed, *make_run(72, cases=[CASE])]
+    found = history(records, "fused")
+    assert [point.record.timer for point in found.points] == ["cuda_event", None, "cuda_event"]
+    assert found.notes == ("1 run timed by do_bench left out: another timer is another series",)
+    chosen = history(records, "fused", timer="do_bench")
+    assert [point.record.timer for point in chosen.points] == ["do_bench", None]
+    assert chosen.points[0].control_ns
+
+
+def test_a_new_definition_begins_a_new_part() -> None:
+    hashes = ["a", "a", None, "a", "b", "b", "a"]
+    records = [
+        replace(record, definition_hash=definition)
+        for day, definition in enumerate(hashes)
+        for record in make_run(24 * day, cases=[CASE])
+    ]
+    assert [point.part for point in history(records, "fused").points] == [0, 0, 0, 0, 1, 1, 2]
+
+
+def test_the_control_of_a_baseline_is_the_variant_most_often_measured() -> None:
+    records = [*make_run(0, cases=[CASE], implementations=("baseline", "rare", "fused")), *runs(3)[2:]]
+    found = history(records, "baseline")
+    assert found.control == "fused"
+    point = found.points[0]
+    assert point.p50 and point.control_ns and point.speedup == pytest.approx(point.p50.estimate / point.control_ns)
+
+
+def test_without_others_there_is_no_control() -> None:
+    found = history(only(runs(2), implementation="fused"), "fused")
+    assert found.control is None and [point.speedup for point in found.points] == [None, None]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, 0.0, -1.0])
+def test_what_is_no_latency_is_a_gap(value: float | None) -> None:
+    records = [replace(record, call_p50_ns=value) for record in runs(1)]
+    assert [point.p50 for point in history(records, "fused").points] == [None]
+    assert history(records, "fused").points[0].speedup is None
+
+
+def test_nothing_is_a_history_too() -> None:
+    assert history([], "fused").points == ()

@@ -1,0 +1,217 @@
+"""Trends of made-up runs: where they moved, whose doing it was, and what the newest run says."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Attribution, GateOutcome, Verdict
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, sha
+
+CASE = CASES[0]
+FUSED = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
+BASELINE = replace(FUSED, implementation="baseline")
+
+Vary = Callable[[int, Record], Record]
+
+
+def runs(
+    number: int,
+    slower: Mapping[int, Mapping[str, float]] | None = None,
+    vary: Vary = lambda _, record: record,
+    cv: float = 0.002,
+) -> list[Record]:
+    """Return a run a day, with factors by what is slower from which day on."""
+    records = []
+    for day in range(number):
+        factors: dict[str, float] = {}
+        for since, which in (slower or {}).items():
+            if day >= since:
+                factors |= which
+        records += [vary(day, record) for record in make_run(24 * day, cases=[CASE], slower=factors, cv=cv)]
+    return records
+
+
+def new_source(since: int, implementation: str = "fused") -> Vary:
+    def vary(day: int, record: Record) -> Record:
+        changed = day >= since and record.implementation == implementation
+        return replace(record, implementation_hash="new") if changed else record
+
+    return vary
+
+
+def new_driver(since: int) -> Vary:
+    return lambda day, record: replace(record, driver="580.2", environment_hash="g") if day >= since else record
+
+
+def newest(trend: Trend) -> tuple[GateOutcome, Verdict | None, Attribution | None]:
+    assert trend.newest is not None
+    return trend.newest.outcome, trend.newest.verdict, trend.newest.attribution
+
+
+def test_nothing_moved() -> None:
+    trend = make_trend(runs(40), FUSED)
+    assert (trend.moves, trend.eras, trend.definitions, trend.notes) == ((), (), (), ())
+    (level,) = trend.levels
+    assert (level.start, level.stop) == (0, 39)
+    assert level.p50_ns == pytest.approx(1e5, rel=0.002) and level.speedup == pytest.approx(2, rel=0.002)
+    assert newest(trend) == (GateOutcome.UNCHANGED, Verdict.SAME, None)
+
+
+def test_a_variant_that_moved_alone_is_the_code() -> None:
+    trend = make_trend(runs(40, {20: {"fused": 1.05}}, new_source(20)), FUSED)
+    (move,) = trend.moves
+    assert (move.before, move.index) == (19, 20)
+    assert [trend.points[place].record.commit for place in (move.before, move.index)] == [sha(24 * 19), sha(24 * 20)]
+    assert move.own == pytest.approx(1.05, rel=0.003) and move.control == pytest.approx(1, abs=0.003)
+    assert (move.attribution, move.implementation_changed) == (Attribution.CODE, True)
+    assert "its source changed" in move.reason
+    assert [(level.start, level.stop) for level in trend.levels] == [(0, 19), (20, 39)]
+    assert newest(trend) == (GateOutcome.UNCHANGED, Verdict.SAME, None), "a level that is old is no news"
+
+
+def test_what_moves_both_is_the_machine() -> None:
+    (move,) = make_trend(runs(40, {20: {CASE: 1.06}}), FUSED).moves
+    assert move.attribution is Attribution.MACHINE
+    assert move.control == pytest.approx(1.06, rel=0.003) and "its control moved +6" in move.reason
+
+
+def test_what_moves_both_in_another_environment_is_the_environment() -> None:
+    trend = make_trend(runs(40, {20: {CASE: 1.06}}, new_driver(20)), FUSED)
+    (move,), (era,) = trend.moves, trend.eras
+    assert move.attribution is Attribution.ENVIRONMENT
+    assert [str(change) for change in move.era] == ["driver 580.1 -> 580.2"]
+    assert (era.index, era.changes) == (20, move.era)
+
+
+def test_a_control_that_moved_is_not_this_series_doing() -> None:
+    (move,) = make_trend(runs(40, {20: {"baseline": 1.2}}), FUSED).moves
+    assert move.attribution is None and move.own == pytest.approx(1, abs=0.003)
+    assert "only the speedup changed" in move.reason
+    (theirs,) = make_trend(runs(40, {20: {"baseline": 1.2}}), BASELINE).moves
+    assert theirs.attribution is Attribution.CODE
+
+
+def test_the_speedup_shows_what_the_machine_hides() -> None:
+    """A machine that wanders by 3 % hides 3 % of the variant; the control wanders along."""
+
+    def wander(day: int, record: Record) -> Record:
+        assert record.call_p50_ns is not None
+        return replace(record, call_p50_ns=record.call_p50_ns * (1 + 0.03 * math.sin(2.4 * day)))
+
+    trend = make_trend(runs(60, {30: {"fused": 1.03}}, wander), FUSED)
+    (move,) = trend.moves
+    assert abs(move.index - 30) <= 1 and move.own == pytest.approx(1.03, abs=0.02)
+    assert move.attribution is Attribution.CODE
+
+
+def test_a_new_definition_splits_and_is_no_move() -> None:
+    def vary(day: int, record: Record) -> Record:
+        return replace(record, definition_hash="new") if day >= 20 else record
+
+    trend = make_trend(runs(40, {20: {CASE: 3.0}}, vary), FUSED)
+    assert (trend.definitions, trend.moves) == ((20,), ())
+    assert [(level.start, level.stop) for level in trend.levels] == [(0, 19), (20, 39)]
+    first = make_trend(runs(21, {20: {CASE: 3.0}}, vary), FUSED)
+    assert newest(first) == (GateOutcome.NEW, None, None)
+
+
+def test_gaps_stay_and_disturb_nothing() -> None:
+    def vary(day: int, record: Record) -> Record:
+        return ended(record, "timeout", "took too long") if day in (5, 19, 20, 21) else record
+
+    trend = make_trend(runs(40, {20: {"fused": 1.05}}, vary), FUSED)
+    (move,) = trend.moves
+    assert (move.before, move.index) == (18, 22)
+    assert [place for place, point in enumerate(trend.points) if point.p50 is None] == [5, 19, 20, 21]
+
+
+def test_a_new_level_is_news_until_it_is_old() -> None:
+    for number in range(24, 29):
+        trend = make_trend(runs(number, {20: {"fused": 1.05}}), FUSED)
+        assert newest(trend) == (GateOutcome.REGRESSION, Verdict.SLOWER, Attribution.CODE), number
+        assert trend.newest and f"since run {run_id_of(24 * 20)}" in trend.newest.reason
+    assert newest(make_trend(runs(29, {20: {"fused": 1.05}}), FUSED))[0] is GateOutcome.UNCHANGED
+
+
+def test_one_slow_run_is_a_suspect_and_more_are_a_regression() -> None:
+    one = make_trend(runs(21, {20: {"fused": 1.05}}), FUSED)
+    assert newest(one) == (GateOutcome.UNDECIDED, Verdict.SLOWER, Attribution.CODE)
+    assert one.newest and "one run alone is a suspect" in one.newest.reason
+    for number in (22, 23):
+        more = make_trend(runs(number, {20: {"fused": 1.05}}), FUSED)
+        assert newest(more) == (GateOutcome.REGRESSION, Verdict.SLOWER, Attribution.CODE), number
+
+
+@pytest.mark.parametrize(
+    ("slower", "vary", "expected"),
+    [
+        ({CASE: 1.05}, None, (GateOutcome.UNDECIDED, Verdict.SLOWER, Attribution.MACHINE)),
+        ({CASE: 1.05}, new_driver(20), (GateOutcome.UNDECIDED, Verdict.SLOWER, Attribution.ENVIRONMENT)),
+        ({"fused": 0.9}, None, (GateOutcome.IMPROVEMENT, Verdict.FASTER, Attribution.CODE)),
+        ({CASE: 0.9}, None, (GateOutcome.UNDECIDED, Verdict.FASTER, Attribution.MACHINE)),
+    ],
+)
+@pytest.mark.parametrize("number", [22, 25])
+def test_only_the_code_makes_a_regression(
+    slower: Mapping[str, float], vary: Vary | None, expected: tuple[object, ...], number: int
+) -> None:
+    records = runs(number, {20: slower}, vary or (lambda _, record: record))
+    assert newest(make_trend(records, FUSED)) == expected
+
+
+def test_a_newest_run_that_failed_is_a_failure() -> None:
+    def vary(day: int, record: Record) -> Record:
+        return ended(record, "mismatched", "12 % differ") if day == 20 else record
+
+    trend = make_trend(runs(21, None, vary), FUSED)
+    assert newest(trend) == (GateOutcome.FAILED, None, None)
+    assert trend.newest and trend.newest.reason == "mismatched: 12 % differ"
+    skipped = make_trend([ended(record, "skipped", "needs sm_100") for record in runs(1)], FUSED)
+    assert newest(skipped)[0] is GateOutcome.UNDECIDED
+
+
+def test_the_newest_runs_only() -> None:
+    records = runs(40, {20: {"fused": 1.05}})
+    trend = make_trend(records, FUSED, last=15)
+    assert [point.record.run_id for point in trend.points] == [run_id_of(24 * day) for day in range(25, 40)]
+    assert trend.moves == ()
+
+
+def test_a_floor_keeps_noise_from_being_news() -> None:
+    records = runs(30, {26: {"fused": 1.03}})
+    assert make_trend(records, FUSED).moves
+    assert not make_trend(records, FUSED, floor=0.2).moves
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, GateOutcome.UNCHANGED),
+        ({"p50_ns": 1.01e5}, GateOutcome.REGRESSION),
+        ({"p50_ns": None}, GateOutcome.REGRESSION),
+        ({"definition_hash": "another"}, GateOutcome.REGRESSION),
+    ],
+)
+def test_a_level_that_was_accepted_is_no_regression(changes: dict[str, Any], outcome: GateOutcome) -> None:
+    accepted: dict[str, Any] = {"definition_hash": "d" * 16, "p50_ns": 1.05e5, "p95_ns": None}
+    acceptance = Acceptance(series=FUSED, run_id="R", at="2026", reason="takes odd sizes", **{**accepted, **changes})
+    trend = make_trend(runs(25, {20: {"fused": 1.05}}), FUSED, acceptance=acceptance)
+    assert newest(trend) == (outcome, Verdict.SLOWER, Attribution.CODE)
+    assert trend.newest and ("accepted in R: takes odd sizes" in trend.newest.reason) == (not changes)
+
+
+def test_no_runs() -> None:
+    trend = make_trend([], FUSED)
+    assert (trend.points, trend.newest, trend.levels) == ((), None, ())
+
+
+def test_few_runs_are_undecided() -> None:
+    for number in (1, 2, 3):
+        assert newest(make_trend(runs(number), FUSED))[0] is GateOutcome.UNDECIDED

@@ -1,0 +1,150 @@
+"""Events: one for each pair of runs between which series moved, with whose doing it was and what else changed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.analyze.site.events import Found, Heads, events_of, found_in, kernels_wanted, with_kernels
+from pairbench.analyze.site.facts import run_head
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Attribution, Change, GateOutcome
+from pairbench.model.record import KernelCount, Record
+from pairbench.model.series import Series
+from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of
+
+Runs = list[tuple[Record, ...]]
+
+
+def history(runs: int, slower_from: int, factor: float = 1.1) -> Runs:
+    return [make_run(day, slower={"fused": factor} if day >= slower_from else {}) for day in range(runs)]
+
+
+def heads_of(runs: Runs) -> Heads:
+    return {(run[0].run_id, DEVICE): run_head(run) for run in runs}
+
+
+def trends_of(runs: Runs) -> list[Trend]:
+    records = [record for run in runs for record in run]
+    known = sorted({series for record in records if (series := Series.of(record))})
+    return [make_trend(only(records, case=series.case), series) for series in known]
+
+
+def moves(runs: Runs) -> list[Found]:
+    return [one for trend in trends_of(runs) for one in found_in(trend)]
+
+
+def of(changes: Sequence[Change], trend: Trend) -> list[Change]:
+    return [change for change in changes if change.series == trend.series]
+
+
+def test_series_that_moved_together_are_one_event() -> None:
+    runs = history(24, 12)
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert (event.kind, event.direction, event.outcome) == ("moved", "slower", GateOutcome.REGRESSION)
+    assert event.before is not None
+    assert (event.before.run_id, event.after.run_id) == (run_id_of(11), run_id_of(12))
+    assert sorted(one.series.case for one in event.moved) == sorted(CASES)
+    for one in event.moved:
+        assert one.change == pytest.approx(1.1, rel=0.01) and one.attribution is Attribution.CODE
+        assert one.after_ns is not None and one.after_ns == pytest.approx(110_000, rel=0.01)
+    assert events_of(moves(runs), heads_of(runs))[0].key == event.key
+
+
+def test_a_gain_is_an_improvement_and_another_driver_is_said() -> None:
+    runs = history(24, 12, factor=0.8)
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert (event.direction, event.outcome) == ("faster", GateOutcome.IMPROVEMENT)
+    newer = [replace(record, driver="580.2", environment_hash="e" * 16) for run in runs[12:] for record in run]
+    runs = [*runs[:12], *([record for record in newer if record.run_id == run_id_of(day)] for day in range(12, 24))]  # type: ignore[list-item]
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert event.era == ("driver 580.1 -> 580.2",)
+    assert {one.attribution for one in event.moved} == {Attribution.ENVIRONMENT}
+
+
+def test_a_move_of_the_control_alone_is_no_event_of_its_variant() -> None:
+    runs = [make_run(day, slower={"baseline": 1.2} if day >= 12 else {}) for day in range(24)]
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert {one.series.implementation for one in event.moved} == {"baseline"}
+
+
+def test_an_accepted_level_is_marked_and_a_worse_one_is_not() -> None:
+    runs = history(24, 12)
+    series = next(trend.series for trend in trends_of(runs) if trend.series.implementation == "fused")
+    accepted = Acceptance(
+        series=series,
+        definition_hash="d" * 16,
+        p50_ns=110_000,
+        p95_ns=None,
+        run_id=run_id_of(13),
+        at="",
+        reason="exact",
+    )
+    trend = next(trend for trend in trends_of(runs) if trend.series == series)
+    (event,) = events_of(found_in(trend, acceptance=accepted), heads_of(runs))
+    assert event.accepted and event.moved[0].accepted == "exact"
+    (event,) = events_of(found_in(trend, acceptance=replace(accepted, p50_ns=104_000)), heads_of(runs))
+    assert not event.accepted
+    (event,) = events_of(found_in(trend, acceptance=replace(accepted, definition_hash="other")), heads_of(runs))
+    assert not event.accepted
+
+
+def test_the_newest_run_and_a_failure() -> None:
+    before, now = make_run(0), make_run(1, slower={"fused": 1.5})
+    now = tuple(
+        ended(record, "failed", "boom") if (record.case, record.implementation) == (CASES[1], "fused") else record
+        for record in now
+    )
+    changes = compare(before, now)
+    found = [one for trend in trends_of([before, now]) for one in found_in(trend, of(changes, trend))]
+    events = events_of(found, heads_of([before, now]))
+    assert {(event.kind, event.direction, event.outcome) for event in events} == {
+        ("newest", "worse", GateOutcome.REGRESSION),
+        ("failed", "failed", GateOutcome.FAILED),
+    }
+    worse = next(event for event in events if event.kind == "newest")
+    assert worse.moved[0].change == pytest.approx(1.5, rel=0.01)
+    assert events_of(found, {}) == ()
+
+
+def test_a_comparison_says_nothing_that_a_level_says_already() -> None:
+    runs = history(24, 22)
+    reference = [record for run in runs[:22] for record in run]
+    now = compare(reference, runs[23])
+    assert {change.outcome for change in now if change.series.implementation == "fused"} == {GateOutcome.REGRESSION}
+    (event,) = events_of([one for trend in trends_of(runs) for one in found_in(trend, of(now, trend))], heads_of(runs))
+    assert event.kind == "newest"
+    runs = history(26, 22)
+    now = compare(reference, runs[25])
+    found = [one for trend in trends_of(runs) for one in found_in(trend, of(now, trend))]
+    assert {event.kind for event in events_of(found, heads_of(runs))} == {"moved"}
+
+
+def test_comparisons_of_earlier_runs_count_while_a_history_is_too_short_for_levels() -> None:
+    runs = [make_run(0), make_run(1, slower={"fused": 1.5}), make_run(2)]
+    earlier = compare(runs[0], runs[1])
+    found = [one for trend in trends_of(runs) for one in found_in(trend, of(earlier, trend))]
+    (event,) = events_of(found, heads_of(runs))
+    assert event.kind == "newest" and event.after.run_id == run_id_of(1)
+    long = [*runs, *(make_run(day) for day in range(3, 12))]
+    found = [one for trend in trends_of(long) for one in found_in(trend, of(earlier, trend))]
+    assert events_of(found, heads_of(long)) == ()
+
+
+def test_kernels_of_both_runs_say_what_differs() -> None:
+    runs = history(24, 12)
+    events = events_of(moves(runs), heads_of(runs))
+    wanted = kernels_wanted(events)
+    assert set(wanted) == {run_id_of(11), run_id_of(12)}
+    records = {
+        (record.run_id, series): record for run in runs[11:13] for record in run if (series := Series.of(record))
+    }
+    copied = KernelCount(name="copy", count=2, total_ns=8e3)
+    for key, record in records.items():
+        if key[0] == run_id_of(12) and record.kernels and record.implementation == "fused":
+            records[key] = replace(record, kernels=(*record.kernels, copied))
+    told = with_kernels(events[0], records)
+    assert told.moved[0].kernels[0] == "new: copy (0 -> 2 a call, 0 -> 8 us)"
+    assert with_kernels(events[0], {}) == events[0]

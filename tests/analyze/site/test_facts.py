@@ -1,0 +1,61 @@
+"""Records taken apart for pages: numbers that are there, texts, the environment, and where a series stands."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.site.facts import ceilings_of, environment_of, run_head, series_facts
+from pairbench.analyze.site.status import standing_of, worst
+from pairbench.model.comparison import Attribution
+from pairbench.model.series import Series
+from pairbench.model.site import Standing
+from tests.builders import CASES, ended, make_run
+
+
+def test_only_numbers_that_are_there() -> None:
+    record = replace(make_run(0)[1], margin=math.nan, power_w=None, syncs_per_call=0)
+    series = Series.of(record)
+    assert series is not None
+    facts = series_facts(record, series, Standing(state="new"), samples=np.arange(101.0))
+    assert facts.numbers["call_p50_ns"] == record.call_p50_ns and facts.numbers["syncs_per_call"] == 0
+    assert not {"margin", "power_w", "dirty", "status"} & facts.numbers.keys()
+    assert facts.texts["timer"] == "cuda_event" and facts.axes == {"dtype": "bfloat16"}
+    assert facts.quantiles == pytest.approx(range(101))
+    few = series_facts(record, series, Standing(state="new"), columns=("speedup",))
+    assert set(few.numbers) == {"speedup"} and few.quantiles == ()
+
+
+def test_an_environment_that_is_no_json_is_empty() -> None:
+    record = make_run(0)[0]
+    assert environment_of(record) == {"flags": {"matmul.allow_tf32": False}}
+    assert environment_of(replace(record, environment="{")) == {}
+    assert environment_of(replace(record, environment="[1]")) == {}
+    measured = '{"observed": {"ceilings": {"copy_gbps": 4245.5, "note": "x"}}}'
+    assert ceilings_of(replace(record, environment=measured)) == {"copy_gbps": 4245.5}
+    assert ceilings_of(replace(record, environment='{"observed": []}')) == {}
+
+
+def test_the_head_of_a_run_counts_how_its_records_ended() -> None:
+    run = make_run(0)
+    head = run_head([*run[:3], ended(run[3], "oom"), ended(run[3], "failed")])
+    assert head.statuses == {"measured": 3, "oom": 1, "failed": 1}
+    assert head.timers == ("cuda_event",) and head.versions["driver"] == "580.1" and not head.dirty
+
+
+def test_a_comparison_says_where_a_series_stands() -> None:
+    changes = {change.series: change for change in compare(make_run(0), make_run(1, slower={f"{CASES[0]}-fused": 1.2}))}
+    series = next(one for one in changes if (one.case, one.implementation) == (CASES[0], "fused"))
+    standing = standing_of("measured", None, changes[series], None)
+    assert (standing.state, standing.attribution) == ("regression", Attribution.CODE)
+    assert standing.change is not None and standing.change.low > 1.15
+    assert standing_of("oom", "no room", changes[series], None).reason == "oom: no room"
+    assert standing_of("skipped", "not valid here", None, None).state == "skipped"
+    assert standing_of("measured", None, None, None).state == "new"
+
+
+def test_the_worst_state_is_that_of_the_whole() -> None:
+    assert worst(["unchanged", "improvement", "regression", "undecided"]) == "regression"
+    assert worst([]) == "skipped"

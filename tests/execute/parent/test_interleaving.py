@@ -1,0 +1,325 @@
+"""Two sessions in turns, with stand-ins for their workers: only one is ever at work, and what ends costs only itself."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.parent import interleaving as module
+from pairbench.execute.parent import session as session_module
+from pairbench.execute.parent.interleaving import Alternation
+from pairbench.execute.parent.pool import WorkerEndedError
+from pairbench.execute.protocol import (
+    CloseCase,
+    CompareOutputs,
+    Ended,
+    Fingerprint,
+    OpenCase,
+    Opened,
+    ProfileCase,
+    SaveOutputs,
+    TakeTurn,
+    TellOutputs,
+    Turn,
+    VerifyCase,
+)
+from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.model.environment import Device
+from pairbench.model.outcome import EntrySamples, Launches, Profile, Status, Telemetry, TimedRound, Verification
+from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.model.settings import Settings
+
+GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
+Planned = Callable[..., PlannedCase]
+Fates = dict[tuple[str, str, str], str]
+
+
+class Site:
+    """All that a session reads of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.settings = Settings(rounds=2, min_samples=20, max_samples=100)
+
+
+class Log:
+    """What both sides' workers were asked, in order, and who was at work."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.at_work: str | None = None
+
+    def of(self, kind: type) -> list[tuple[str, Any]]:
+        return [(side, job) for side, job in self.asked if isinstance(job, kind)]
+
+
+class FakeWorker:
+    """Does a side's jobs by a script of fates: (side, stage, implementation) -> what happens."""
+
+    def __init__(self, side: str, fates: Fates, log: Log) -> None:
+        self._side = side
+        self._fates = fates
+        self._log = log
+        self._open: OpenCase | None = None
+        self._blocks = 0
+        self.alive = True
+
+    def log_line(self, marker: str) -> str | None:
+        return None
+
+    def request(self, job: Any) -> Iterator[Any]:
+        assert self.alive, "a job for a dead worker"
+        assert self._log.at_work is None, f"{self._side} is asked while {self._log.at_work} is at work"
+        self._log.asked.append((self._side, job))
+        self._log.at_work = self._side
+        try:
+            yield from self._answer(job)
+        finally:
+            self._log.at_work = None
+
+    def _answer(self, job: Any) -> Iterator[Any]:
+        match job:
+            case OpenCase():
+                yield from self._opened(job)
+            case TakeTurn():
+                yield from self._turn(job)
+            case CloseCase():
+                assert self._open is not None
+                yield from self._ends("close", self._open.entries)
+                yield timed_round(self._open, self._blocks, job.stop_reason)
+                self._open = None
+            case VerifyCase():
+                ended = yield from self._ends("verify", job.entries)
+                yield from (Verification(entry=e, status=Status.VERIFIED) for e in job.entries if e not in ended)
+            case ProfileCase():
+                yield from (Profile(entry=e, launches=Launches(status="exact")) for e in job.entries)
+            case TellOutputs():
+                yield Fingerprint(entry=None, text=self._fates.get((self._side, "inputs", ""), "same"))
+                for entry in job.entries:
+                    text = self._fates.get((self._side, "outputs", entry.implementation), "same")
+                    yield Fingerprint(entry=entry, text=text)
+            case SaveOutputs():
+                if self._fates.get((self._side, "save", job.entries[0].implementation)):
+                    yield Ended(entry=job.entries[0], status=Status.FAILED, reason="No space left on device")
+                else:
+                    job.file.write_text("outputs")
+                    yield job.entries[0]
+            case CompareOutputs():
+                assert job.file.read_text() == "outputs"
+                agreement = Agreement(self._fates.get((self._side, "compare", job.entries[0].implementation), "within"))
+                yield OutputsCompared(entry=job.entries[0], agreement=agreement, reason="by so much")
+
+    def _ends(self, stage: str, entries: tuple[Entry, ...]) -> Any:
+        ended = []
+        for index, entry in enumerate(entries):
+            match self._fates.get((self._side, stage, entry.implementation)):
+                case "raises":
+                    ended.append(entry)
+                    yield Ended(entry=entry, status=Status.FAILED, reason="raised")
+                case "crashes":
+                    self.alive = False
+                    raise WorkerEndedError(index, Status.FAILED, "crashed")
+        return ended
+
+    def _opened(self, job: OpenCase) -> Iterator[Any]:
+        self._open, self._blocks = job, 0
+        ended = yield from self._ends("open", job.entries)
+        if not ended and not self._fates.get((self._side, "open", "nobody")):
+            yield Opened(lead_in=tuple(7 if self._side == "old" else 3 for _ in job.entries))
+
+    def _turn(self, job: TakeTurn) -> Iterator[Any]:
+        assert self._open is not None and len(job.lead_in) == len(self._open.entries)
+        self._blocks += 1
+        if self._blocks > 5 and (yield from self._ends("turn", self._open.entries)):
+            return
+        throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
+        yield Turn(call_ns=tuple(100.0 + self._blocks % 2 for _ in self._open.entries), throttled=throttled)
+
+
+def timed_round(job: OpenCase, blocks: int, reason: str) -> TimedRound:
+    samples = EntrySamples(
+        entry=job.entries[0],
+        position=(0,) * blocks,
+        at_ns=(0,) * blocks,
+        call_ns=(1.0,) * blocks,
+        host_ns=None,
+        device_ns=None,
+        device_timer=None,
+    )
+    return TimedRound(
+        round=job.round,
+        timer="t",
+        entries=tuple(replace(samples, entry=entry) for entry in job.entries),
+        throttled=(False,) * blocks,
+        remeasured=0,
+        stop_reason=reason,
+        telemetry=Telemetry(),
+        measuring_s=0.1,
+    )
+
+
+class Quiet:
+    """Is told, and says nothing."""
+
+    def step(self, *_: object) -> None: ...
+    def stepped(self, *_: object) -> None: ...
+    def finished(self, *_: object) -> None: ...
+    def so_far(self, *_: object) -> None: ...
+
+
+Run = Callable[..., tuple[Alternation, Log]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Run:
+    """Go through all stages with some cases on either side, and some fates."""
+
+    def go(
+        fates: Fates | None = None, old: Any = None, new: Any = None, again: bool = False
+    ) -> tuple[Alternation, Log]:
+        log = Log()
+
+        class FakeWorkers:
+            def __init__(self, site: Any, device: Device, *, interpret: bool = False) -> None:
+                self._make: Callable[[], FakeWorker] = lambda: FakeWorker(site.name, fates or {}, log)
+                self._worker: FakeWorker | None = None
+
+            def __enter__(self) -> Self:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def get(self) -> FakeWorker:
+                if self._worker is None or not self._worker.alive:
+                    self._worker = self._make()
+                return self._worker
+
+        monkeypatch.setattr(module, "Workers", FakeWorkers)
+        monkeypatch.setattr(session_module, "Workers", FakeWorkers)
+        plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
+        sites: Any = (Site("old"), Site("new"))
+        made = Alternation(sites, GPU, plans, Quiet(), tmp_path)
+        made.prepare()
+        made.time(2, made.twins)
+        made.profile()
+        if again:
+            made.time(2, made.twins, first=2)
+        return made, log
+
+    return go
+
+
+def statuses(made: Alternation, side: int) -> dict[str, str]:
+    return {
+        entry.implementation: state.outcome(entry).status.value
+        for state in made.sessions[side].states
+        for entry in state.planned.entries
+    }
+
+
+def test_sides_take_turns_block_by_block_in_random_order(run: Run) -> None:
+    made, log = run()
+    assert statuses(made, 0) == statuses(made, 1) == dict.fromkeys(("baseline", "a", "b"), "measured")
+    turns = [side for side, _ in log.of(TakeTurn)]
+    pairs = list(zip(turns[::2], turns[1::2], strict=True))
+    assert all(set(pair) == {"old", "new"} for pair in pairs)
+    first = [pair[0] for pair in pairs]
+    assert 0.2 < first.count("old") / len(first) < 0.8
+    assert all(len(state.rounds) == 2 for twin in made.twins for state in twin.states)
+
+
+def test_sides_have_the_same_blocks_and_lead_ins(run: Run) -> None:
+    made, log = run()
+    assert {job.lead_in for _, job in log.of(TakeTurn)} == {(7, 7, 7)}
+    for twin in made.twins:
+        old, new = twin.states
+        for before, now in zip(old.rounds, new.rounds, strict=True):
+            assert len(before.throttled) == len(now.throttled) == len(before.entries[0].call_ns) >= 10
+
+
+def test_a_block_in_which_either_side_throttled_counts_for_neither(run: Run) -> None:
+    made, _ = run({("new", "throttles", ""): "4"})
+    for state in made.twins[0].states:
+        for timed in state.rounds:
+            assert [place for place, bad in enumerate(timed.throttled) if bad] == [2, 3]
+            assert timed.remeasured == 2
+
+
+@pytest.mark.parametrize("fate", ["raises", "crashes"])
+@pytest.mark.parametrize("stage", ["verify", "open", "turn"])
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_what_ends_on_one_side_costs_only_itself(run: Run, stage: str, side: str, fate: str) -> None:
+    made, log = run({(side, stage, "a"): fate})
+    place = ("old", "new").index(side)
+    assert statuses(made, place) == {"baseline": "measured", "a": "failed", "b": "measured"}
+    # Verified, and not timed for want of the other side: no fault of its own.
+    assert statuses(made, 1 - place) == {"baseline": "measured", "a": "verified", "b": "measured"}
+    for state in made.twins[0].states:
+        assert [[found.entry.implementation for found in timed.entries] for timed in state.rounds] == [
+            ["baseline", "b"],
+            ["baseline", "b"],
+        ]
+    assert {len(job.entries) for _, job in log.of(OpenCase)} <= {2, 3}
+
+
+def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays(run: Run) -> None:
+    made, _ = run({("new", "close", "a"): "raises"})
+    assert statuses(made, 1) == {"baseline": "measured", "a": "failed", "b": "measured"}
+    old, new = made.twins[0].states
+    assert len(old.rounds) == len(new.rounds) == 2
+
+
+def test_a_worker_that_says_nothing_is_our_fault(run: Run) -> None:
+    with pytest.raises(PairbenchError, match="named no reason"):
+        run({("new", "open", "nobody"): "x"})
+
+
+def test_outputs_are_compared_and_what_contradicts_is_not_timed(run: Run) -> None:
+    made, log = run(
+        {("new", "outputs", "a"): "other", ("new", "outputs", "b"): "other", ("new", "compare", "a"): "different"}
+    )
+    found = {entry.implementation: compared.agreement for entry, compared in made.twins[0].outputs.items()}
+    assert found == {"baseline": Agreement.EQUAL, "a": Agreement.DIFFERENT, "b": Agreement.WITHIN}
+    assert {tuple(e.implementation for e in job.entries) for _, job in log.of(OpenCase)} == {("baseline", "b")}
+    assert [side for side, _ in log.of(SaveOutputs)] == ["old", "old"]
+
+
+def test_outputs_of_other_inputs_say_nothing(run: Run, tmp_path: Path) -> None:
+    made, log = run({("new", "inputs", ""): "others"})
+    assert {compared.agreement for compared in made.twins[0].outputs.values()} == {Agreement.UNKNOWN}
+    assert not log.of(SaveOutputs)
+
+
+def test_a_full_disk_is_no_fault_of_the_implementation(run: Run, tmp_path: Path) -> None:
+    made, _ = run({("new", "outputs", "a"): "other", ("old", "save", "a"): "full"})
+    compared = next(item for entry, item in made.twins[0].outputs.items() if entry.implementation == "a")
+    assert compared.agreement is Agreement.UNKNOWN and "No space left" in (compared.reason or "")
+    assert statuses(made, 0)["a"] == statuses(made, 1)["a"] == "measured"
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_cases_of_both_sides_with_one_definition_are_paired(run: Run, planned: Planned) -> None:
+    other = planned(rows=9)
+    changed = replace(other, operator=replace(other.operator, definition_hash="e"))
+    made, log = run(None, [planned(), planned(rows=5), other], [planned(), planned(rows=6), changed])
+    assert [twin.key for twin in made.twins] == ["op[rows=4]"]
+    assert {job.case.key for side, job in log.of(VerifyCase) if side == "old"} == {"op[rows=4]"}
+    assert {job.case.key for side, job in log.of(VerifyCase) if side == "new"} == {
+        *("op[rows=4]", "op[rows=6]", "op[rows=9]")
+    }
+    assert {job.case.key for _, job in log.of(ProfileCase)} == {"op[rows=4]"}
+
+
+def test_a_variant_of_one_side_is_not_timed(run: Run, planned: Planned) -> None:
+    made, log = run(None, [planned(names=("baseline", "a"))], [planned(names=("baseline", "a", "b"))])
+    assert {tuple(e.implementation for e in job.entries) for _, job in log.of(OpenCase)} == {("baseline", "a")}
+    assert statuses(made, 1)["b"] == "verified"
+
+
+def test_more_rounds_have_their_own_numbers(run: Run) -> None:
+    made, _ = run(again=True)
+    assert [timed.round for timed in made.twins[0].current.rounds] == [0, 1, 2, 3]

@@ -1,0 +1,196 @@
+"""Real workers and what ends them: each end has a status, a culprit and a sentence."""
+
+import os
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pairbench.errors import InterruptedRunError
+from pairbench.execute.parent import pool
+from pairbench.execute.parent.pool import (
+    Site,
+    WorkerEndedError,
+    WorkerProcess,
+    Workers,
+    _has_bytecode,
+    available_memory,
+)
+from pairbench.execute.protocol import Describe, VerifyCase
+from pairbench.model.case import make_case
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status, Verification
+from pairbench.model.plan import BrokenSuite, Entry
+from pairbench.model.settings import Settings
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+
+SUITE = """
+import ctypes, os, signal, subprocess, sys, time
+from pathlib import Path
+from pairbench import Operator, grid
+
+def baseline(x):
+    return x + x
+
+def killed(x):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def aborts(x):
+    os.abort()
+
+def gives_up(x):
+    print("fatal: process 1 of 2 failed: CUDA out of memory", file=sys.stderr, flush=True)
+    os._exit(7)
+
+def hangs(x):
+    Path(__file__).with_name("child").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+    time.sleep(60)
+
+op = Operator("op", baseline=baseline,
+    variants={"good": baseline, "gives_up": gives_up, "hangs": hangs, "killed": killed, "aborts": aborts},
+    inputs=lambda make, rows: {"x": make.normal(rows)}, cases=grid(rows=[4]))
+"""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("suite") / "ops.py"
+    file.write_text(SUITE)
+    return file
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(
+        settings=Settings(timeout_s=2),
+        cache=tmp_path,
+        interrupted=threading.Event(),
+        memory_bytes=available_memory(0.8),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 1.0)
+
+
+def job(suite: Path, *names: str) -> VerifyCase:
+    return VerifyCase(
+        path=suite,
+        operator="op",
+        case=make_case("op", {"rows": 4}, "smoke"),
+        entries=tuple(Entry(implementation=name, mode="eager") for name in names),
+        automatic_impostors=True,
+        declared_impostors=(),
+    )
+
+
+def test_a_worker_serves_one_job_after_the_other(site: Site, suite: Path) -> None:
+    with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
+        (described,) = worker.request(Describe(suite="ops.py", path=suite))
+        assert [operator.name for operator in described] == ["op"]
+        (broken,) = worker.request(Describe(suite="none.py", path=suite.with_name("none.py")))
+        assert isinstance(broken, BrokenSuite) and "none.py" in broken.reason
+        for _ in range(2):
+            results = [
+                result for result in worker.request(job(suite, "baseline", "good")) if isinstance(result, Verification)
+            ]
+            assert [result.status for result in results] == [Status.VERIFIED] * 2
+        assert worker.alive
+    assert not worker.alive
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
+    site: Site, suite: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _has_bytecode("json") and _has_bytecode("no_such_package")
+    monkeypatch.setattr(pool, "_has_bytecode", lambda package: package == "torch" and compiled)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
+        list(worker.request(Describe(suite="ops.py", path=suite)))
+    assert bool(list((site.cache / "bytecode").rglob("torch/__init__*.pyc"))) is not compiled
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("hangs", Status.TIMEOUT, "still running after the 2 s that one implementation has in a stage; ended"),
+        ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
+        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13"),
+        ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
+    ],
+)
+def test_an_end_has_a_culprit_and_a_reason(site: Site, suite: Path, name: str, status: Status, words: str) -> None:
+    with Workers(site, CPU) as workers:
+        worker = workers.get()
+        with pytest.raises(WorkerEndedError) as caught:
+            list(worker.request(job(suite, "baseline", name, "good")))
+        assert (caught.value.index, caught.value.status) == (1, status)
+        assert words in caught.value.reason
+        assert not worker.alive
+    if name == "hangs":
+        assert gone(int(suite.with_name("child").read_text())), "what a worker started ends with it"
+
+
+def gone(pid: int) -> bool:
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_an_interruption_ends_the_worker(site: Site, suite: Path) -> None:
+    site.interrupted.set()
+    with WorkerProcess(site, CPU) as worker:
+        with pytest.raises(InterruptedRunError):
+            list(worker.request(job(suite, "hangs")))
+        assert not worker.alive
+
+
+def test_too_much_resident_memory_ends_the_worker(site: Site, suite: Path) -> None:
+    """Whatever it does: a process that imports torch holds more than 16 MiB."""
+    watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
+    small = replace(site, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
+    with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
+        list(worker.request(job(suite, "baseline")))
+    assert caught.value.status is Status.OOM
+    assert "out of memory: held 0." in caught.value.reason and "allowed are 0.0; ended" in caught.value.reason
+
+
+def test_a_worker_that_cannot_start_says_so(site: Site, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setattr("sys.executable", shutil.which("false") or "false")
+    with WorkerProcess(site, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
+        list(worker.request(job(suite, "baseline")))
+    assert (caught.value.status, caught.value.index) == (Status.FAILED, -1)
+    assert caught.value.reason == "ended its process with exit status 1"
+
+
+def test_memory_is_a_part_of_what_is_free() -> None:
+    half, whole = available_memory(0.5), available_memory(1.0)
+    assert 0 < half < whole <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert half / whole == pytest.approx(0.5, rel=0.2)
+
+
+GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
+BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+
+
+@pytest.mark.parametrize(
+    ("device", "visible"), [(GPU, "GPU-1"), (replace(GPU, beside=(BESIDE,)), "GPU-1,GPU-0"), (CPU, "")]
+)
+def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(site: Site, device: Device, visible: str) -> None:
+    with WorkerProcess(site, device) as worker:
+        environment = Path(f"/proc/{worker._process.pid}/environ").read_text().split("\0")
+    assert f"CUDA_VISIBLE_DEVICES={visible}" in environment

@@ -1,0 +1,285 @@
+"""A session whose workers are stand-ins that crash where they are told: every planned entry has exactly one outcome."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench.errors import InterruptedRunError, PairbenchError
+from pairbench.execute.parent import session as module
+from pairbench.execute.parent.pool import WorkerEndedError
+from pairbench.execute.parent.session import Session
+from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
+from pairbench.model.environment import Device
+from pairbench.model.outcome import (
+    NOT_PROFILED,
+    EntrySamples,
+    Launches,
+    Outcome,
+    Profile,
+    Status,
+    Telemetry,
+    TimedRound,
+    Verification,
+)
+from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.model.settings import Settings
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+Planned = Callable[..., PlannedCase]
+# What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.
+FATES = ("fine", "raises", "crashes", "mismatches")
+
+
+class Site:
+    """All that a session reads of it."""
+
+    settings = Settings(rounds=2)
+
+
+class FakeWorker:
+    """Does jobs by a script of fates."""
+
+    def __init__(self, fates: dict[tuple[str, str], str], jobs: list[Any]) -> None:
+        self._fates = fates
+        self._jobs = jobs
+        self.alive = True
+
+    def log_line(self, marker: str) -> str | None:
+        return None
+
+    def request(self, job: Any) -> Iterator[Any]:
+        assert self.alive, "a job for a dead worker"
+        self._jobs.append(job)
+        stage = {VerifyCase: "verify", ProfileCase: "profile", TimeCase: "time"}[type(job)]
+        fates = {entry: self._fates.get((stage, entry.implementation), "fine") for entry in job.entries}
+        survivors = []
+        for index, entry in enumerate(job.entries):
+            match fates[entry]:
+                case "crashes":
+                    self.alive = False
+                    raise WorkerEndedError(index, Status.FAILED, "crashed")
+                case "interrupts":
+                    self.alive = False
+                    raise InterruptedRunError
+                case "crashes the case":
+                    self.alive = False
+                    raise WorkerEndedError(-1, Status.TIMEOUT, "the case's own code hung")
+                case "raises":
+                    yield Ended(entry=entry, status=Status.FAILED, reason="raised")
+                case "mismatches":
+                    if stage == "verify":
+                        yield Verification(entry=entry, status=Status.MISMATCHED, reason="wrong")
+                    else:
+                        yield Ended(entry=entry, status=Status.MISMATCHED, reason="wrong")
+                case _:
+                    survivors.append(entry)
+                    if stage == "verify":
+                        yield Verification(entry=entry, status=Status.VERIFIED)
+                    elif stage == "profile":
+                        yield Profile(entry=entry, launches=Launches(status="exact"), ops=1)
+        if stage == "time" and survivors:
+            yield timed_round(job.round, survivors)
+
+
+def timed_round(index: int, entries: list[Entry]) -> TimedRound:
+    return TimedRound(
+        round=index,
+        timer="t",
+        entries=tuple(
+            EntrySamples(
+                entry=entry, position=(0,), at_ns=(0,), call_ns=(1.0,), host_ns=None, device_ns=None, device_timer=None
+            )
+            for entry in entries
+        ),
+        throttled=(False,),
+        remeasured=0,
+        stop_reason="precise",
+        telemetry=Telemetry(),
+        measuring_s=0.5,
+    )
+
+
+class FakeWorkers:
+    """As many fake workers as are needed."""
+
+    def __init__(self, fates: dict[tuple[str, str], str], jobs: list[Any]) -> None:
+        self._fates = fates
+        self._jobs = jobs
+        self._worker: FakeWorker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get(self) -> FakeWorker:
+        if self._worker is None or not self._worker.alive:
+            self._worker = FakeWorker(self._fates, self._jobs)
+        return self._worker
+
+
+class Observer:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.steps: list[str] = []
+        self.stepped_count = 0
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        self.steps.append(stage)
+
+    def stepped(self, device: Device) -> None:
+        self.stepped_count += 1
+
+    def so_far(self, outcomes: list[Outcome]) -> None:
+        assert outcomes and not set(map(id, outcomes)) & set(map(id, self.outcomes))
+
+    def finished(self, outcomes: list[Outcome]) -> None:
+        assert outcomes
+        self.outcomes += outcomes
+
+
+def run(cases: list[PlannedCase], fates: dict[tuple[str, str], str]) -> tuple[Observer, list[Any]]:
+    observer, jobs = Observer(), []  # type: ignore[var-annotated]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(fates, jobs))
+        session = Session(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
+        try:
+            session.run(2)
+        except InterruptedRunError:
+            observer.steps.append("interrupted")
+    return observer, jobs
+
+
+def statuses(observer: Observer) -> dict[str, str]:
+    return {outcome.entry.implementation: outcome.status.value for outcome in observer.outcomes}
+
+
+NAMES = ("baseline", "a", "b")
+
+
+@given(
+    fates=st.dictionaries(
+        st.tuples(st.sampled_from(["verify", "profile", "time"]), st.sampled_from(NAMES)),
+        st.sampled_from([*FATES, "interrupts", "crashes the case"]),
+    )
+)
+def test_every_entry_has_exactly_one_outcome_whatever_happens(
+    planned: Planned, fates: dict[tuple[str, str], str]
+) -> None:
+    cases = [planned(rows=rows, modes=("eager", "compile")) for rows in (4, 8)]
+    observer, _ = run(cases, fates)
+    counted = Counter((outcome.case.key, outcome.entry) for outcome in observer.outcomes)
+    assert counted == {(case.case.key, entry): 1 for case in cases for entry in case.entries}
+    for outcome in observer.outcomes:
+        assert outcome.status is not Status.VERIFIED
+        assert bool(outcome.rounds) == (outcome.status is Status.MEASURED)
+        assert outcome.status is Status.MEASURED or outcome.reason
+
+
+@given(
+    fates=st.dictionaries(
+        st.tuples(st.sampled_from(["verify", "profile", "time"]), st.just("a")),
+        st.sampled_from(FATES),
+    )
+)
+def test_what_one_variant_does_harms_no_other(planned: Planned, fates: dict[tuple[str, str], str]) -> None:
+    observer, _ = run([planned()], fates)
+    found = statuses(observer)
+    assert (found["baseline"], found["b"]) == ("measured", "measured")
+    harmless = all(fate == "fine" or stage == "profile" for (stage, _), fate in fates.items())
+    assert (found["a"] == "measured") == harmless
+
+
+def test_a_fine_run_goes_through_all_stages(planned: Planned) -> None:
+    observer, jobs = run([planned(rows=4), planned(rows=8)], {})
+    assert observer.steps == [*["verify"] * 2, *["round 1/2"] * 2, *["round 2/2"] * 2, *["profile"] * 2]
+    assert observer.stepped_count == 8
+    assert [type(job).__name__ for job in jobs] == [*["VerifyCase"] * 2, *["TimeCase"] * 4, *["ProfileCase"] * 2]
+    assert [job.round for job in jobs if isinstance(job, TimeCase)] == [0, 0, 1, 1]
+    assert {len(outcome.rounds) for outcome in observer.outcomes} == {2}
+    assert all(outcome.profile and outcome.profile.ops == 1 for outcome in observer.outcomes)
+
+
+def test_a_mismatch_is_never_timed_nor_profiled(planned: Planned) -> None:
+    _, jobs = run([planned()], {("verify", "a"): "mismatches"})
+    assert all(entry.implementation != "a" for job in jobs if not isinstance(job, VerifyCase) for entry in job.entries)
+
+
+def test_without_a_baseline_nothing_is_verified(planned: Planned) -> None:
+    observer, jobs = run([planned()], {("verify", "baseline"): "crashes"})
+    assert statuses(observer) == {"baseline": "failed", "a": "skipped", "b": "skipped"}
+    assert observer.outcomes[1].reason == "nothing to verify against: the baseline failed (crashed)"
+    assert len(jobs) == 1
+
+
+def test_a_crash_is_asked_again_without_the_culprit(planned: Planned) -> None:
+    _, jobs = run([planned()], {("verify", "a"): "crashes"})
+    verifications = [[entry.implementation for entry in job.entries] for job in jobs if isinstance(job, VerifyCase)]
+    assert verifications == [["baseline", "a", "b"], ["b"]]
+
+
+def test_a_failed_profile_does_not_cost_the_timing(planned: Planned) -> None:
+    observer, _ = run([planned()], {("profile", "a"): "crashes"})
+    found = {outcome.entry.implementation: outcome for outcome in observer.outcomes}
+    assert found["a"].status is Status.MEASURED and len(found["a"].rounds) == 2
+    assert found["a"].profile is not None and found["a"].profile.launches.status == "unavailable"
+    assert found["a"].profile.reason == "not profiled: crashed"
+    assert found["b"].profile is not None and found["b"].profile.launches.status == "exact"
+
+
+def test_what_ends_in_verification_is_reported_at_once(planned: Planned) -> None:
+    observer, _ = run([planned(rows=4), planned(rows=8)], {("verify", "a"): "raises"})
+    assert [outcome.entry.implementation for outcome in observer.outcomes[:2]] == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("at", "rounds", "reason"),
+    [
+        (lambda job: isinstance(job, TimeCase) and job.round == 1, 1, "the run was interrupted after 1 of 2 rounds"),
+        (lambda job: isinstance(job, ProfileCase), 2, NOT_PROFILED),
+    ],
+    ids=["in a round", "while profiling"],
+)
+def test_an_interruption_keeps_the_rounds_that_were_finished(
+    planned: Planned, at: Callable[[Any], bool], rounds: int, reason: str
+) -> None:
+    class Interrupting(FakeWorker):
+        def request(self, job: Any) -> Iterator[Any]:
+            if at(job):
+                raise InterruptedRunError
+            yield from super().request(job)
+
+    observer = Observer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeWorkers, "get", lambda self: Interrupting({}, []))
+        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers({}, []))
+        session = Session(Site(), CPU, Plan(cases=(planned(rows=4), planned(rows=8))), observer)  # type: ignore[arg-type]
+        with pytest.raises(InterruptedRunError):
+            session.run(2)
+    assert {outcome.status for outcome in observer.outcomes} == {Status.MEASURED}
+    assert {(len(outcome.rounds), outcome.reason) for outcome in observer.outcomes} == {(rounds, reason)}
+    assert len(observer.outcomes) == 6
+
+
+def test_rounds_go_through_the_cases_in_different_orders(planned: Planned) -> None:
+    _, jobs = run([planned(rows=rows) for rows in range(12)], {})
+    orders = [
+        tuple(dict(job.case.axes)["rows"] for job in group)
+        for _, group in itertools.groupby([job for job in jobs if isinstance(job, TimeCase)], lambda job: job.round)
+    ]
+    assert len(orders) == 2 and orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+
+
+def test_a_worker_that_says_nothing_is_a_bug_of_ours_and_no_endless_loop(planned: Planned) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeWorker, "request", lambda self, job: iter(()))
+        with pytest.raises(PairbenchError, match="the worker gave no result for VerifyCase"):
+            run([planned()], {})

@@ -1,0 +1,162 @@
+"""Traces as a GPU's profiler writes them, made up: what launched what, and when the device stood still."""
+
+import pytest
+
+from pairbench.execute.worker.breakdown.idle import busy_ns, idle_of
+from pairbench.execute.worker.breakdown.trace import TraceError, module_of, operators_of, read_windows
+from pairbench.execute.worker.breakdown.work_items import graph_launches, labelled, pieces, spots_by_span, waits
+from tests.execute.traces import Trace
+
+
+def test_a_kernel_belongs_to_the_module_and_operators_that_launched_it() -> None:
+    trace = Trace()
+    inner = trace.module("net.norm", trace.op("layer_norm", trace.op("native_layer_norm", trace.launch("ln", 100))))
+    trace.call(trace.module("net", inner, trace.op("mul", trace.launch("mul", 110))), trace.launch("own", 120))
+    (window,) = read_windows(trace.events, 1)
+    found = [
+        (item.name, module_of(item.launch.path()), operators_of(item.launch.path()))
+        for item in window.activities
+        if item.launch
+    ]
+    assert found == [
+        ("ln", "net.norm", ("layer_norm", "native_layer_norm")),
+        ("mul", "net", ("mul",)),
+        ("own", "", ()),
+    ]
+    assert [item.ns for item in window.activities] == [5000, 5000, 5000]
+
+
+def test_what_is_outside_of_a_call_is_not_its_work() -> None:
+    trace = Trace()
+    trace.launch("before", 50)()
+    trace.call(trace.launch("first", 100))
+    trace.launch("between", 120)()
+    trace.call(trace.launch("second", 150))
+    windows = read_windows(trace.events, 2)
+    assert [[item.name for item in window.activities] for window in windows] == [["first"], ["second"]]
+
+
+def test_a_kernel_that_nobody_is_known_to_have_launched_belongs_to_the_call_it_ran_in() -> None:
+    trace = Trace()
+    trace.call(trace.launch("known", 100))
+    trace.device("unknown", 110, correlation=99)
+    (window,) = read_windows(trace.events, 1)
+    assert [(item.name, item.launch is None) for item in window.activities] == [("known", False), ("unknown", True)]
+    (_, lost) = pieces(list(labelled(window, window, {})))
+    assert not lost.known and lost.kernel == "unknown"
+
+
+def test_a_runtime_that_numbers_threads_otherwise_is_understood() -> None:
+    trace = Trace()
+    trace.call(trace.module("net", trace.op("mul", trace.launch("mul", 100))))
+    for event in trace.events:
+        if event["cat"] == "cuda_runtime":
+            event["tid"] = 4711
+    (window,) = read_windows(trace.events, 1)
+    (item,) = window.activities
+    assert item.launch and module_of(item.launch.path()) == "net" and operators_of(item.launch.path()) == ("mul",)
+
+
+def test_lost_calls_and_lost_kernels_are_told() -> None:
+    trace = Trace()
+    trace.call()
+    with pytest.raises(TraceError, match="1 of 2 calls"):
+        read_windows(trace.events, 2)
+    trace.device("void spin_kernel(long)", 10)
+    with pytest.raises(TraceError, match="1 of 2 sentinel"):
+        read_windows(trace.events, 1, sentinels=2)
+    assert read_windows(trace.events, 1, sentinels=1)[0].activities == []
+
+
+def test_a_graph_s_kernels_are_known_by_name_and_turn() -> None:
+    marked = Trace()
+    marked.call(
+        marked.module("a", marked.op("mm", marked.launch("gemm", 100))),
+        marked.module("b", marked.op("mm", marked.launch("gemm", 110)), marked.op("add", marked.launch("add", 120))),
+    )
+    replay = Trace()
+    # The device may run another kernel in between, in another order.
+    replay.call(replay.launch("gemm", 100, nodes=2))
+    for event in [{"name": "add", "at": 105.0}, {"name": "new", "at": 120.0}]:
+        replay.device(str(event["name"]), float(event["at"]), 1.0, 1)  # type: ignore[arg-type]
+    (first,), (second,) = read_windows(marked.events, 1), read_windows(replay.events, 1)
+    found = {(piece.kernel, piece.module, piece.known): piece for piece in pieces(list(labelled(second, first, {})))}
+    assert found.keys() == {("gemm", "a", True), ("gemm", "b", True), ("add", "b", True), ("new", "", False)}
+    assert graph_launches(second) == 1 and all(piece.launches == 0 for piece in found.values())
+    eager = pieces(list(labelled(first, first, {})))
+    assert [piece.launches for piece in eager] == [1, 1, 1] and graph_launches(first) == 0
+
+
+def test_copies_are_no_launches() -> None:
+    trace = Trace()
+    trace.call(trace.op("copy_", trace.launch("Memcpy DtoD", 100, category="gpu_memcpy")))
+    (window,) = read_windows(trace.events, 1)
+    (piece,) = pieces(list(labelled(window, window, {})))
+    assert (piece.count, piece.launches) == (1, 0)
+
+
+def test_a_device_that_is_fed_in_time_is_not_starved() -> None:
+    trace = Trace()
+    trace.call(trace.launch("a", 100, 10), trace.launch("b", 111, 10), trace.launch("c", 115, 10))
+    idle = idle_of(read_windows(trace.events, 1)[0])
+    assert idle is not None
+    # c runs beside b: 100 to 110, 111 to 125.
+    assert (idle.span_ns, idle.busy_ns, idle.starved_ns) == (25_000, 24_000, 0)
+
+
+def test_a_device_that_waits_for_the_host_is_starved() -> None:
+    trace = Trace()
+    late = [lambda: setattr(trace, "now", 150.0), trace.launch("b", 160)]
+    trace.call(trace.launch("a", 100, 10), *late)
+    idle = idle_of(read_windows(trace.events, 1)[0])
+    assert idle is not None
+    assert (idle.starved_ns, idle.after_sync_ns, idle.span_ns) == (50_000, 0, 65_000)
+
+
+def test_a_gap_behind_a_wait_is_the_wait_s() -> None:
+    trace = Trace()
+    read = trace.op("item", trace.op("_local_scalar_dense", trace.wait(112)))
+    trace.call(trace.launch("a", 100, 10), read, trace.launch("b", 130))
+    (window,) = read_windows(trace.events, 1)
+    idle = idle_of(window)
+    assert idle is not None and idle.starved_ns == idle.after_sync_ns == 20_000
+    (wait,) = waits(window, spots_by_span(window, ["aten::_local_scalar_dense"], [3]))
+    assert (wait.name, wait.ops, wait.spot) == ("cudaStreamSynchronize", ("item", "_local_scalar_dense"), 3)
+
+
+def test_an_operator_inside_another_that_is_no_composition_is_not_its_own_dispatch() -> None:
+    trace = Trace()
+    # to and contiguous are compositions, and a dispatch mode sees what is inside; it sees addmm, and not what that copies.
+    cast = trace.op("to", trace.op("_to_copy", trace.op("copy_", trace.launch("cast", 100))))
+    product = trace.op("linear", trace.op("addmm", trace.op("copy_", trace.launch("bias", 110))))
+    trace.call(cast, product, trace.op("copy_", trace.launch("written", 120)))
+    (window,) = read_windows(trace.events, 1)
+    spots = spots_by_span(window, ["aten::_to_copy", "aten::copy_"], [0, 1])
+    found = {piece.kernel: piece.spot for piece in pieces(list(labelled(window, window, spots)))}
+    assert found == {"cast": 0, "bias": None, "written": 1}
+    # Where the numbers differ, nobody can say which is which.
+    assert spots_by_span(window, ["aten::_to_copy", "aten::_to_copy"], [0, 1]) == {}
+
+
+def test_an_overload_that_is_a_composition_is_told_from_the_operator() -> None:
+    trace = Trace()
+    copy = trace.op("contiguous", trace.op("clone", trace.launch("inside", 100)))
+    trace.call(trace.op("_upsample_nearest_exact2d", trace.op("_upsample_nearest_exact2d", copy)))
+    (window,) = read_windows(trace.events, 1)
+    assert spots_by_span(window, ["aten::clone"], [0]) == {}
+
+
+def test_what_a_compiled_region_dispatches_is_seen() -> None:
+    trace = Trace()
+    trace.call(lambda: trace.host("cpu_op", "Torch-Compiled Region: 0/0", trace.op("clone", trace.launch("copy", 100))))
+    (window,) = read_windows(trace.events, 1)
+    spots = spots_by_span(window, ["aten::clone"], [0])
+    assert [piece.spot for piece in pieces(list(labelled(window, window, spots)))] == [0]
+
+
+def test_busy_time_counts_what_runs_side_by_side_once() -> None:
+    trace = Trace()
+    trace.call(trace.launch("a", 100, 10), trace.launch("b", 105, 10), trace.launch("c", 130, 10))
+    (window,) = read_windows(trace.events, 1)
+    assert busy_ns(window.activities) == 25_000
+    assert idle_of(read_windows([event for event in trace.events if event["pid"] == 1], 1)[0]) is None

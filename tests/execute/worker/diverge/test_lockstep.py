@@ -1,0 +1,197 @@
+"""Baseline and variant module by module: who is off first, whether it made the error, and who is nearer to float64."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import DivergeCase, Ended, Hello
+from pairbench.execute.worker.diverge import lockstep as module
+from pairbench.execute.worker.diverge import order as diverge_order
+from pairbench.execute.worker.diverge.gap import error_of, gap_of, incomparable, is_worse
+from pairbench.execute.worker.diverge.lockstep import diverge
+from pairbench.execute.worker.diverge.order import mark_contained
+from pairbench.model.divergence import Divergence, NoDivergence
+from pairbench.model.environment import Device
+from pairbench.model.operator import Operator
+from pairbench.model.plan import Entry
+from pairbench.model.settings import Settings
+from pairbench.model.tolerance import Tolerance
+from pairbench.suite import load_suite
+
+CPU = torch.device("cpu")
+HELLO = Hello(device=Device(selector="cpu", kind="cpu", name="cpu"), settings=Settings(), memory_bytes=2**33)
+
+
+def answer(suites: Path, watch: Watch, variant: str, *, operator: str = "network", case: int = 0) -> Any:
+    path = suites / "modules.py"
+    declared: Operator = load_suite(path)[operator]
+    entries = (Entry(implementation=variant, mode="eager"),)
+    job = DivergeCase(path=path, operator=operator, case=declared.cases[case], entries=entries)
+    (found,) = diverge(job, declared, HELLO, watch, CPU)
+    return found
+
+
+def divergence(suites: Path, watch: Watch, variant: str, **more: Any) -> Divergence:
+    found = answer(suites, watch, variant, **more)
+    assert isinstance(found, Divergence)
+    return found
+
+
+def test_the_module_that_makes_the_error_is_named(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "wrong_ffn")
+    assert found.first and (found.first.module, found.first.class_name) == ("net.blocks.2.ffn.2", "ShiftedLinear")
+    assert found.first.gap and found.first.gap.max_abs == pytest.approx(0.5) and found.first.gap.beyond == 1
+    assert found.inputs and found.inputs.within and found.inputs.max_abs == 0
+    assert found.first_worse is found.first and found.bad
+    assert found.first.baseline_oracle and found.first.baseline_oracle < 1e-6
+    assert found.first.variant_oracle and found.first.variant_oracle > 0.1
+    before = found.layers[: found.layers.index(found.first)]
+    assert {layer.gap.max_abs for layer in before if layer.gap} == {0}
+    assert found.output_mismatch and found.layers[-1].module == "net" and found.layers[-1].gap
+    assert not found.layers[-1].gap.within
+
+
+def test_an_error_in_no_module_of_its_own_comes_in_from_outside(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "wrong_between")
+    # The norm undoes the factor; what takes the sum sees it.
+    assert found.first and found.first.module == "net.blocks.1.ffn.0"
+    assert found.inputs and not found.inputs.within
+
+
+def test_an_error_behind_all_modules_is_in_the_output_alone(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "wrong_at_the_end")
+    assert found.first is None and found.output_mismatch and found.bad and found.inputs is None
+
+
+def test_nothing_is_off_where_nothing_is_wrong(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "same")
+    assert found.first is None and not found.bad and len(found.layers) == 37
+    assert found.only_variant == tuple(f"net.blocks.{place}.fused" for place in range(4)) and not found.only_baseline
+    # The added module of each block is in no one's call.
+    assert found.uncalled == ()
+
+
+def test_more_precision_is_within_and_nearer_to_float64(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "casts")
+    norm = next(layer for layer in found.layers if layer.module == "net.blocks.0.norm")
+    assert not found.bad and norm.gap and 0 < norm.gap.max_abs < 1e-6
+    assert norm.variant_oracle is not None and norm.baseline_oracle is not None
+    assert norm.variant_oracle < norm.baseline_oracle
+
+
+def test_what_calls_no_module_is_listed(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "without_modules")
+    assert found.layers == () and ("net", 1, 0) in found.uncalled and len(found.uncalled) == 37
+
+
+def test_an_operator_without_modules_says_what_is_missing(suites: Path, watch: Watch) -> None:
+    found = answer(suites, watch, "by_hand", operator="plain")
+    assert isinstance(found, NoDivergence) and not found.bad
+    assert "the baseline and by_hand get no torch.nn.Module" in found.reason
+
+
+def test_what_raises_is_an_end(suites: Path, watch: Watch) -> None:
+    assert isinstance(answer(suites, watch, "raises"), Ended)
+
+
+def test_a_stretch_at_a_time_gives_the_same(suites: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = divergence(suites, watch, "wrong_ffn")
+    lengths: list[int] = []
+    plain = diverge_order.stretches
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        for stretch in plain(*args, **kwargs):
+            lengths.append(len(stretch))
+            yield stretch
+
+    monkeypatch.setattr(module, "stretches", counted)
+    monkeypatch.setattr(module._Lockstep, "_room", lambda self: 20_000)
+    assert divergence(suites, watch, "wrong_ffn") == whole
+    assert len(lengths) > 3 and sum(lengths) == 37
+
+
+def test_without_an_oracle_the_rest_is_said(suites: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(_: Any) -> Any:
+        raise TypeError("no float64 here")
+
+    monkeypatch.setattr(module, "upcast_tree", cannot)
+    found = divergence(suites, watch, "wrong_ffn")
+    assert found.oracle_missing and "no float64 here" in found.oracle_missing
+    assert found.first and found.first.variant_oracle is None and found.bad
+
+
+def test_rounding_alone_is_not_bad(suites: Path, watch: Watch) -> None:
+    found = divergence(suites, watch, "wrong_ffn")
+    assert found.first
+    rounded = replace(found, layers=(replace(found.first, worse=False),), output_mismatch=None)
+    assert rounded.first is not None and not rounded.bad
+    assert replace(rounded, oracle_missing="none").bad
+
+
+def test_what_is_off_inside_of_what_is_not_is_contained(suites: Path, watch: Watch) -> None:
+    layers = divergence(suites, watch, "wrong_ffn").layers
+    assert not any(layer.contained for layer in layers)
+    # As if block 2 put it right again.
+    fine = next(layer.gap for layer in layers if layer.gap and layer.gap.within)
+    righted = [replace(layer, gap=fine) if layer.module == "net.blocks.2.ffn" else layer for layer in layers]
+    assert [layer.module for layer in mark_contained(righted) if layer.contained] == ["net.blocks.2.ffn.2"]
+    # What is around it in another block, or only begins alike, is not around it.
+    assert mark_contained([layers[26], replace(layers[26], module="net.blocks.20", gap=fine)])[0].contained is False
+
+
+# -- gaps -------------------------------------------------------------------------------------------------------------
+
+
+def operator(**tolerances: Tolerance) -> Operator:
+    nothing: Any = lambda x: x  # noqa: E731
+    return Operator(
+        "op", baseline=nothing, variants={"v": nothing}, inputs=lambda make: {}, cases=[{}], tolerance=tolerances
+    )
+
+
+def test_a_lower_precision_has_its_own_tolerance() -> None:
+    declared = operator(float32=Tolerance(rtol=1e-6, atol=0), bfloat16=Tolerance(rtol=1e-2, atol=0))
+    exact = [("", torch.linspace(1, 2, 100))]
+    rounded = [("", exact[0][1].to(torch.bfloat16))]
+    assert gap_of(declared, rounded, exact).within
+    assert not gap_of(declared, [("", rounded[0][1].float())], exact).within
+
+
+def test_a_gap_is_of_all_tensors_together() -> None:
+    declared = operator(float32=Tolerance(rtol=0, atol=0.5))
+    theirs = [("a", torch.tensor([3.0, 4.0])), ("b", torch.zeros(2))]
+    mine = [("a", torch.tensor([3.0, 4.0])), ("b", torch.tensor([0.0, 1.0]))]
+    gap = gap_of(declared, mine, theirs)
+    assert (gap.max_abs, gap.rel_l2, gap.beyond, gap.within) == (1.0, 0.2, 0.25, False)
+
+
+def test_a_limit_for_the_whole_holds_too() -> None:
+    declared = operator(float32=Tolerance(atol=10.0, rel_l2=0.1))
+    theirs = [("", torch.full((4,), 1.0))]
+    assert gap_of(declared, [("", torch.full((4,), 1.05))], theirs).within
+    assert not gap_of(declared, [("", torch.full((4,), 1.2))], theirs).within
+
+
+def test_nan_is_beyond_every_tolerance() -> None:
+    declared = operator(float32=Tolerance(atol=10.0))
+    assert not gap_of(declared, [("", torch.tensor([float("nan")]))], [("", torch.zeros(1))]).within
+
+
+def test_other_shapes_and_other_outputs_are_not_compared() -> None:
+    one, two = [("", torch.zeros(2))], [("", torch.zeros(3))]
+    assert incomparable(one, two) == "shape [2], the baseline's is [3]"
+    assert incomparable(one, [("a", torch.zeros(2)), ("b", torch.zeros(2))]) == "1 tensors, the baseline's has 2"
+    assert incomparable([], []) == "no tensor"
+    assert incomparable(one, one) is None and error_of(one, two) is None
+
+
+def test_worse_is_more_than_twice_as_far_and_half_a_spacing() -> None:
+    of = [("", torch.zeros(1, dtype=torch.bfloat16))]
+    spacing = torch.finfo(torch.bfloat16).eps
+    assert not is_worse(0.01, 0.02, of) and is_worse(0.01, 0.02 + spacing, of)
+    assert not is_worse(0.0, spacing / 3, of)
+    assert not is_worse(None, 1.0, of)

@@ -1,0 +1,183 @@
+"""Counting launches in a raw trace: what is between the sentinels, no more and no less."""
+
+from typing import Any
+
+import pytest
+
+from pairbench.execute.worker.profile import launches
+from pairbench.execute.worker.profile.launches import _TraceError, count_events, count_launches, split_events
+
+Event = dict[str, Any]
+
+
+class Trace:
+    """Builds the events of a trace, as the profiler writes them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = [{"ph": "M", "name": "process_name"}]
+        self._now = 0.0
+        self._correlation = 0
+        self.sentinel()
+
+    def _add(self, cat: str, name: str, dur: float = 1.0, **arguments: object) -> None:
+        self._now += 10
+        self.events.append({"ph": "X", "cat": cat, "name": name, "ts": self._now, "dur": dur, "args": arguments})
+
+    def _launch(self, name: str = "cudaLaunchKernel") -> dict[str, Any]:
+        self._correlation += 1
+        self._add("cuda_runtime", name, correlation=self._correlation)
+        return {"correlation": self._correlation}
+
+    def sentinel(self) -> "Trace":
+        """Add a kernel of known name, and the harness's wait for it."""
+        self._add("kernel", "void at::cuda::spin_kernel(long)", **self._launch())
+        self._add("cuda_runtime", "cudaDeviceSynchronize")
+        return self
+
+    def call(
+        self, *kernels: str, graph: int = 0, syncs: int = 0, memcpy: int | None = None, memset: bool = False
+    ) -> "Trace":
+        """Add one call: what the host calls in it, what the device does for it later, and the harness's wait for that."""
+        done = [("kernel", name, self._launch()) for name in kernels]
+        if graph:
+            launched = self._launch("cudaGraphLaunch")
+            done += [("kernel", "node", launched) for _ in range(graph)]
+        for _ in range(syncs):
+            self._add("cuda_runtime", "cudaStreamSynchronize")
+        for cat, name, arguments in done:
+            self._add(cat, name, 2.5, **arguments)
+        if memcpy is not None:
+            self._add("gpu_memcpy", "Memcpy DtoD", bytes=memcpy, correlation=0)
+        if memset:
+            self._add("gpu_memset", "Memset (Device)", correlation=0)
+        self._add("cuda_runtime", "cudaDeviceSynchronize")
+        return self
+
+
+def counts(trace: Trace, calls: int) -> launches.Counts:
+    """Count what is between the sentinels of a trace of one group."""
+    (events,) = split_events(trace.events, (calls,))
+    return count_events(events, calls)
+
+
+def test_kernels_are_counted_by_name_with_their_time() -> None:
+    found = counts(Trace().call("add", "mul", "add").sentinel(), 1)
+    assert found.kernels == {"add": 2, "mul": 1}
+    assert found.kernel_ns == {"add": 5000, "mul": 2500}
+    assert (found.launches, found.graph_launches) == (3, 0)
+
+
+def test_only_the_synchronisations_of_a_call_count() -> None:
+    assert counts(Trace().call("add").sentinel(), 1).syncs == 0
+    assert counts(Trace().call("add", syncs=2).call(syncs=1).sentinel(), 2).syncs == 3
+
+
+def test_a_graph_is_one_launch_of_many_kernels() -> None:
+    found = counts(Trace().call(graph=7).sentinel(), 1)
+    assert found.kernels == {"node": 7} and (found.launches, found.graph_launches) == (0, 1)
+
+
+def test_copies_and_sets() -> None:
+    found = counts(Trace().call("add", memcpy=4096, memset=True).call(memcpy=4).sentinel(), 2)
+    assert (found.memcpys, found.memcpy_bytes, found.memsets) == (2, 4100, 1)
+    assert found.kernels.total() == 1
+
+
+def test_a_call_that_launches_nothing() -> None:
+    found = counts(Trace().call().sentinel(), 1)
+    assert found.exact() == (0, 0, 0, 0, 0, 0, ())
+
+
+def test_what_is_outside_the_sentinels_does_not_count() -> None:
+    trace = Trace().call("add").sentinel()
+    trace._add("kernel", "late", correlation=99)
+    trace._add("gpu_memset", "Memset (Device)")
+    found = counts(trace, 1)
+    assert found.kernels == {"add": 1} and found.memsets == 0
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_sentinel_makes_a_trace_incomplete(lost: int) -> None:
+    trace = Trace().call("add").sentinel()
+    places = [index for index, event in enumerate(trace.events) if "spin_kernel" in str(event.get("name"))]
+    del trace.events[places[lost]]
+    with pytest.raises(_TraceError, match="1 of 2 sentinel kernels are in the profiler's trace"):
+        counts(trace, 1)
+
+
+def test_a_lost_launch_of_a_sentinel_makes_a_trace_incomplete() -> None:
+    trace = Trace().call("add").sentinel()
+    del trace.events[1]
+    with pytest.raises(_TraceError, match="the launch of a sentinel kernel is not in the profiler's trace"):
+        counts(trace, 1)
+
+
+def test_a_lost_call_makes_a_trace_incomplete() -> None:
+    with pytest.raises(_TraceError, match="2 of the harness's own 3 synchronisations are in the profiler's trace"):
+        counts(Trace().call("add").sentinel(), 2)
+
+
+def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
+    trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
+    one, two = split_events(trace.events, (1, 2))
+    assert count_events(one, 1).kernels == {"add": 1}
+    assert count_events(one, 1).syncs == 1
+    assert count_events(two, 2).kernels == {"add": 2, "mul": 1}
+    assert (count_events(two, 2).syncs, count_events(two, 2).memcpy_bytes) == (0, 8)
+
+
+def test_an_empty_trace_is_not_a_call_that_launches_nothing() -> None:
+    with pytest.raises(_TraceError, match="0 of 2 sentinel kernels"):
+        split_events([], (1,))
+    with pytest.raises(_TraceError, match="2 of 3 sentinel kernels"):
+        split_events(Trace().call().sentinel().events, (1, 2))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
+    """Count launches with these for the traces of 1, 2 and 4 calls."""
+    found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, launches.CALLS, strict=True)]
+    monkeypatch.setattr(
+        launches, "_trace", lambda run, groups: [found[launches.CALLS.index(calls)] for calls in groups]
+    )
+    return count_launches(lambda: None)
+
+
+def several(count: int, *kernels: str, **more: Any) -> Trace:
+    trace = Trace()
+    for _ in range(count):
+        trace.call(*kernels, **more)
+    return trace
+
+
+def test_linear_counts_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = counted(monkeypatch, *(several(n, "add", "mul", memcpy=16, memset=True, graph=3) for n in (1, 2, 4)))
+    assert found.status == "exact" and found.reason is None
+    assert (found.launches, found.kernels, found.graph_launches) == (3, 5, 1)
+    assert (found.memcpys, found.memcpy_bytes, found.memsets, found.syncs) == (1, 16, 1, 0)
+    assert {kernel.name: (kernel.count, kernel.total_ns) for kernel in found.kernel_counts} == {
+        "add": (1, 2500),
+        "mul": (1, 2500),
+        "node": (3, 7500),
+    }
+
+
+def test_counts_that_are_not_linear_are_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a call that caches: the second one launches nothing."""
+    found = counted(monkeypatch, several(1, "add"), Trace().call("add").call(), several(4, "add"))
+    assert found.status == "unreliable" and found.launches is None and found.kernels is None
+    assert "2 calls do not give 2 times the counts of one" in found.reason
+    assert "launches 1 instead of 2" in found.reason
+
+
+def test_another_kernel_of_the_same_number_is_not_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = counted(monkeypatch, several(1, "add"), Trace().call("add").call("mul"), several(4, "add"))
+    assert found.status == "unreliable"
+
+
+def test_an_incomplete_trace_is_unreliable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(run: object, groups: object) -> Any:
+        raise _TraceError("1 of 2 sentinel kernels are in the profiler's trace")
+
+    monkeypatch.setattr(launches, "_trace", lost)
+    found = count_launches(lambda: None)
+    assert (found.status, found.kernels) == ("unreliable", None) and "sentinel" in str(found.reason)

@@ -1,0 +1,105 @@
+"""The tensor factory of suites: one seed, one value, on every machine and nearly in every dtype."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
+from pairbench.model.operator import Operator
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def make() -> Make:
+    return Make(device=CPU, seed=7)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda make: make.normal(50),
+        lambda make: make.normal(50, dtype="bfloat16", mean=3, scale=0.1),
+        lambda make: make.normal(50, dtype="complex64"),
+        lambda make: make.uniform(50, low=-1, high=2),
+        lambda make: make.integers(50, low=-3, high=9),
+    ],
+)
+def test_one_seed_one_value(draw: Any) -> None:
+    one, same, other = (draw(Make(device=CPU, seed=seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_two_draws_differ(make: Make) -> None:
+    assert not torch.equal(make.normal(20), make.normal(20))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_seed_means_nearly_the_same_in_every_dtype(dtype: str) -> None:
+    plain = Make(device=CPU, seed=3).normal(100)
+    found = Make(device=CPU, seed=3).normal(100, dtype=dtype)
+    assert found.dtype == getattr(torch, dtype)
+    assert torch.equal(found, plain.to(found.dtype))
+
+
+def test_float64_has_all_its_bits() -> None:
+    values = Make(device=CPU, seed=3).normal(100, dtype="float64")
+    assert not torch.equal(values, values.float().double())
+
+
+def test_moments(make: Make) -> None:
+    values = make.normal(20_000, mean=5.0, scale=0.5)
+    assert abs(float(values.mean()) - 5) < 0.02 and abs(float(values.std()) - 0.5) < 0.02
+    spread = make.uniform(20_000, low=-2.0, high=2.0)
+    assert -2 <= float(spread.min()) < -1.99 and 1.99 < float(spread.max()) < 2
+    whole = make.integers(20_000, low=-2, high=3)
+    assert whole.unique().tolist() == [-2, -1, 0, 1, 2]
+
+
+def test_zeros_and_ones(make: Make) -> None:
+    assert make.zeros(2, 3, dtype="int32").tolist() == [[0] * 3] * 2
+    assert make.ones(2, dtype=torch.float16).dtype == torch.float16
+
+
+def test_an_unknown_dtype_is_named(make: Make) -> None:
+    assert as_dtype("bfloat16") is torch.bfloat16
+    with pytest.raises(DeclarationError, match="dtype 'float31' is unknown, expected a torch dtype's name"):
+        make.normal(2, dtype="float31")
+    with pytest.raises(DeclarationError, match="dtype 'nn' is unknown"):
+        make.zeros(2, dtype="nn")
+
+
+def declare(inputs: Any, **changes: Any) -> Operator:
+    plain: dict[str, Any] = {"baseline": torch.add, "variants": {"v": torch.add}, "cases": [{"rows": 4}, {"rows": 8}]}
+    return Operator("op", inputs=inputs, **{**plain, **changes})
+
+
+def test_inputs_are_the_same_for_a_case_and_seed_and_differ_between_them() -> None:
+    operator = declare(lambda make, rows: {"x": make.normal(4)})
+    one, other = operator.cases
+    first = build_inputs(operator, one, CPU, 0)["x"]
+    assert torch.equal(first, build_inputs(operator, one, CPU, 0)["x"])
+    assert not torch.equal(first, build_inputs(operator, one, CPU, 1)["x"])
+    assert not torch.equal(first, build_inputs(operator, other, CPU, 0)["x"])
+
+
+def test_inputs_take_the_axes() -> None:
+    operator = declare(lambda make, rows: {"x": make.zeros(rows)})
+    assert [build_inputs(operator, case, CPU, 0)["x"].shape[0] for case in operator.cases] == [4, 8]
+
+
+@pytest.mark.parametrize("value", [None, 3, [torch.zeros(1)], {3: torch.zeros(1)}])
+def test_inputs_must_return_keyword_arguments(value: Any) -> None:
+    operator = declare(lambda make, rows: value)
+    with pytest.raises(DeclarationError, match=r"inputs\(\) returned \w+, expected a dict of keyword arguments"):
+        build_inputs(operator, operator.cases[0], CPU, 0)
+
+
+@pytest.mark.parametrize("what", ["constants", "state"])
+def test_named_inputs_must_be_there(what: str) -> None:
+    operator = declare(lambda make, rows: {"x": make.zeros(rows)}, **{what: ["weight"]})
+    with pytest.raises(DeclarationError, match=rf"{what} names 'weight', but inputs\(\) returns only x"):
+        build_inputs(operator, operator.cases[0], CPU, 0)

@@ -1,0 +1,136 @@
+"""A worker's open case: blocks when asked, and nothing in between."""
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench import Operator
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import CloseCase, Ended, Hello, OpenCase, Opened, TakeTurn, Turn
+from pairbench.execute.worker.interleaved import Turns
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status, TimedRound
+from pairbench.model.plan import Entry
+from pairbench.model.settings import Settings
+
+HELLO = Hello(device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(), memory_bytes=2**40)
+
+
+def declare(variant: Any) -> Operator:
+    return Operator(
+        "op",
+        baseline=lambda x: x + 1,
+        variants={"v": variant},
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases=[{"n": 8}],
+    )
+
+
+def opening(operator: Operator) -> OpenCase:
+    entries = (Entry(implementation="baseline", mode="eager"), Entry(implementation="v", mode="eager"))
+    return OpenCase(path=Path("ops.py"), operator="op", case=operator.cases[0], entries=entries, round=0, capturable=())
+
+
+@pytest.fixture
+def turns(watch: Watch) -> Iterator[Turns]:
+    made = Turns(HELLO, watch)
+    yield made
+    made._drop()
+
+
+TAKE = TakeTurn(lead_in=(1, 1))
+
+
+def test_a_turn_is_one_sample_of_each(turns: Turns) -> None:
+    calls: list[int] = []
+    operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
+    assert list(turns.open(opening(operator), operator)) == [Opened(lead_in=(1, 1))]
+    assert not gc.isenabled()
+    before = len(calls)
+    latencies = []
+    for _ in range(3):
+        (turn,) = turns.take(TAKE)
+        assert isinstance(turn, Turn) and turn.throttled == 0
+        latencies.append(turn.call_ns)
+    assert len(calls) == before + 3 * 2  # each behind its lead-in
+    (timed,) = turns.close(CloseCase(stop_reason="precise"))
+    assert isinstance(timed, TimedRound) and timed.stop_reason == "precise"
+    assert [samples.call_ns for samples in timed.entries] == list(zip(*latencies, strict=True))
+    assert gc.isenabled()
+
+
+def test_lead_ins_are_those_that_are_asked_for(turns: Turns) -> None:
+    calls: list[int] = []
+    operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
+    list(turns.open(opening(operator), operator))
+    before = len(calls)
+    list(turns.take(TakeTurn(lead_in=(0, 4))))
+    assert len(calls) == before + 5
+
+
+def test_what_fails_to_get_ready_is_named_and_nothing_is_open(turns: Turns) -> None:
+    def fails(x: Any) -> Any:
+        raise ValueError("no")
+
+    (ended,) = turns.open(opening(declare(fails)), declare(fails))
+    assert isinstance(ended, Ended) and ended.entry is not None and ended.entry.implementation == "v"
+    with pytest.raises(RuntimeError, match="no case is open"):
+        list(turns.take(TAKE))
+
+
+def test_what_fails_in_its_turn_is_named(turns: Turns) -> None:
+    tired: list[bool] = []
+
+    def tires(x: Any) -> Any:
+        if tired:
+            raise ValueError("tired")
+        return x + 1
+
+    operator = declare(tires)
+    list(turns.open(opening(operator), operator))
+    tired.append(True)
+    (ended,) = turns.take(TAKE)
+    assert ended.entry.implementation == "v" and ended.status is Status.FAILED
+    assert "ValueError: tired, while being timed" in ended.reason
+
+
+def test_what_is_wrong_on_fresh_inputs_is_named_and_the_round_comes(turns: Turns) -> None:
+    kept: list[Any] = []
+
+    def caches(x: Any) -> Any:
+        kept.append(x + 1)
+        return kept[0]
+
+    operator = declare(caches)
+    list(turns.open(opening(operator), operator))
+    list(turns.take(TAKE))
+    ended, timed = turns.close(CloseCase(stop_reason="time_cap"))
+    assert ended.status is Status.MISMATCHED and isinstance(timed, TimedRound)
+
+
+def test_opening_again_starts_anew(turns: Turns) -> None:
+    operator = declare(lambda x: x + 1)
+    for _ in range(2):
+        list(turns.open(opening(operator), operator))
+        list(turns.take(TAKE))
+    *_, timed = turns.close(CloseCase(stop_reason="precise"))
+    assert len(timed.throttled) == 1
+
+
+def test_time_adds_up_over_turns(watch: Watch) -> None:
+    """An entry has one allowance for the stage, however many jobs that is."""
+    watch.begin_job(0.05)
+    made = Turns(HELLO, watch)
+    operator = declare(lambda x: x + 1)
+    list(made.open(opening(operator), operator))
+    results: list[Any] = []
+    while not results or isinstance(results[-1], Turn):
+        watch.rest()
+        watch.go_on()
+        results += made.take(TAKE)
+        assert len(results) < 100_000
+    assert isinstance(results[-1], Ended) and results[-1].status is Status.TIMEOUT
+    made._drop()

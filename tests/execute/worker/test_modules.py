@@ -1,0 +1,85 @@
+"""Modules among arguments: found wherever they lie, and watched from outside."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from pairbench.execute.worker.modules import names_of, roots, watching
+
+
+@dataclass
+class Held:
+    net: nn.Module
+    other: int = 1
+
+
+class Told:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def enter(self, name: str, module: nn.Module, inputs: Any) -> None:
+        self.events.append(f"+{name}")
+
+    def leave(self, name: str, module: nn.Module, outputs: Any) -> None:
+        self.events.append(f"-{name}")
+
+
+def test_modules_are_found_in_dicts_lists_and_dataclasses() -> None:
+    first, second, third = nn.Linear(2, 2), nn.ReLU(), nn.Sequential(nn.Linear(2, 2))
+    tree = {"x": torch.zeros(2), "weights": {"net": first, "n": 3}, "pair": [1, second], "held": Held(net=third)}
+    assert roots(tree) == {"weights.net": first, "pair.1": second, "held.net": third}
+    assert names_of(roots(tree)) == {
+        first: "weights.net",
+        second: "pair.1",
+        third: "held.net",
+        third[0]: "held.net.0",
+    }
+    assert roots({"x": torch.zeros(2), "y": "text"}) == {}
+
+
+def test_a_shared_module_has_its_first_name() -> None:
+    shared = nn.Linear(2, 2)
+    assert names_of(roots({"a": nn.Sequential(shared), "b": shared}))[shared] == "a.0"
+
+
+def test_calls_are_told_in_order_and_only_inside() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    told, plain = Told(), nn.Module.__call__
+    with watching(names_of({"net": net}), told):
+        net(torch.zeros(1, 2))
+        nn.Identity()(torch.zeros(1))  # is nobody's
+    net(torch.zeros(1, 2))
+    assert told.events == ["+net", "+net.0", "-net.0", "+net.1", "-net.1", "-net"]
+    assert nn.Module.__call__ is plain
+
+
+def test_what_raises_is_left_too() -> None:
+    net = nn.Linear(2, 2)
+    told = Told()
+    try:
+        with watching(names_of({"net": net}), told):
+            net(torch.zeros(1, 3))
+    except RuntimeError:
+        pass
+    assert told.events == ["+net", "-net"]
+
+
+def test_a_compiled_module_is_one_call_and_stays_compiled() -> None:
+    torch._dynamo.reset()
+    graphs: list[int] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    net = torch.compile(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), backend=backend)
+    net(torch.zeros(1, 2))
+    told = Told()
+    with watching(names_of({"net": net}), told):
+        net(torch.zeros(1, 2))
+    assert told.events == ["+net", "-net"]
+    assert len(graphs) == 1, "watching it has compiled it again"

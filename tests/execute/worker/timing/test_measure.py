@@ -1,0 +1,259 @@
+"""The timing loop with a clock that says what it is told: order, pairing, stopping, throttling, time limits."""
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.stopping import Stopping
+from pairbench.execute.worker.timing import measure
+from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
+from pairbench.execute.worker.timing.telemetry import Recorder
+from pairbench.execute.worker.timing.timers import HostTimer, Sample
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
+from pairbench.model.plan import Entry
+
+
+class FakeTimer:
+    """Says that a call took as long as the call itself returns."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def sample(self, run: Callable[[], Any]) -> Sample:
+        return Sample(call_ns=float(run()), host_ns=1.0, outputs=None)
+
+    def lead_in(self, call_ns: float) -> int:
+        return 1
+
+
+class FakeRecorder(Recorder):
+    """Throttles as it is told."""
+
+    def __init__(self, throttles: Iterator[bool]) -> None:
+        super().__init__(None)
+        self._throttles = throttles
+
+    def throttling(self) -> bool:
+        return next(self._throttles)
+
+
+@pytest.fixture(autouse=True)
+def _no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_WARM_UP_S", 0.0)
+
+
+def entry(name: str, mode: str = "eager") -> Entry:
+    return Entry(implementation=name, mode=mode)
+
+
+def timed(**runs: Any) -> list[Timed]:
+    return [Timed(index=index, entry=entry(name), run=run) for index, (name, run) in enumerate(runs.items())]
+
+
+def noisy(scale: float, seed: int) -> Callable[[], float]:
+    generator = np.random.default_rng(seed)
+    return lambda: scale * float(generator.lognormal(0, 0.3))
+
+
+@pytest.fixture
+def take(watch: Watch) -> Callable[..., TimedRound]:
+    def run(entries: list[Timed], throttles: Iterator[bool] | None = None, **changes: Any) -> TimedRound:
+        stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, **changes})
+        return time_entries(
+            entries,
+            round_index=3,
+            timer=FakeTimer(),
+            stopping=stopping,
+            recorder=FakeRecorder(throttles or itertools.repeat(False)),
+            watch=watch,
+            rng=np.random.default_rng(0),
+        )
+
+    return run
+
+
+def test_every_block_has_each_entry_once_in_random_order(take: Callable[..., TimedRound]) -> None:
+    order: list[str] = []
+
+    def call(name: str) -> Callable[[], float]:
+        return lambda: order.append(name) or float(np.random.default_rng(len(order)).random() + 1)  # type: ignore[func-returns-value]
+
+    found = take(timed(baseline=call("baseline"), a=call("a"), b=call("b")))
+    assert found.round == 3 and found.timer == "fake"
+    positions = [samples.position for samples in found.entries]
+    blocks = list(zip(*positions, strict=True))
+    assert all(sorted(block) == [0, 1, 2] for block in blocks)
+    seen = {block: blocks.count(block) for block in set(blocks)}
+    assert set(seen) == set(itertools.permutations(range(3)))
+    # The position is the place in which the call really was made, each behind the lead-in of its own.
+    calls = order[-6 * len(blocks) :]
+    assert calls[::2] == calls[1::2]
+    for index, block in enumerate(blocks):
+        made = calls[6 * index : 6 * index + 6 : 2]
+        assert [made[place] for place in block] == ["baseline", "a", "b"]
+    assert min(seen.values()) > 0.4 * len(blocks) / 6
+
+
+def test_samples_are_paired_and_in_time_order(take: Callable[..., TimedRound]) -> None:
+    found = take(timed(baseline=noisy(100, 0), a=noisy(100, 1)))
+    lengths = {len(samples.call_ns) for samples in found.entries}
+    assert lengths == {len(found.throttled)}
+    for samples in found.entries:
+        assert list(samples.at_ns) == sorted(samples.at_ns)
+        assert samples.host_ns == (1.0,) * len(samples.call_ns)
+        assert samples.device_ns is None and samples.device_timer is None
+
+
+def test_it_stops_when_precise(take: Callable[..., TimedRound]) -> None:
+    found = take(timed(baseline=lambda: 100, a=lambda: 50))
+    assert found.stop_reason == PRECISE
+    assert 20 <= len(found.throttled) < 40
+
+
+def test_it_stops_at_the_most_samples(take: Callable[..., TimedRound]) -> None:
+    found = take(timed(baseline=noisy(100, 0), a=noisy(100, 1)), target=1e-6, most=50)
+    assert found.stop_reason == SAMPLE_CAP and 50 <= len(found.throttled) <= 60
+
+
+def test_it_stops_at_the_time_cap(take: Callable[..., TimedRound]) -> None:
+    def slow() -> float:
+        time.sleep(0.001)
+        return float(np.random.default_rng().random() + 1)
+
+    began = time.monotonic()
+    found = take(timed(baseline=slow, a=slow), target=1e-9, most=10**6, seconds=0.05)
+    assert found.stop_reason == TIME_CAP
+    assert len(found.throttled) >= 10 and time.monotonic() - began < 1
+
+
+def test_a_baseline_alone_is_timed_too(take: Callable[..., TimedRound]) -> None:
+    assert take(timed(baseline=noisy(10, 0))).stop_reason == PRECISE
+
+
+def test_a_throttled_block_is_measured_again_and_labelled(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "_READING_S", 0.0)
+    # The first reading is before the first block; of the blocks, the 3rd and 4th throttle.
+    throttles = itertools.chain([False, False, False, True, True], itertools.repeat(False))
+    found = take(timed(baseline=lambda: 100, a=lambda: 50), throttles)
+    assert [index for index, label in enumerate(found.throttled) if label] == [2, 3]
+    assert found.remeasured == 2
+    assert len(found.throttled) - 2 >= 20, "the blocks that count are as many as without throttling"
+
+
+def test_all_blocks_since_the_last_reading_are_labelled(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "_READING_S", 0.01)
+
+    def slow() -> float:
+        time.sleep(0.002)
+        return 1.0
+
+    throttles = itertools.chain([False, True], itertools.repeat(False))
+    found = take(timed(baseline=slow), throttles, least=40)
+    labels = [index for index, label in enumerate(found.throttled) if label]
+    assert labels == list(range(len(labels))) and 2 <= len(labels) <= 6
+
+
+def test_a_device_that_throttles_throughout_is_measured_once(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To leave everything out would leave nothing."""
+    monkeypatch.setattr(measure, "_READING_S", 0.0)
+
+    def slow() -> float:
+        time.sleep(0.001)
+        return 1.0
+
+    began = time.monotonic()
+    found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.05)
+    assert all(found.throttled) and found.remeasured == 0 and found.stop_reason == TIME_CAP
+    assert time.monotonic() - began < 1
+
+
+def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "_READING_S", 0.0)
+
+    def slow() -> float:
+        time.sleep(0.005)
+        return 1.0
+
+    found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.02)
+    assert len(found.throttled) >= 5 and found.stop_reason == TIME_CAP
+
+
+def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], watch: Watch) -> None:
+    watch.begin_job(0.05)
+
+    def slow() -> float:
+        time.sleep(0.01)
+        return 1.0
+
+    with pytest.raises(EntryTimeoutError) as caught:
+        take(timed(baseline=lambda: 1.0, a=slow), target=1e-9, least=100, most=10**6)
+    assert caught.value.index == 1
+
+
+def test_garbage_is_not_collected_while_timing(take: Callable[..., TimedRound]) -> None:
+    states: list[bool] = []
+    take(timed(baseline=lambda: states.append(gc.isenabled()) or 1.0))  # type: ignore[func-returns-value]
+    assert not any(states[-20:]) and gc.isenabled()
+
+
+def test_an_error_is_of_its_entry_and_garbage_is_collected_again(take: Callable[..., TimedRound]) -> None:
+    def fails() -> float:
+        raise ValueError("boom")
+
+    with pytest.raises(EntryFailedError) as raised:
+        take(timed(baseline=lambda: 1.0, a=fails))
+    assert raised.value.index == 1 and isinstance(raised.value.__cause__, ValueError)
+    assert gc.isenabled()
+
+
+def test_each_mode_is_paired_with_its_own_baseline(take: Callable[..., TimedRound]) -> None:
+    """A variant that is steady beside its own baseline, and not beside the other mode's."""
+    generator = np.random.default_rng(0)
+    entries = [
+        Timed(index=0, entry=entry("baseline", "eager"), run=lambda: 100.0),
+        Timed(index=1, entry=entry("a", "eager"), run=lambda: 50.0),
+        Timed(index=2, entry=entry("baseline", "compile"), run=lambda: float(generator.lognormal(0, 1))),
+    ]
+    assert take(entries).stop_reason == PRECISE
+
+
+def test_the_host_timer() -> None:
+    timer = HostTimer()
+    timer.flush()
+    found = timer.sample(lambda: time.sleep(0.01) or "out")  # type: ignore[func-returns-value]
+    assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.outputs == "out"
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.6, 2), (2.5, 1)])
+def test_a_call_of_seconds_is_warm_after_one(
+    seconds: float, calls: int, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, made = 0.0, 0
+
+    def call() -> float:
+        nonlocal now, made
+        now, made = now + seconds, made + 1
+        return seconds * 1e9
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    measure._warm_up(timed(slow=call), FakeTimer(), watch)
+    assert made == calls

@@ -1,0 +1,96 @@
+"""What NVML says, in words; NVML itself is a stand-in that answers from a list."""
+
+from typing import Any
+
+import pytest
+
+from pairbench.execute.worker.timing.telemetry import Nvml, Recorder, open_nvml, throttle_names
+
+
+@pytest.mark.parametrize(
+    ("bits", "names"),
+    [
+        (0x0, ()),
+        (0x1, ()),  # idle
+        (0x2, ()),  # clocks set by the user
+        (0x10, ()),  # sync boost
+        (0x100, ()),  # display clock
+        (0x4, ("sw_power_cap",)),
+        (0x8, ("hw_slowdown",)),
+        (0x20, ("sw_thermal_slowdown",)),
+        (0x48, ("hw_slowdown", "hw_thermal_slowdown")),
+        (0x80 | 0x1, ("hw_power_brake_slowdown",)),
+    ],
+)
+def test_throttle_reasons_have_names_and_idling_is_none(bits: int, names: tuple[str, ...]) -> None:
+    assert throttle_names(bits) == names
+
+
+def test_the_names_are_nvmls() -> None:
+    import pynvml
+
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonSwPowerCap) == ("sw_power_cap",)
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonHwSlowdown) == ("hw_slowdown",)
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonSwThermalSlowdown) == ("sw_thermal_slowdown",)
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonHwThermalSlowdown) == ("hw_thermal_slowdown",)
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown) == ("hw_power_brake_slowdown",)
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonGpuIdle) == ()
+    assert throttle_names(pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting) == ()
+
+
+class FakeNvml(Nvml):
+    """Answers readings from a list."""
+
+    def __init__(self, *readings: tuple[float | None, float | None, float | None, int | None]) -> None:
+        self._readings = iter(readings)
+
+    def reading(self) -> tuple[float | None, float | None, float | None, int | None]:
+        return next(self._readings)
+
+
+def test_a_recorder_sums_up() -> None:
+    recorder = Recorder(FakeNvml((1900, 40, 300, 0), (1500, 60, 500, 0x4), (1800, 50, 400, 0x40 | 0x4)))
+    assert [recorder.throttling() for _ in range(3)] == [False, True, True]
+    found = recorder.summary()
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1800, 60, 400)
+    assert found.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
+
+
+def test_what_the_driver_refuses_is_unknown() -> None:
+    recorder = Recorder(FakeNvml((None, 40, None, None)))
+    assert not recorder.throttling()
+    found = recorder.summary()
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == (None, 40, None, ())
+
+
+def test_without_nvml_nothing_is_known() -> None:
+    recorder = Recorder(None)
+    assert not recorder.throttling()
+    found = recorder.summary()
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == (None,) * 4
+
+
+def test_why_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_nvml(None) == (None, "not a GPU")
+
+    def refuse(self: Any, uuid: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(Nvml, "__init__", refuse)
+    assert open_nvml("GPU-0") == (None, "nvidia-ml-py is not installed")
+
+    def broken(self: Any, uuid: str) -> None:
+        raise RuntimeError("Driver Not Loaded")
+
+    monkeypatch.setattr(Nvml, "__init__", broken)
+    assert open_nvml("GPU-0") == (None, "NVML: Driver Not Loaded")
+
+
+def test_a_gpu_beside_the_own_one_that_throttles_counts() -> None:
+    own = FakeNvml((1900, 40, 300, 0), (1800, 50, 400, 0x4))
+    beside = FakeNvml((900, 90, 700, 0x40), (1700, 60, 500, None))
+    recorder = Recorder(own, [beside])
+    assert [recorder.throttling() for _ in range(2)] == [True, True]
+    found = recorder.summary()
+    assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1850, 50, 350), "the own GPU's alone"
+    assert found.throttle_reasons == ("hw_thermal_slowdown", "sw_power_cap")

@@ -1,0 +1,60 @@
+"""How many untimed calls go before a sample, and when the host is given up hiding."""
+
+import pytest
+
+from pairbench.execute.worker.graphs import _CAPTURES
+from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, SpinSample
+
+LATENCIES = [1e3, 69e3, 70e3, 199e3, 200e3, 19e6, 20e6, 1e9]
+
+
+def cuda_timer() -> CudaTimer:
+    """Return one that has touched no GPU."""
+    return CudaTimer.__new__(CudaTimer)
+
+
+def test_shorter_calls_have_a_longer_lead_in() -> None:
+    assert [cuda_timer().lead_in(latency) for latency in LATENCIES] == [7, 7, 7, 7, 1, 1, 0, 0]
+    assert [HostTimer().lead_in(latency) for latency in LATENCIES] == [1, 1, 1, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+def test_every_capture_is_timed(latency: float) -> None:
+    calls = cuda_timer().lead_in(latency) + 1
+    timed = {(sample * calls + calls - 1) % _CAPTURES for sample in range(_CAPTURES)}
+    assert len(timed) == _CAPTURES
+
+
+class Spinning:
+    """A timer of calls whose host work takes so long, or waits for the device."""
+
+    def __init__(self, host_s: float | None) -> None:
+        self.host_s = host_s
+        self.spins: list[int] = []
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def sample_behind_spin(self, _: object, cycles: int) -> SpinSample:
+        self.spins.append(cycles)
+        spin_s = cycles / 2e9
+        host_s = spin_s if self.host_s is None else self.host_s
+        return SpinSample(device_ns=7.0, hidden=spin_s > host_s, host_s=host_s)
+
+
+@pytest.mark.parametrize(
+    ("host_s", "latency", "spins"),
+    [
+        pytest.param(0.01, 7.0, 8, id="hidden at last"),
+        pytest.param(None, None, 11, id="waits for the device"),
+        pytest.param(5.3, None, 1, id="longer than any spin"),
+    ],
+)
+def test_the_spin_grows_until_it_hides_the_host(host_s: float | None, latency: float | None, spins: int) -> None:
+    timer = Spinning(host_s)
+    clock = DeviceClock(timer, lambda: None, None)  # type: ignore[arg-type]
+    assert clock.sample() == latency
+    assert timer.spins == [200_000 * 2**doubled for doubled in range(spins)]
+    assert clock.name == (None if latency is None else "spin")
+    assert clock.sample() == latency
+    assert timer.spins[spins:] == ([] if latency is None else [timer.spins[spins - 1]])

@@ -1,0 +1,149 @@
+"""The tolerance audit: each kind of spoilt output is tried where it is wrong, and only there."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
+from pairbench.execute.worker.verify.case import Reference, make_reference
+from pairbench.model.operator import Operator, Variant
+from pairbench.model.outcome import ImpostorResult
+from pairbench.model.tolerance import EXACT, Tolerance
+
+CPU = torch.device("cpu")
+
+
+def declare(baseline: Any = lambda x: x, **changes: Any) -> Operator:
+    return Operator(
+        "op",
+        baseline=baseline,
+        variants={"v": baseline},
+        inputs=lambda make: {"x": make.normal(3)},
+        cases=[{}],
+        **changes,
+    )
+
+
+def audited(outputs: Any, tolerance: Any = None) -> dict[str, ImpostorResult]:
+    reference = Reference(inputs={}, outputs=outputs, oracle=None, oracle_missing=None)
+    return {found.impostor: found for found in audit_automatic(declare(tolerance=tolerance), reference)}
+
+
+def test_a_float_output_is_spoilt_in_every_way() -> None:
+    found = audited(torch.arange(1.0, 13.0).reshape(3, 4))
+    assert list(found) == [
+        "zeros",
+        "mean",
+        "shifted by one along axis 0",
+        "shifted by one along axis 1",
+        "tail left unwritten",
+    ]
+    assert all(result.rejected and not result.declared for result in found.values())
+    assert "differs from the baseline's in 12 of 12 elements" in found["zeros"].reason
+    assert "in 1 of 12 elements" in found["tail left unwritten"].reason
+
+
+@pytest.mark.parametrize(
+    ("outputs", "tried"),
+    [
+        (torch.zeros(4), []),
+        (torch.ones(4), ["zeros", "tail left unwritten"]),
+        (torch.tensor([0.0, 0.0, 1.0]), ["zeros", "mean", "shifted by one along axis 0", "tail left unwritten"]),
+        (torch.tensor([1.0, 1.0, 0.0]), ["zeros", "mean", "shifted by one along axis 0"]),
+        (torch.tensor([[1.0, 2.0]]), ["zeros", "mean", "shifted by one along axis 1", "tail left unwritten"]),
+        (torch.tensor([3, 4]), ["zeros", "shifted by one along axis 0", "tail left unwritten"]),
+        (torch.tensor([True, False]), ["zeros", "shifted by one along axis 0"]),
+        (torch.tensor(3.0), ["zeros", "tail left unwritten"]),
+        (torch.empty(0, 3), []),
+    ],
+    ids=["zeros", "constant", "one_at_the_end", "zero_at_the_end", "one_row", "integers", "bool", "scalar", "empty"],
+)
+def test_what_is_right_is_no_impostor(outputs: torch.Tensor, tried: list[str]) -> None:
+    found = audited(outputs)
+    assert list(found) == tried
+    assert all(result.rejected for result in found.values())
+
+
+def test_each_of_several_outputs_is_spoilt_alone() -> None:
+    found = audited({"low": torch.tensor([1.0, 2.0]), "high": (torch.tensor([3, 4]),)})
+    assert "zeros of output 0" in found and "zeros of output 1" in found
+    assert "output low differs" in found["zeros of output 0"].reason
+    assert "output high[0] differs" in found["zeros of output 1"].reason
+
+
+def test_a_loose_tolerance_lets_them_through() -> None:
+    found = audited(torch.tensor([0.5, -0.25, 0.125]), Tolerance(atol=10.0))
+    assert {name for name, result in found.items() if not result.rejected} == set(found)
+    assert "cannot tell right from wrong" in found["zeros"].reason
+
+
+def test_a_tolerance_too_loose_for_one_of_them_only() -> None:
+    values = torch.full((64,), 100.0)
+    values[-1] = 0.5
+    found = audited(values, Tolerance(atol=1.0))
+    assert not found["tail left unwritten"].rejected and found["zeros"].rejected
+
+
+def test_nan_outputs_are_spoilt_too() -> None:
+    found = audited(torch.tensor([float("nan"), 1.0, 2.0]))
+    assert all(result.rejected for result in found.values()) and "mean" in found
+
+
+def references(operator: Operator) -> tuple[Reference, Reference]:
+    first, second = ({"x": torch.full((4,), value) + torch.arange(4.0)} for value in (1.0, 5.0))
+    return make_reference(operator, first), make_reference(operator, second)
+
+
+def declared(impostor: Any, **changes: Any) -> ImpostorResult:
+    operator = declare(lambda x: x * 2, impostors={"wrong": impostor}, **changes)
+    return audit_declared(operator, "wrong", references(operator), CPU)
+
+
+def test_a_wrong_impostor_is_rejected_with_the_reason() -> None:
+    found = declared(lambda x: x * 3)
+    assert found.rejected and found.declared
+    assert "differs from the baseline's in 4 of 4 elements" in found.reason
+
+
+def test_a_right_impostor_passes() -> None:
+    found = declared(lambda x: x + x)
+    assert not found.rejected
+    assert "accepted" in found.reason
+
+
+def test_an_impostor_that_raises_is_rejected() -> None:
+    def raises(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no such shape")
+
+    found = declared(raises)
+    assert found.rejected and "ValueError: no such shape" in found.reason
+
+
+def test_an_impostor_is_not_tried_where_it_is_not_valid() -> None:
+    assert not declared(Variant(lambda x: x * 2, valid=lambda x: "only wrong for odd sizes")).tried
+    assert not declared(Variant(lambda x: x * 2, valid=lambda x: False)).tried
+    assert declared(Variant(lambda x: x * 3, valid=lambda x: True)).tried
+
+
+def test_an_impostor_that_is_wrong_for_one_seed_is_rejected() -> None:
+    answers: list[torch.Tensor] = []
+
+    def caches(x: torch.Tensor) -> torch.Tensor:
+        answers.append(x * 2)
+        return answers[0]
+
+    found = declared(caches)
+    assert found.rejected
+
+
+def test_an_impostor_cannot_spoil_the_reference() -> None:
+    def overwrites(x: torch.Tensor) -> torch.Tensor:
+        return x.zero_()
+
+    operator = declare(lambda x: x * 2, impostors={"wrong": overwrites}, tolerance=EXACT)
+    both = references(operator)
+    before = [reference.inputs["x"].clone() for reference in both]
+    found = audit_declared(operator, "wrong", both, CPU)
+    assert found.rejected
+    assert all(torch.equal(old, new.inputs["x"]) for old, new in zip(before, both, strict=True))

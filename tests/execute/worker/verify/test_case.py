@@ -1,0 +1,255 @@
+"""One implementation beside its reference, in this process: what verification sees and what it leaves as it was."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.execute.worker.devices import SEEDS
+from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.flags import changed_flags, pin_flags, read_flags, read_variables, restore_flags
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.verify.case import Reference, check_baseline, make_reference, verify_entry
+from pairbench.model.operator import Operator, Variant
+from pairbench.model.outcome import Status, Verification
+from pairbench.model.plan import Entry
+from pairbench.model.tolerance import Tolerance
+
+CPU = torch.device("cpu")
+
+
+def declare(variant: Any = lambda x: x * 2, **changes: Any) -> Operator:
+    plain: dict[str, Any] = {
+        "baseline": lambda x: x + x,
+        "inputs": lambda make, rows: {"x": make.normal(rows, 8)},
+        "cases": [{"rows": 4}],
+    }
+    return Operator("op", variants={"v": variant}, **{**plain, **changes})
+
+
+def references(operator: Operator) -> tuple[Reference, ...]:
+    return tuple(make_reference(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in SEEDS)
+
+
+def verify(operator: Operator, mode: str = "eager") -> Verification:
+    return verify_entry(
+        operator, operator.variants["v"], Entry(implementation="v", mode=mode), references(operator), CPU
+    )
+
+
+def test_what_is_right() -> None:
+    found = verify(declare())
+    assert (found.status, found.reason, found.uncapturable) == (Status.VERIFIED, None, None)
+    assert found.correctness is not None and found.correctness.margin == 1
+    assert found.first_call_ns is not None and found.first_call_ns > 0
+
+
+def test_what_is_wrong_has_its_numbers() -> None:
+    found = verify(declare(lambda x: x * 2.01))
+    assert found.status is Status.MISMATCHED and "differs from the baseline's in 32 of 32" in str(found.reason)
+    assert found.correctness is not None and found.correctness.mismatched_fraction == 1
+    assert found.correctness.margin < 0
+
+
+def test_what_is_wrong_on_one_seed_only() -> None:
+    """As a kernel that is right for the values it was tuned on."""
+    calls: list[float] = []
+
+    def picky(x: torch.Tensor) -> torch.Tensor:
+        calls.append(float(x.sum()))
+        return x * 2 if calls[-1] == calls[0] else x * 3
+
+    assert verify(declare(picky)).status is Status.MISMATCHED
+
+
+def test_what_is_wrong_in_the_first_call_only() -> None:
+    """As a kernel whose tuner has tried its configurations on the output."""
+    calls: list[int] = []
+
+    def tuned(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2 if len(calls) > 1 else x * 3
+
+    assert verify(declare(tuned)).status is Status.MISMATCHED
+
+
+def test_a_borrowed_buffer_shows() -> None:
+    """Returns memory that it never wrote, in which the baseline's answer may still be."""
+
+    def borrowed(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    assert verify(declare(borrowed)).status is Status.MISMATCHED
+
+
+def test_one_buffer_for_all_calls_is_legal() -> None:
+    buffer = torch.empty(4, 8)
+
+    def reuses(x: torch.Tensor) -> torch.Tensor:
+        return torch.add(x, x, out=buffer)
+
+    assert verify(declare(reuses)).status is Status.VERIFIED
+
+
+def test_an_output_that_is_the_input() -> None:
+    operator = declare(lambda x: x, baseline=lambda x: x.clone())
+    assert verify(operator).status is Status.VERIFIED
+
+
+def test_a_changed_input_is_named_and_the_reference_is_safe() -> None:
+    def overwrites(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+    operator = declare(overwrites)
+    both = references(operator)
+    before = both[0].inputs["x"].clone()
+    found = verify_entry(operator, operator.variants["v"], Entry(implementation="v", mode="eager"), both, CPU)
+    assert found.status is Status.MISMATCHED and "changes its input 'x'" in str(found.reason)
+    assert torch.equal(both[0].inputs["x"], before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_baseline_or_oracle_that_changes_its_inputs_spoils_nothing(dtype: str) -> None:
+    def changes(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+    inputs = {"inputs": lambda make, rows: {"x": make.normal(rows, 8, dtype=dtype)}}
+    for more in ({"baseline": changes}, {"oracle": changes}):
+        operator = declare(**{**inputs, **more})
+        given = build_inputs(operator, operator.cases[0], CPU, 0)
+        before = given["x"].clone()
+        reference = make_reference(operator, given)
+        assert torch.equal(given["x"], before)
+        torch.testing.assert_close(reference.oracle, (before * 2).double())
+
+
+def test_state_is_each_calls_own_and_judged() -> None:
+    def keeps(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        cache.add_(x)
+        return cache * 2
+
+    def forgets(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (cache + x) * 2
+
+    shared = {
+        "baseline": keeps,
+        "inputs": lambda make, rows: {"cache": make.normal(rows), "x": make.normal(rows)},
+        "state": ["cache"],
+    }
+    assert verify(declare(keeps, **shared)).status is Status.VERIFIED
+    found = verify(declare(forgets, **shared))
+    assert found.status is Status.MISMATCHED and "output state.cache differs" in str(found.reason)
+
+
+def test_prepared_constants_follow_the_seed() -> None:
+    """Weights that were laid out once must be laid out again for other inputs, at the same addresses."""
+    shared: dict[str, Any] = {
+        "baseline": lambda x, weight: x @ weight,
+        "inputs": lambda make, rows: {"x": make.normal(rows, 8), "weight": make.normal(8, 8)},
+        "constants": ["weight"],
+        "tolerance": Tolerance(rtol=1e-4, atol_rms=1e-4),
+    }
+    right = Variant(lambda x, weight, laid: x @ laid.t(), prepare=lambda weight: {"laid": weight.t().contiguous()})
+    assert verify(declare(right, **shared)).status is Status.VERIFIED
+    wrong = Variant(lambda x, weight, laid: x @ laid, prepare=lambda weight: {"laid": weight.t().contiguous()})
+    assert verify(declare(wrong, **shared)).status is Status.MISMATCHED
+
+
+def test_changed_flags_are_named_and_put_back() -> None:
+    before = read_flags()
+
+    def changes(x: torch.Tensor) -> torch.Tensor:
+        torch.backends.cuda.matmul.allow_tf32 = not before["matmul.allow_tf32"]
+        torch.use_deterministic_algorithms(True)
+        return x * 2
+
+    found = verify(declare(changes))
+    assert found.status is Status.FAILED
+    assert "matmul.allow_tf32" in str(found.reason) and "deterministic_algorithms False -> True" in str(found.reason)
+    assert read_flags() == before
+
+
+def test_flags_changed_while_raising_are_put_back() -> None:
+    before = read_flags()
+
+    def changes(x: torch.Tensor) -> torch.Tensor:
+        torch.set_grad_enabled(False)
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        verify(declare(changes))
+    now = read_flags()
+    restore_flags(before)
+    assert now == before
+
+
+def test_flags_changed_by_a_later_call_are_seen() -> None:
+    calls: list[int] = []
+    before = read_flags()
+
+    def changes(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 3:
+            torch.set_grad_enabled(False)
+        return x * 2
+
+    found = verify(declare(changes))
+    now = read_flags()
+    restore_flags(before)
+    assert found.status is Status.FAILED and now == before
+
+
+def test_pinned_flags() -> None:
+    before = read_flags()
+    try:
+        for wanted in (True, False):
+            pin_flags(tf32=wanted)
+            assert read_flags()["matmul.allow_tf32"] is read_flags()["cudnn.allow_tf32"] is wanted
+        assert changed_flags(read_flags()) is None
+    finally:
+        restore_flags(before)
+
+
+def test_variables_that_matter_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("HOME_SWEET_HOME", "1")
+    found = read_variables()
+    assert found["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert "CUDA_VISIBLE_DEVICES" not in found and "HOME_SWEET_HOME" not in found
+
+
+def test_another_shape_for_another_seed_is_a_fault_of_the_suite() -> None:
+    rows = iter([4, 5])
+    operator = declare(inputs=lambda make, rows_: {"x": make.normal(next(rows), 8)}, cases=[{"rows_": 4}])
+    with pytest.raises(SuiteFaultError, match="other shapes or dtypes for another seed; a case is one shape"):
+        verify(operator)
+
+
+def test_a_baseline_that_is_far_off_its_oracle_is_not_believed() -> None:
+    def reference(baseline: Any, oracle: Any = None) -> Reference:
+        return references(declare(baseline=baseline, oracle=oracle))[0]
+
+    assert check_baseline(reference(lambda x: x + x)) is None
+    off = check_baseline(reference(lambda x: x + x, lambda x: x * 2.1))
+    assert off is not None and "the baseline is wrong: it is off the float64 oracle by" in off
+    shape = check_baseline(reference(lambda x: x + x, lambda x: x[:1]))
+    assert shape == "the oracle returns shapes [[1, 8]], the baseline [[4, 8]]"
+
+
+def test_a_baseline_that_cannot_compute_in_float64_has_no_oracle() -> None:
+    def picky(x: torch.Tensor) -> torch.Tensor:
+        assert x.dtype == torch.float32, "float32 only"
+        return x + x
+
+    found = verify(declare(baseline=picky))
+    assert found.status is Status.VERIFIED
+    assert "no oracle: " in str(found.reason) and "float32 only" in str(found.reason)
+
+
+def test_a_declared_oracle_that_fails_is_a_fault() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no oracle today")
+
+    with pytest.raises(ValueError, match="no oracle today"):
+        references(declare(oracle=fails))

@@ -1,0 +1,111 @@
+"""What torch.compile is said to have done is what it did: real compilations, with the quick backend."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch._dynamo.utils
+
+from pairbench.execute.worker.compiler import reset_compiler
+from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
+from pairbench.model.outcome import Compilation
+
+
+def whole(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+def waits(x: torch.Tensor) -> torch.Tensor:
+    return x * x.sum().item()
+
+
+def piece(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def pieces(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    for length in (1, 2, 3):
+        torch._dynamo.graph_break()
+        found.append(piece(x[:length]))
+    return torch.cat(found)
+
+
+def many_pieces(x: torch.Tensor) -> torch.Tensor:
+    for place in range(70):
+        torch._dynamo.graph_break()
+        x = FUNCTIONS[place](x)
+    return x
+
+
+FUNCTIONS = [eval(f"lambda x: x * {place}.5") for place in range(70)]  # noqa: S307 - each has code of its own
+
+
+def compiled(function: Callable[[torch.Tensor], torch.Tensor]) -> Compilation:
+    reset_compiler(needed=True)
+    forget_compilations()
+    torch.compile(function, dynamic=False, backend="eager")(torch.randn(5))
+    return compilations()
+
+
+def test_one_graph_is_one_compilation() -> None:
+    assert compiled(whole) == Compilation(compilations=1, recompilations=0, graph_breaks=0)
+
+
+def test_the_tuning_of_kernels_at_their_first_run_is_no_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = torch._dynamo.utils.get_compilation_metrics
+    tuned = torch._dynamo.utils.CompilationMetrics(is_runtime=True, triton_kernel_compile_times_us="[]")
+    monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [*said(), tuned])
+    assert compiled(whole) == Compilation(compilations=1, recompilations=0, graph_breaks=0)
+
+
+def test_a_break_is_named_with_its_line() -> None:
+    found = compiled(waits)
+    assert (found.recompilations, found.graph_breaks) == (0, 1)
+    line = waits.__code__.co_firstlineno + 1
+    assert found.notes[0].startswith(f"waits breaks at test_compiled.py:{line}: ")
+    assert "item()" in found.notes[0]
+
+
+def test_other_shapes_are_compiled_again_and_why_is_said() -> None:
+    found = compiled(pieces)
+    assert (found.compilations, found.recompilations, found.graph_breaks) == (3, 2, 1)
+    assert found.notes[0].startswith("pieces stays Python, test_compiled.py:")
+    assert [note for note in found.notes if note.startswith("piece again, ") and "expected 1, actual 2" in note]
+
+
+def by_length(x: torch.Tensor) -> torch.Tensor:
+    found = []
+    for length in (1, 2):
+        torch._dynamo.graph_break()
+        found.append(beginning(x, length))
+    return torch.cat(found)
+
+
+def beginning(x: torch.Tensor, length: int) -> torch.Tensor:
+    return x[:length].sin()
+
+
+def test_no_folder_of_a_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch 2.11 says it; 2.13 names no file."""
+    reason = (
+        '7/1: ___check_obj_id(args[9].__code__, 1), type=<code object f at 0x1, file "/srv/own work/f.py", line 316>'
+    )
+    frame = torch._dynamo.utils.CompilationMetrics(co_name="g", recompile_reason=reason, has_guarded_code=True)
+    monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: [frame])
+    (note,) = compiled(whole).notes
+    assert note == f"g again, {reason.replace('/srv/own work/', '')}"
+
+
+def test_why_is_what_was_no_longer_true_and_no_stack() -> None:
+    again = [note for note in compiled(by_length).notes if " again, " in note]
+    assert again == ["beginning again, 1/0: length == 1"]
+
+
+def test_more_than_the_compiler_remembers_by_itself_is_counted() -> None:
+    assert compiled(many_pieces).compilations == 70
+
+
+def test_what_was_compiled_before_does_not_count() -> None:
+    compiled(pieces)
+    assert compiled(whole).compilations == 1

@@ -1,0 +1,149 @@
+"""Fingerprints that tell every bit, and outputs that cross to another process."""
+
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbench import Operator, Tolerance
+from pairbench.execute.heartbeat import Watch
+from pairbench.execute.protocol import CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
+from pairbench.execute.worker.verify import outputs as module
+from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint, save_outputs, tell_outputs
+from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.model.case import Case
+from pairbench.model.plan import Entry
+
+CPU = torch.device("cpu")
+Pair = namedtuple("Pair", "left right")  # noqa: PYI024 (an untyped one, as suites have)
+CASE = Case(operator="op", axes=(("n", 6),), tier="smoke")
+VARIANT = Entry(implementation="variant", mode="eager")
+
+
+def operator(variant: object, **more: object) -> Operator:
+    return Operator(
+        "op",
+        baseline=lambda x: x + 1,
+        variants={"variant": variant},  # type: ignore[dict-item]
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases=[{"n": 6}],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@given(
+    size=st.integers(1, 300),
+    at=st.integers(0, 299),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.int8, torch.float64, torch.complex64]),
+)
+def test_one_bit_more_is_another_fingerprint(size: int, at: int, dtype: torch.dtype) -> None:
+    tensor = torch.zeros(size, dtype=dtype)
+    other = tensor.clone()
+    other.view(torch.uint8)[at % (size * tensor.element_size())] ^= 1
+    assert fingerprint(tensor) == fingerprint(tensor.clone()) != fingerprint(other)
+
+
+@given(words=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
+def test_a_digest_is_the_sum_that_it_says(words: list[int]) -> None:
+    """Whatever machine computes it: sums and products that wrap round, in Python's whole numbers."""
+
+    def signed(value: int) -> int:
+        return (value + 2**63) % 2**64 - 2**63
+
+    def odd(place: int) -> int:
+        mixed = signed((place + 1) * 0x9E3779B97F4A7C15)
+        mixed = signed((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9)
+        mixed = signed((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB)
+        return mixed | 1
+
+    expected = sum(word * odd(place) for place, word in enumerate(words)) % 2**64
+    assert module._digest(torch.tensor(words)) == expected
+
+
+def test_order_shape_dtype_and_place_count() -> None:
+    x = torch.arange(6.0)
+    different = [x, x.flip(0), x.reshape(2, 3), x.double(), {"a": x}, {"b": x}, (x, x), x[:5], torch.cat([x, x[:1]])]
+    assert len({fingerprint(tree) for tree in different}) == len(different)
+
+
+def test_strides_do_not_count() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert fingerprint(x.t().contiguous()) == fingerprint(x.t()) == fingerprint(x.clone().t())
+    assert fingerprint(torch.arange(7.0)[1:]) == fingerprint(torch.arange(1.0, 7.0))
+
+
+def test_negative_zero_and_nan_are_bits_like_others() -> None:
+    zero, nan = torch.zeros(2), torch.full((2,), float("nan"))
+    assert fingerprint(zero) != fingerprint(-zero)
+    assert fingerprint(nan) == fingerprint(nan.clone())
+
+
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    whole = fingerprint(x)
+    monkeypatch.setattr(module, "_CHUNK", 64)
+    assert fingerprint(x) == whole
+
+
+def test_empty_and_other_leaves() -> None:
+    assert fingerprint(torch.zeros(0)) != fingerprint(torch.zeros(0, 3))
+    assert fingerprint([1, "a", None]) != fingerprint([2, "a", None])
+    assert fingerprint([object()]) == fingerprint([object()])
+
+
+def exchanged(old: Operator, new: Operator, folder: Path, watch: Watch) -> OutputsCompared:
+    file = folder / "outputs.pt"
+    about = {"path": Path("ops.py"), "operator": "op", "case": CASE, "entries": (VARIANT,), "file": file}
+    assert list(save_outputs(SaveOutputs(**about), old, watch, CPU)) == [VARIANT]  # type: ignore[arg-type]
+    (found,) = compare_outputs(CompareOutputs(**about), new, watch, CPU)  # type: ignore[arg-type]
+    assert isinstance(found, OutputsCompared)
+    return found
+
+
+def test_outputs_within_the_tolerance_and_beyond_it(tmp_path: Path, watch: Watch) -> None:
+    loose = Tolerance(atol=0.1)
+    old = operator(lambda x: x + 1, tolerance=loose)
+    near = exchanged(old, operator(lambda x: x + 1.05, tolerance=loose), tmp_path, watch)
+    assert near.agreement is Agreement.WITHIN and near.correctness is not None
+    assert near.correctness.margin == pytest.approx(0.5, abs=0.01)
+    far = exchanged(old, operator(lambda x: x + 1.2, tolerance=loose), tmp_path, watch)
+    assert far.agreement is Agreement.DIFFERENT
+    assert "differs from the reference's in 6 of 6 elements" in (far.reason or "")
+
+
+def test_outputs_of_another_form_are_different(tmp_path: Path, watch: Watch) -> None:
+    found = exchanged(operator(lambda x: x + 1), operator(lambda x: (x + 1, x)), tmp_path, watch)
+    assert found.agreement is Agreement.DIFFERENT and "the reference returns" in (found.reason or "")
+
+
+def test_trees_of_the_suites_own_types_cross(tmp_path: Path, watch: Watch) -> None:
+    def variant(x: torch.Tensor) -> object:
+        return {"pair": Pair(x, x + 1), "flag": True, "name": "a", "own": CASE}
+
+    found = exchanged(operator(variant), operator(variant), tmp_path, watch)
+    assert found.agreement is Agreement.WITHIN and found.reason is None
+
+
+def test_inputs_and_outputs_are_told_and_state_counts(watch: Watch) -> None:
+    def moves(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1)
+
+    job = TellOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT,))
+    plain = list(tell_outputs(job, operator(lambda x: x + 1), watch, CPU))
+    moved = list(tell_outputs(job, operator(moves, state=["x"]), watch, CPU))
+    assert all(isinstance(item, Fingerprint) for item in plain + moved)
+    assert [item.entry for item in plain] == [None, VARIANT]
+    assert plain[0].text == moved[0].text and plain[1].text != moved[1].text
+
+
+def test_what_raises_ends_only_itself(watch: Watch) -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no")
+
+    baseline = Entry(implementation="baseline", mode="eager")
+    job = TellOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT, baseline))
+    found = list(tell_outputs(job, operator(fails), watch, CPU))
+    assert "ValueError: no" in found[1].reason and found[2].entry == baseline

@@ -1,0 +1,167 @@
+"""Pictures of trends: what is in them, not which pixels."""
+
+import math
+import struct
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.report.charts.series import chart
+from pairbench.report.charts.series_figure import SUFFIXES, to_bytes, trend_figure
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run
+
+CASE = CASES[0]
+FUSED = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def make(number: int, *, vary: Callable[[int, Record], Record] = lambda _, record: record, **series: Any) -> Trend:
+    """Return the trend of a run a day whose variant is 5 % slower from the tenth on."""
+    records = [
+        vary(day, record)
+        for day in range(number)
+        for record in make_run(24 * day, cases=[CASE], slower={"fused": 1.05} if day >= 10 else {})
+    ]
+    return make_trend(records, replace(FUSED, **series))
+
+
+def eventful(day: int, record: Record) -> Record:
+    if day >= 20:
+        record = replace(record, driver="580.2", environment_hash="g")
+    if day >= 30:
+        record = replace(record, definition_hash="new")
+    return ended(record, "failed", "died") if day in (3, 4) else record
+
+
+@pytest.fixture(scope="module")
+def trend() -> Trend:
+    return make(40, vary=eventful)
+
+
+def lines_of(figure: Any, gid: str) -> list[Any]:
+    # The lines of an error bar have its name, too; the points are a plain line.
+    return [line for axes in figure.axes for line in axes.lines if line.get_gid() == gid]
+
+
+def words_of(figure: Any) -> list[str]:
+    texts = figure.findobj(lambda artist: hasattr(artist, "get_text"))
+    return [str(text.get_text()) for text in texts if text.get_text()]
+
+
+def test_the_chart_is_plain_values(trend: Trend) -> None:
+    found = chart(trend)
+    assert (found.unit, found.log, found.control_name) == ("us", False, "baseline")
+    lines = (found.p50, found.low, found.high, found.p95, found.control, found.speedup)
+    assert {len(line) for line in lines} == {40}
+    assert [place for place, value in enumerate(found.p50) if math.isnan(value)] == [3, 4]
+    assert found.p50[0] == pytest.approx(100, rel=0.01) and found.control[0] == pytest.approx(200, rel=0.01)
+    assert [(step.start, step.stop) for step in found.levels] == [(0, 9), (10, 29), (30, 39)]
+    assert [round(step.value / 100, 2) for step in found.levels] == [1.0, 1.05, 1.05]
+    marks = {(mark.at, mark.kind): mark.label for mark in found.marks}
+    assert marks[10, "code"].endswith("% code") and marks[20, "era"] == "driver 580.1 -> 580.2"
+    assert (30, "definition") in marks and marks[3, "gap"] == "failed"
+    assert "2 without a value" in found.subtitle
+    assert all(run.startswith(point.record.run_id) for run, point in zip(found.runs, trend.points, strict=True))
+
+
+def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
+    figure, values = trend_figure(trend), chart(trend)
+    assert len(figure.axes) == 3
+    (drawn,) = lines_of(figure, "p50")
+    assert [value for value in drawn.get_ydata() if not math.isnan(value)] == [
+        value for value in values.p50 if not math.isnan(value)
+    ]
+    (speedup,) = lines_of(figure, "speedup")
+    assert len(speedup.get_ydata()) == 40
+    (control,) = lines_of(figure, "control")
+    assert len(control.get_ydata()) == 40
+    levels = [tuple(line.get_ydata()) for line in lines_of(figure, "level")]
+    assert levels == [(step.value,) * 2 for step in (*values.levels, *values.speedup_levels)]
+    for kind, at in (("code", 9.5), ("era", 19.5), ("definition", 29.5)):
+        assert [line.get_xdata()[0] for line in lines_of(figure, kind)] == [at] * 3
+    assert [line.get_xdata()[0] for line in lines_of(figure, "gap")] == [3, 4]
+    words = words_of(figure)
+    assert values.title in words and "driver 580.1 -> 580.2" in words and "speedup (x)" in words
+    assert "latency of a call (us)" in words and "run without a value" in words
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_equal_trends_are_equal_files(suffix: str) -> None:
+    first, second = (to_bytes(trend_figure(make(12)), suffix) for _ in range(2))
+    assert first == second
+
+
+def test_an_svg_is_text_without_a_date(trend: Trend) -> None:
+    content = to_bytes(trend_figure(trend), ".svg")
+    root = ET.fromstring(content)
+    assert root.tag == f"{SVG}svg"
+    words = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+    assert FUSED.name in words and "driver 580.1 -> 580.2" in words
+    assert b"<dc:date>" not in content
+
+
+def test_a_png_has_its_size(trend: Trend) -> None:
+    content = to_bytes(trend_figure(trend), ".png")
+    assert content.startswith(b"\x89PNG")
+    assert struct.unpack(">II", content[16:24]) == (1500, 1050)
+
+
+def test_another_suffix_is_refused(trend: Trend) -> None:
+    with pytest.raises(ValueError, match=r"'.pdf' is unknown, expected one of .svg, .png"):
+        to_bytes(trend_figure(trend), ".pdf")
+
+
+def test_a_long_history_has_few_labels() -> None:
+    trend = make(200)
+    values = chart(trend)
+    assert len(values.ticks) <= 12 and values.ticks[-1][0] == 199
+    assert len(trend_figure(trend).axes[-1].get_xticks()) == len(values.ticks)
+
+
+def test_an_environment_that_changes_with_every_run_is_not_spelt_out() -> None:
+    def vary(day: int, record: Record) -> Record:
+        return replace(record, driver=str(day % 2), environment_hash=str(day % 2))
+
+    values = chart(make(40, vary=vary))
+    assert sum(mark.kind == "era" for mark in values.marks) == 39
+    assert {mark.label for mark in values.marks if mark.kind == "era"} == {""}
+
+
+def test_a_wide_range_is_logarithmic() -> None:
+    def vary(day: int, record: Record) -> Record:
+        factor = 10 if day >= 6 else 1
+        return replace(record, call_p50_ns=(record.call_p50_ns or 0) * factor, call_p50_ns_low=None)
+
+    trend = make(12, vary=vary)
+    assert chart(trend).log
+    assert trend_figure(trend).axes[0].get_yscale() == "log"
+    assert to_bytes(trend_figure(trend), ".svg")
+
+
+FORMULA, FOREIGN, MARKUP, CONTROL = "$x_1$ \\frac{", "測定 \U0001f600", "<script>&amp;", "a\x00b\x1b[2J\ud800"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "names", [(FORMULA, FOREIGN, MARKUP, CONTROL), (CONTROL, "x" * 10_000, FOREIGN, ""), ("",) * 4]
+)
+def test_hostile_names_are_only_text(names: tuple[str, str, str, str], suffix: str) -> None:
+    def vary(day: int, record: Record) -> Record:
+        return replace(record, driver=f"{names[0]}{day // 8}", environment_hash=str(day // 8), commit=names[1])
+
+    content = to_bytes(trend_figure(make(20, vary=vary, suite=names[2], device_name=names[3])), suffix)
+    assert len(content) < 500_000
+    if suffix == ".svg":
+        assert ET.fromstring(content).find(f".//{SVG}script") is None
+
+
+@pytest.mark.parametrize(("number", "implementation"), [(0, "fused"), (1, "fused"), (2, "baseline"), (1, "none such")])
+def test_little_or_nothing_is_drawn_too(number: int, implementation: str) -> None:
+    figure = trend_figure(make(number, implementation=implementation))
+    assert to_bytes(figure, ".svg").startswith(b"<?xml")

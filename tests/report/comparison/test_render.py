@@ -1,0 +1,296 @@
+"""What `compare` prints, in each format."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pairbench.model.comparison import (
+    Attribution,
+    Calibration,
+    Change,
+    Comparison,
+    EraChange,
+    GateOutcome,
+    Judgement,
+    KernelChange,
+    Side,
+)
+from pairbench.report.comparison.render import render_comparison
+from pairbench.report.comparison.words import headline, kernel_name
+from pairbench.report.render import FORMATS, Terminal
+from pairbench.stats import Interval
+
+MakeChange = Callable[..., Change]
+MakeComparison = Callable[..., Comparison]
+PIPE = Terminal()
+
+KERNEL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    "(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
+)
+SHORT = "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul> >"
+HOSTILE = "a|b`c*_[link](x)<script>&#;~$\n::error::\x1b[2J\x07\u202e" + "x" * 10_000
+
+
+def launches(reference: int = 1, current: int = 3) -> Judgement:
+    return Judgement(
+        metric="launches_per_call",
+        outcome=GateOutcome.REGRESSION,
+        reference=reference,
+        current=current,
+        reason="two launches more",
+    )
+
+
+def test_the_first_line_is_the_verdict(change: MakeChange, comparison: MakeComparison) -> None:
+    changes = [change(f"v{number}") for number in range(2)]
+    changes += [change("fast", 0.9, GateOutcome.IMPROVEMENT)]
+    changes += [change(f"u{number}", 1.0, GateOutcome.UNCHANGED) for number in range(1037)]
+    changes += [change(f"x{number}", 1.0, GateOutcome.UNDECIDED) for number in range(4)]
+    text = render_comparison(comparison(*changes), "table", terminal=PIPE)
+    expected = "2 regressions, 1 improvement, 1,037 unchanged, 4 undecided against 5 runs of main (abc1234..def5678)"
+    assert text.splitlines()[0] == expected
+    assert text.splitlines()[1] == "current: run 20260107T000000-bbbb (latest, 1234567)"
+    assert "u1036" not in text, "unchanged ones are only counted where there are many"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        ([], "nothing was compared against"),
+        ([GateOutcome.NEW, GateOutcome.NEW], "nothing was compared: 2 new against"),
+        ([GateOutcome.UNCHANGED, GateOutcome.MISSING], "no regression, 1 unchanged, 1 missing against"),
+        ([GateOutcome.FAILED, GateOutcome.UNCHANGED], "1 failed, 1 unchanged against"),
+        ([GateOutcome.REGRESSION], "1 regression against"),
+    ],
+)
+def test_a_headline_never_sounds_better_than_it_is(
+    change: MakeChange, comparison: MakeComparison, outcomes: list[GateOutcome], words: str
+) -> None:
+    changes = [change(f"v{number}", outcome=outcome) for number, outcome in enumerate(outcomes)]
+    assert headline(comparison(*changes)).startswith(words)
+
+
+def test_sides(comparison: MakeComparison) -> None:
+    assert headline(comparison(reference=Side(asked="main", runs=()))).endswith("against no run (main)")
+    assert headline(comparison(reference=Side(asked="a", runs=("a",)))).endswith("against run a")
+    two = Side(asked="last:2", runs=("a", "b"), commits=("c" * 40, "c" * 40))
+    assert headline(comparison(reference=two)).endswith("against 2 runs of last:2 (ccccccc)")
+
+
+def test_a_regression_says_all_that_is_known(change: MakeChange, comparison: MakeComparison) -> None:
+    kernels = (
+        KernelChange(name=KERNEL, what="new", reference_count=0, current_count=2, reference_ns=0, current_ns=3100),
+        KernelChange(name="old", what="gone", reference_count=1, current_count=0, reference_ns=900, current_ns=0),
+        KernelChange(name="rms", what="slower", reference_count=1, current_count=1, reference_ns=3e3, current_ns=4e3),
+        KernelChange(name="c", what="more often", reference_count=1, current_count=4, reference_ns=1, current_ns=4),
+    )
+    one = change(
+        attribution=Attribution.CODE,
+        control=Interval(1.001, 0.999, 1.003),
+        kernels=kernels,
+        implementation_changed=True,
+        confirmed=True,
+        reason="P50 rose beyond the minimum effect",
+    )
+    lines = render_comparison(comparison(one), "table", terminal=PIPE).splitlines()
+    assert lines[3] == "Regressions (1)"
+    header = "implementation reference current change interval minimum floor control attribution"
+    assert lines[4].split() == header.split()
+    assert lines[5] == "  suites/norm.py::rms_norm[dtype=bfloat16,tokens=4096] (NVIDIA H200)"
+    row = "fused 41.00 us 42.23 us +3.00% +2.70% to +3.30% 2.0% 0.41% +0.10% code"
+    assert lines[6].split() == row.split()
+    slower = "slower rms (3.000 us -> 4.000 us)"
+    assert [line.strip() for line in lines[7:10]] == [
+        "P50 rose beyond the minimum effect",
+        f"kernels: new 2 x {SHORT} (3.100 us); gone 1 x old (900.0 ns); {slower}; more often c (1 -> 4 a call)",
+        "its source changed; confirmed by a second measurement",
+    ]
+
+
+def test_what_decided_is_first_and_the_median_always_there(change: MakeChange, comparison: MakeComparison) -> None:
+    one = change()
+    unmoved = Judgement(metric="peak_bytes", outcome=GateOutcome.UNCHANGED, reference=2048.0, current=2048.0, reason="")
+    more = Judgement(metric="peak_bytes", outcome=GateOutcome.REGRESSION, reference=2048, current=4096, reason="")
+    text = render_comparison(
+        comparison(change(judgements=(launches(), unmoved, more, *one.judgements))), "table", terminal=PIPE
+    )
+    rows = text.splitlines()[6:9]
+    assert rows[0].split() == ["fused", "launches", "1", "3", "+2"]
+    assert rows[1].split() == ["peak", "memory", "2.000", "KiB", "4.000", "KiB", "+100%"]
+    assert rows[2].split()[:3] == ["P50", "41.00", "us"]
+    assert "2.000 KiB  2.000 KiB" not in text
+
+
+def test_a_changed_environment_is_a_heading_of_its_own(change: MakeChange, comparison: MakeComparison) -> None:
+    driver = (EraChange(field="driver", reference="580.1", current="580.2"),)
+    torch = (EraChange(field="torch", reference="2.11", current=None),)
+    changes = [change("a", era=driver), change("b", era=torch), change("c"), change("d", era=driver)]
+    for output in ("table", "markdown"):
+        text = render_comparison(comparison(*changes), output, terminal=PIPE).replace("&gt;", ">")
+        head, _, body = text.partition("Regressions (4)")
+        assert "environment changed: driver 580.1 -> 580.2, in 2 of 4 series" in head
+        assert "environment changed: torch 2.11 -> none, in 1 of 4 series" in head
+        first = body.index("environment changed: driver 580.1 -> 580.2")
+        second = body.index("environment changed: torch 2.11 -> none")
+        assert body.count("environment changed") == 2
+        start, end = ("\n    ", " ") if output == "table" else ("\\]-", "-eager")
+        places = [body.index(f"{start}{name}{end}") for name in ("c", "a", "d", "b")]
+        assert places == sorted(places)
+        assert places[0] < first < places[1] < places[2] < second < places[3]
+
+
+def test_the_largest_change_is_first_and_exact_ones_before_it(change: MakeChange, comparison: MakeComparison) -> None:
+    changes = [change("a", 1.03), change("b", 1.5), change("c", math.nan), change("d", judgements=(launches(),))]
+    text = render_comparison(comparison(*changes), "table", terminal=PIPE)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("    ") and line[4] in "abcd"] == [
+        *("d", "b", "a", "c"),
+    ]
+
+
+def test_names_stand_under_their_reason(change: MakeChange, comparison: MakeComparison) -> None:
+    timers = "timers differ: cuda_event and do_bench"
+    changes = [
+        change("x", None, GateOutcome.INCOMPARABLE, reason=timers),
+        change("y", None, GateOutcome.INCOMPARABLE, reason="modes differ"),
+        change("z", None, GateOutcome.INCOMPARABLE, reason=timers),
+        change("gone", None, GateOutcome.MISSING, reason="the current run has no such series"),
+    ]
+    lines = [line.strip() for line in render_comparison(comparison(*changes), "table", terminal=PIPE).splitlines()]
+    place = lines.index("Incomparable (3)")
+    assert lines[place + 1] == timers
+    assert [line.split("-")[1] for line in lines[place + 2 : place + 4]] == ["x", "z"]
+    assert lines[place + 4] == "modes differ"
+    assert lines.index("Missing (1)") < place
+
+
+def test_accepted_levels_show_their_reason(change: MakeChange, comparison: MakeComparison) -> None:
+    one = change("wide", 1.2, GateOutcome.UNCHANGED, accepted="takes odd sizes too")
+    for output in ("table", "markdown"):
+        text = render_comparison(comparison(one), output, terminal=PIPE)
+        assert "Accepted on purpose (1)" in text and "accepted: takes odd sizes too" in text
+        assert "Unchanged" not in text
+
+
+def test_measured_false_alarms_stand_beside_the_verdicts(change: MakeChange, comparison: MakeComparison) -> None:
+    calibration = Calibration(
+        calibration_id="x",
+        made_at="2026-11-20T12:00:00+00:00",
+        device_name="NVIDIA H200",
+        environment_hash="f",
+        runs=("r",) * 6,
+        comparisons=5,
+        judged=3000,
+        alarms=0,
+        floors={},
+    )
+    both = comparison(change(), change(device_name="A CPU"), calibrations=(calibration,))
+    for output in ("table", "markdown"):
+        text = render_comparison(both, output, terminal=PIPE).replace("&lt;", "<").replace("\\", "")
+        assert "measured false alarms on NVIDIA H200: 0 of 3,000 (<= 0.10%), 2026-11-20, 6 runs" in text
+        assert "measured false alarms on A CPU: none known" in text and "`pairbench calibrate` measures them" in text
+
+
+def test_long_lists_end_with_a_count_and_bad_news_do_not(change: MakeChange, comparison: MakeComparison) -> None:
+    bad = [change(f"bad{number:03}") for number in range(100)]
+    open_ = [change(f"open{number:03}", 1.01, GateOutcome.UNDECIDED) for number in range(100)]
+    new = [change(f"new{number:03}", None, GateOutcome.NEW) for number in range(100)]
+    text = render_comparison(comparison(*bad, *open_, *new), "table", terminal=PIPE)
+    assert text.count(" bad") == 100
+    assert text.count(" open") == 40 and text.count("-new") == 40
+    assert text.count("and 60 more; --format json lists them") == 2
+
+
+@pytest.mark.parametrize("width", [50, 80, 90])
+def test_a_terminal_gets_what_fits(change: MakeChange, comparison: MakeComparison, width: int) -> None:
+    text = render_comparison(
+        comparison(change(control=Interval(1, 1, 1), attribution=Attribution.ENVIRONMENT)),
+        "table",
+        terminal=Terminal(width=width, color=True),
+    )
+    plain = render_comparison(
+        comparison(change(control=Interval(1, 1, 1), attribution=Attribution.ENVIRONMENT)),
+        "table",
+        terminal=Terminal(width=width),
+    )
+    assert max(map(len, plain.splitlines())) <= width
+    assert "Left out for want of width: floor" in plain.replace("\n", " ") and "+3.00%" in plain
+    assert "\x1b[31m" in text and "\x1b" not in plain
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_hostile_names_come_out_as_text(change: MakeChange, comparison: MakeComparison, output: str) -> None:
+    kernels = (
+        KernelChange(name=HOSTILE, what="new", reference_count=0, current_count=1, reference_ns=0, current_ns=math.nan),
+    )
+    era = (EraChange(field=HOSTILE, reference=HOSTILE, current=None),)
+    whole = comparison(
+        change(HOSTILE, reason=HOSTILE, kernels=kernels, era=era, accepted=HOSTILE, suite=HOSTILE, case=HOSTILE),
+        change(HOSTILE, None, GateOutcome.MISSING, reason=HOSTILE, mode=HOSTILE, device_name=HOSTILE),
+        reference=Side(asked=HOSTILE, runs=("r",), commits=(HOSTILE,)),
+        problems=(HOSTILE,),
+    )
+    text = render_comparison(whole, output, terminal=PIPE)
+    assert "\x1b" not in text
+    if output == "json":
+        document = json.loads(text)
+        assert document["changes"][0]["series"]["implementation"] == HOSTILE
+        return
+    assert "\u202e" not in text
+    assert not any(line.startswith("::error") for line in text.splitlines())
+    if output == "markdown":
+        assert "<script" not in text
+        assert "](x)" not in text.replace("\\]", "")
+        rows = [line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")]
+        assert len(set(rows)) == 1
+
+
+def test_json_has_everything(change: MakeChange, comparison: MakeComparison) -> None:
+    unchanged = [change(f"u{number}", 1.0, GateOutcome.UNCHANGED) for number in range(100)]
+    endless = change("wild", judgements=(launches(),), control=Interval(math.inf, 0, math.nan))
+    text = render_comparison(comparison(endless, *unchanged, problems=("a problem",)), "json")
+    document = json.loads(text, parse_constant=pytest.fail)
+    assert document["outcomes"]["unchanged"] == 100 and document["outcomes"]["failed"] == 0
+    assert len(document["changes"]) == 101 and document["problems"] == ["a problem"]
+    first: dict[str, Any] = document["changes"][0]
+    assert first["name"].endswith("-wild-eager") and first["outcome"] == "regression"
+    assert first["control"] == {"estimate": None, "low": 0, "high": None}
+    assert (document["exit_code"], document["exit_code_strict"]) == (1, 1)
+    assert document["verdict"].startswith("1 regression, 100 unchanged")
+
+
+def test_an_unknown_format_is_refused(comparison: MakeComparison) -> None:
+    with pytest.raises(ValueError, match="'yaml' is unknown, expected one of table, markdown, json"):
+        render_comparison(comparison(), "yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (KERNEL, SHORT),
+        ("rms_norm_kernel", "rms_norm_kernel"),
+        ("void (anonymous namespace)::softmax<float>(float*)", "softmax<float>"),
+        ("void a::b<c::d>::e(f::g)", "b<d>::e"),
+        ("(", "("),
+        ("", ""),
+    ],
+)
+def test_kernel_names_lose_what_tells_nothing(name: str, short: str) -> None:
+    assert kernel_name(name) == short
+
+
+def test_long_kernel_names_keep_both_ends() -> None:
+    name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_x"
+    short = kernel_name(name, 40)
+    assert len(short) == 40 and short.startswith("sm90_xmma_gemm") and short.endswith("_k_off_x")
+
+
+def test_a_suite_that_could_not_be_loaded_is_named(change: MakeChange, comparison: MakeComparison) -> None:
+    one = change("", None, GateOutcome.FAILED, case="", mode="", reason="the suite could not be loaded: SyntaxError")
+    for output in ("table", "markdown"):
+        text = render_comparison(comparison(one), output, terminal=PIPE)
+        assert "suites/norm.py (NVIDIA H200)" in text and "could not be loaded: SyntaxError" in text
+        assert "::" not in text

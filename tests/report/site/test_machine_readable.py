@@ -1,0 +1,326 @@
+"""index.json, the feed and the badges: what programs read of the site."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pairbench.model.comparison import Attribution, GateOutcome
+from pairbench.model.series import Series
+from pairbench.model.site import STATES, Event, Moved, OverviewRow, RunHead, SiteFacts
+from pairbench.report.site import badge, paths
+from pairbench.report.site.feed import feed
+from pairbench.report.site.machine_readable import badges, index_json
+from pairbench.stats import Interval
+from tests.builders import DEVICE, SUITE, run_id_of, sha
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+HTML = "{http://www.w3.org/1999/xhtml}"
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = "</title><script>alert(1)</script>&amp;\"'${x}{{y}}\n\r\x00\x0b\x1b\ud800\ufffe\u202e../../etc" + "x" * 10_000
+
+
+def head(day: int, **changes: Any) -> RunHead:
+    run = RunHead(
+        run_id=run_id_of(day),
+        started_at=f"2026-01-{day + 1:02}T03:04:05.678+00:00",
+        device_name=DEVICE,
+        device_uuids=("GPU-0",),
+        hostname="box",
+        commit=sha(day),
+        commit_at=None,
+        branch="main",
+        dirty=False,
+        confirms=None,
+        environment_hash="f" * 16,
+        versions={"torch": "2.11.0", "driver": "580.1"},
+        statuses={"measured": 4},
+        timers=("cuda_event",),
+    )
+    return replace(run, **changes)
+
+
+def row(**changes: Any) -> OverviewRow:
+    one = OverviewRow(
+        device_name=DEVICE,
+        suite=SUITE,
+        operator="rms_norm",
+        dtype="bfloat16",
+        tier="headline",
+        mode="eager",
+        cases=2,
+        variant="fused",
+        speedup=Interval(2.0, 1.9, 2.1),
+        least=1.5,
+        most=2.5,
+        losing=(),
+        statuses={"measured": 4},
+        margin=0.75,
+        launches_before=(6, 6),
+        launches_after=(1, 1),
+        spark=(1.9, None, 2.0),
+        state="unchanged",
+        newest_run=run_id_of(1),
+    )
+    return replace(one, **changes)
+
+
+def moved(case: str = "rms_norm[tokens=1024]", **changes: Any) -> Moved:
+    series = Series(device_name=DEVICE, suite=SUITE, case=case, implementation="fused", mode="eager")
+    one = Moved(
+        series=series,
+        change=1.05,
+        before_ns=100_000.0,
+        after_ns=105_000.0,
+        control=1.001,
+        attribution=Attribution.CODE,
+        reason="slower by 5 %",
+        kernels=("new 1 x k",),
+    )
+    return replace(one, **changes)
+
+
+def event(day: int = 1, **changes: Any) -> Event:
+    one = Event(
+        key=f"{DEVICE} {day}",
+        kind="moved",
+        direction="slower",
+        device_name=DEVICE,
+        before=head(day - 1),
+        after=head(day),
+        moved=(moved(), moved("rms_norm[tokens=4096]", change=1.02)),
+        era=(),
+        outcome=GateOutcome.REGRESSION,
+    )
+    return replace(one, **changes)
+
+
+def site(**changes: Any) -> SiteFacts:
+    facts = SiteFacts(
+        store="results", repository=None, runs=(head(1), head(0)), rows=(row(),), events=(event(),), problems=()
+    )
+    return replace(facts, **changes)
+
+
+def hostile() -> SiteFacts:
+    """Return facts in which all that comes from outside is hostile."""
+    run = head(1, run_id=HOSTILE, started_at=HOSTILE, device_name=HOSTILE, hostname=HOSTILE, commit=HOSTILE)
+    run = replace(run, branch=HOSTILE, versions={HOSTILE: HOSTILE})
+    series = Series(device_name=HOSTILE, suite=HOSTILE, case=f"{HOSTILE}[a=1]", implementation=HOSTILE, mode=HOSTILE)
+    one = moved(series=series, reason=HOSTILE, kernels=(HOSTILE,), accepted=HOSTILE)
+    names = dict.fromkeys(("device_name", "suite", "operator", "dtype", "tier", "mode", "variant"), HOSTILE)
+    return site(
+        store=HOSTILE,
+        runs=(run,),
+        rows=(row(**names, losing=(HOSTILE,)), row(**{**names, "suite": "b"}, speedup=None)),
+        events=(event(key=HOSTILE, device_name=HOSTILE, after=run, before=run, moved=(one,), era=(HOSTILE,)),),
+        problems=(HOSTILE,),
+    )
+
+
+@pytest.fixture
+def document() -> Any:
+    return json.loads(index_json(site()).content, parse_constant=pytest.fail)
+
+
+def parsed(content: bytes) -> ET.Element:
+    return ET.fromstring(content)
+
+
+def entries(facts: SiteFacts, address: str | None = None) -> list[ET.Element]:
+    return parsed(feed(facts, address=address).content).findall(f"{ATOM}entry")
+
+
+def drawn(facts: SiteFacts) -> Iterator[tuple[str, ET.Element]]:
+    for file in badges(facts):
+        yield file.path, parsed(file.content)
+
+
+def said(svg: ET.Element) -> list[str]:
+    return [text.text or "" for text in svg.iter(f"{SVG}text")]
+
+
+def test_the_index_names_runs_rows_and_events(document: Any) -> None:
+    assert list(document) == ["schema", "store", "repository", "runs", "rows", "events", "problems"]
+    assert document["schema"] == 1
+    assert [run["run_id"] for run in document["runs"]] == [run_id_of(1), run_id_of(0)]
+    (only,) = document["rows"]
+    assert (
+        only["speedup"] == [2.0, 1.9, 2.1] and only["launches_before"] == [6, 6] and only["spark"] == [1.9, None, 2.0]
+    )
+    (happened,) = document["events"]
+    assert (happened["before"], happened["after"]) == (run_id_of(0), run_id_of(1))
+    assert [one["change"] for one in happened["moved"]] == [1.05, 1.02]
+    assert happened["outcome"] == "regression" and happened["moved"][0]["attribution"] == "code"
+
+
+def test_the_index_links_the_pages(document: Any) -> None:
+    assert document["runs"][0]["href"] == paths.run_page(run_id_of(1), DEVICE)
+    assert document["rows"][0]["href"] == paths.operator_page(DEVICE, SUITE, "rms_norm")
+    assert document["rows"][0]["badge"] in {file.path for file in badges(site())}
+    assert document["events"][0]["href"] == f"regressions.html#{paths.anchor(event().key)}"
+
+
+def test_the_index_has_every_key_that_its_documentation_names(document: Any) -> None:
+    documented = set(re.findall(r"`(\w+)`", index_json.__doc__ or ""))
+    there = {key for part in ("runs", "rows", "events") for key in document[part][0]} | set(document)
+    there |= set(document["events"][0]["moved"][0])
+    assert there == documented
+
+
+def test_the_index_is_the_same_for_the_same_facts_in_any_order() -> None:
+    rows = [row(mode=mode, statuses=statuses) for mode, statuses in (("eager", {"a": 1, "b": 2}), ("graph", {}))]
+    again = [replace(rows[1]), replace(rows[0], statuses={"b": 2, "a": 1})]
+    assert index_json(site(rows=tuple(rows))) == index_json(site(rows=tuple(again)))
+
+
+def test_no_number_that_json_lacks() -> None:
+    facts = site(rows=(row(margin=float("nan"), least=float("inf")),))
+    (only,) = json.loads(index_json(facts).content, parse_constant=pytest.fail)["rows"]
+    assert only["margin"] is None and only["least"] is None
+
+
+def test_an_index_of_nothing() -> None:
+    document = json.loads(index_json(site(runs=(), rows=(), events=())).content)
+    assert document["runs"] == document["rows"] == document["events"] == []
+
+
+def test_a_feed_is_valid_atom() -> None:
+    root = parsed(feed(site(), address=None).content)
+    assert root.tag == f"{ATOM}feed"
+    for parent in (root, *root.iter(f"{ATOM}entry")):  # RFC 4287: exactly one of each
+        for name in ("id", "title", "updated"):
+            (element,) = parent.findall(f"{ATOM}{name}")
+            assert element.text
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", parent.findtext(f"{ATOM}updated") or "")
+        assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", parent.findtext(f"{ATOM}id") or "")
+        alternates = [link for link in parent.findall(f"{ATOM}link") if link.get("rel") == "alternate"]
+        assert len(alternates) == 1 and alternates[0].get("href")
+    assert root.findtext(f"{ATOM}author/{ATOM}name")
+    assert len(list(root.iterfind(f"{ATOM}entry/{ATOM}content/{HTML}div"))) == 1
+
+
+def test_an_entry_says_what_moved() -> None:
+    (entry,) = entries(site())
+    assert entry.findtext(f"{ATOM}title") == f"Regression: rms_norm slower on {DEVICE} (2 series, up to +5.00%)"
+    assert entry.findtext(f"{ATOM}updated") == "2026-01-02T03:04:05Z"
+    text = " ".join(entry.itertext())
+    assert f"between runs {run_id_of(0)} and {run_id_of(1)}, commits {sha(0)[:7]}" in text
+    assert "100.0 us -> 105.0 us" in text and "control +0.10%" in text and "slower by 5 %" in text
+    terms = {category.get("term") for category in entry.findall(f"{ATOM}category")}
+    assert terms == {"regression", "moved", "open"}
+
+
+def test_an_entry_keeps_its_id_whatever_else_changes() -> None:
+    later = event(moved=(moved(accepted="on purpose"),), outcome=GateOutcome.UNDECIDED, before=None)
+    (first,), (second,) = entries(site()), entries(site(events=(later,), store="elsewhere"), "https://example.org")
+    assert first.findtext(f"{ATOM}id") == second.findtext(f"{ATOM}id")
+    assert first.findtext(f"{ATOM}title") != second.findtext(f"{ATOM}title")
+
+
+def test_the_newest_hundred() -> None:
+    events = tuple(event(1, key=str(number)) for number in range(120))
+    found = entries(site(events=events))
+    expected = [entries(site(events=(one,)))[0].findtext(f"{ATOM}id") for one in events[:100]]
+    assert [entry.findtext(f"{ATOM}id") for entry in found] == expected
+
+
+@pytest.mark.parametrize("address", ["https://example.org/bench", "https://example.org/bench/"])
+def test_links_bear_the_address_where_there_is_one(address: str) -> None:
+    root = parsed(feed(site(), address=address).content)
+    links = {(link.get("rel"), link.get("href")) for link in root.iter(f"{ATOM}link")}
+    assert ("self", "https://example.org/bench/feed.xml") in links
+    assert ("alternate", f"https://example.org/bench/regressions.html#{paths.anchor(event().key)}") in links
+
+
+def test_links_are_relative_where_there_is_no_address() -> None:
+    links = [link.get("href") or "" for link in parsed(feed(site(), address=None).content).iter(f"{ATOM}link")]
+    assert links and all(link.startswith("regressions.html") for link in links)
+
+
+@pytest.mark.parametrize("runs", [(), (head(3),)])
+def test_a_feed_of_nothing_is_valid(runs: tuple[RunHead, ...]) -> None:
+    root = parsed(feed(site(runs=runs, rows=(), events=()), address=None).content)
+    assert root.findtext(f"{ATOM}updated") == ("2026-01-04T03:04:05Z" if runs else "1970-01-01T00:00:00Z")
+
+
+def test_a_badge_for_each_operator_and_one_for_the_whole() -> None:
+    rows = (row(), row(mode="graph", state="regression"), row(operator="silu"), row(device_name="A100"))
+    found = dict(drawn(site(rows=rows)))
+    assert found.keys() == {
+        "badges/state.svg",
+        *(
+            paths.badge(device, SUITE, name)
+            for device, name in ((DEVICE, "rms_norm"), (DEVICE, "silu"), ("A100", "rms_norm"))
+        ),
+    }
+    assert said(found[paths.badge(DEVICE, SUITE, "rms_norm")]) == ["rms_norm", "2.000x (1.500-2.500) regression"]
+    assert said(found["badges/state.svg"]) == ["pairbench", "regression: 1 of 3 operators"]
+
+
+def test_a_badge_shows_the_best_of_the_most_telling_tier() -> None:
+    rows = (
+        row(tier="smoke", speedup=Interval(9.0, 8.9, 9.1)),
+        row(mode="graph", speedup=Interval(3.0, 2.9, 3.1), cases=1),
+        row(),
+    )
+    ((_, svg), _) = drawn(site(rows=rows))
+    assert said(svg) == ["rms_norm", "3.000x (2.900-3.100) unchanged"]
+    assert "headline, graph" in (svg.findtext(f"{SVG}title") or "")
+
+
+def test_a_badge_without_a_speedup_says_the_state() -> None:
+    ((_, svg), _) = drawn(site(rows=(row(speedup=None, variant=None, state="failed"),)))
+    assert said(svg) == ["rms_norm", "failed"]
+
+
+def test_the_badge_of_an_empty_store() -> None:
+    ((path, svg),) = drawn(site(rows=()))
+    assert path == "badges/state.svg" and said(svg) == ["pairbench", "no runs yet"]
+
+
+def test_badges_have_a_title_and_room_for_their_words() -> None:
+    for _, svg in drawn(site(rows=(row(), row(operator="W" * 30), row(operator="规范化")))):
+        assert svg.get("role") == "img" and svg.get("aria-label") == svg.findtext(f"{SVG}title")
+        boxes, texts = list(svg.iter(f"{SVG}rect")), list(svg.iter(f"{SVG}text"))
+        for box, text in zip(boxes, texts, strict=True):
+            start, width = float(box.get("x", "0")), float(box.get("width", "0"))
+            assert start < float(text.get("x", "0")) < float(text.get("x", "0")) + float(text.get("textLength", "0"))
+            assert float(text.get("x", "0")) + float(text.get("textLength", "0")) < start + width
+
+
+def test_wide_letters_take_more_room() -> None:
+    assert badge.text_width("iii") < badge.text_width("WWW") < badge.text_width("规范化") + badge.text_width("W")
+    assert badge.text_width("e\u0301") == badge.text_width("e")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_white_text_can_be_read_on_every_state(state: str) -> None:
+    svg = parsed(badge.draw("name", "said", state, "title"))
+    for box in svg.iter(f"{SVG}rect"):
+        channels = [int((box.get("fill") or "")[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels]
+        luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+        assert 1.05 / (luminance + 0.05) >= 4.5  # WCAG 2.2, 1.4.3
+
+
+def test_hostile_names_stay_text() -> None:
+    facts = hostile()
+    document = json.loads(index_json(facts).content)
+    assert document["events"][0]["moved"][0]["reason"] == HOSTILE.replace("\ud800", "?")
+    roots = [parsed(feed(facts, address=f"https://x/{HOSTILE}").content), *(svg for _, svg in drawn(facts))]
+    for root in roots:
+        assert not [element for element in root.iter() if element.tag.endswith("script")]
+    assert "<script>alert(1)</script>" in " ".join(roots[0].itertext())
+    for root in roots[1:]:
+        assert all(len(text) < 120 for text in said(root))
+
+
+def test_hostile_names_lead_nowhere() -> None:
+    facts = hostile()
+    for file in (index_json(facts), feed(facts, address=None), *badges(facts)):
+        assert re.fullmatch(r"index\.json|feed\.xml|badges/[a-z0-9_-]+\.svg", file.path)

@@ -1,0 +1,187 @@
+"""The server behind `dashboard --serve`, asked over a real socket."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pairbench.errors import UsageError
+from pairbench.workflow.site.serve import make_server, serve
+
+Ask = Callable[..., http.client.HTTPResponse]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    site = tmp_path / "site"
+    (site / "operators").mkdir(parents=True)
+    (site / "empty").mkdir()
+    for name in ("index.html", "a.js", "a.css", "a.svg", "a.json", "feed.xml", "a.png", "operators/x.html"):
+        (site / name).write_text(f"content of {name}")
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "site-of-another").mkdir()
+    (tmp_path / "site-of-another" / "secret.txt").write_text("secret")
+    (site / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (site / "linked").symlink_to(tmp_path / "site-of-another")
+    os.mkfifo(site / "pipe")
+    return site
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[ThreadingHTTPServer]:
+    with make_server(folder, 0) as one:
+        thread = threading.Thread(target=one.serve_forever, args=(0.01,))
+        thread.start()
+        yield one
+        one.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def ask(server: ThreadingHTTPServer) -> Iterator[Ask]:
+    connections = []
+
+    def ask(path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        connections.append(connection)
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in {"Host": f"127.0.0.1:{server.server_address[1]}", **headers}.items():
+            if value:
+                connection.putheader(name, value)
+        connection.endheaders()
+        return connection.getresponse()
+
+    yield ask
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/index.html?q=a&sort=-speedup", "text/html; charset=utf-8"),
+        ("/operators/x.html", "text/html; charset=utf-8"),
+        ("/a.js", "text/javascript; charset=utf-8"),
+        ("/a.css", "text/css; charset=utf-8"),
+        ("/a.svg", "image/svg+xml"),
+        ("/a.json", "application/json"),
+        ("/feed.xml", "application/xml"),
+        ("/a.png", "image/png"),
+    ],
+)
+def test_files_come_with_their_type_and_are_not_kept(ask: Ask, path: str, kind: str) -> None:
+    answer = ask(path)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == kind
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    name = path.partition("?")[0].lstrip("/") or "index.html"
+    assert answer.read().decode() == f"content of {name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/missing", "/../secret.txt", "/%2e%2e/secret.txt", "/..%2fsecret.txt", "/operators/../../secret.txt"),
+        *("/../site-of-another/secret.txt", "//etc/passwd", "/..\\secret.txt", "/link.txt", "/linked/secret.txt"),
+        *("/operators", "/operators/", "/empty/", "/linked/", "/pipe", "/index.html/", "/%00", f"/{'x' * 5_000}"),
+    ],
+)
+def test_nothing_else_is_served(ask: Ask, path: str) -> None:
+    answer = ask(path)
+    body = answer.read()
+    assert answer.status == 404
+    assert b"secret</" not in body and body != b"secret" and b"x.html" not in body
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_folder_without_an_index_is_not_listed(ask: Ask, folder: Path) -> None:
+    (folder / "index.html").unlink()
+    assert ask("/").status == 404
+
+
+def test_head_and_no_other_method(ask: Ask) -> None:
+    head = ask("/a.js", "HEAD")
+    assert head.status == 200 and head.read() == b""
+    assert ask("/a.js", "PUT").status == 501
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1", "LocalHost:80"])
+def test_this_machine_by_any_port(ask: Ask, host: str) -> None:
+    """`ssh -L 9000:localhost:8000` asks for localhost:9000."""
+    assert ask("/", Host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "127.0.0.1.evil.example:80", "localhost.evil.example", "[::1", "0"]
+)
+def test_a_foreign_name_is_refused(ask: Ask, host: str) -> None:
+    answer = ask("/", Host=host)
+    assert answer.status == 403
+    assert b"content of" not in answer.read()
+
+
+def test_a_page_of_another_site_gets_no_permission(ask: Ask) -> None:
+    headers = ask("/index.html", Origin="https://evil.example").headers
+    assert not [name for name in headers if name.lower().startswith("access-control")]
+
+
+def test_only_the_loopback_is_bound(server: ThreadingHTTPServer) -> None:
+    assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_browser_that_hangs_up_is_no_news(
+    server: ThreadingHTTPServer, folder: Path, ask: Ask, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "large.js").write_bytes(b" " * 2**24)
+    with socket.create_connection(server.server_address) as one:  # type: ignore[arg-type]
+        one.sendall(b"GET /large.js HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        one.recv(1)
+        # Closed with unread data, it resets the connection.
+    assert ask("/").status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_in_use_is_a_sentence(server: ThreadingHTTPServer, folder: Path) -> None:
+    port = server.server_address[1]
+    with pytest.raises(UsageError, match=f"--port {port} cannot be had on 127.0.0.1: .*in use; name another, or 0"):
+        serve(folder, port, pytest.fail)
+
+
+def test_a_port_that_cannot_be_is_a_sentence(folder: Path) -> None:
+    with pytest.raises(UsageError, match="--port 70000 cannot be had"):
+        serve(folder, 70_000, pytest.fail)
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        serve(tmp_path / "missing", 0, pytest.fail)
+
+
+def test_it_says_where_and_ends_on_ctrl_c(folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pairbench.workflow.site.serve import serve;"
+        "serve(Path(sys.argv[1]), 0, lambda line: print(line, flush=True)); print('ended')"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        address = line.split(" at http://")[1].split("/")[0]
+        connection = http.client.HTTPConnection(address, timeout=10)
+        connection.request("GET", "/a.js")
+        assert connection.getresponse().read() == b"content of a.js"
+        connection.close()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == "ended\n"
+        assert process.stderr.read() == ""
+        assert process.wait(10) == 0
