@@ -10,7 +10,7 @@ from pairbench.model.case import Case, grid, make_case
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan
 from pairbench.model.settings import Settings
-from pairbench.plan import alike, equipped, make_plan, parse_selection, tiers_for
+from pairbench.plan import equipped, make_plan, parse_selection, same_model, tiers_for
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 H200 = Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0))
@@ -270,9 +270,9 @@ GPUS = tuple(
 
 def test_gpus_of_one_model_come_in_order_from_the_own_one_around() -> None:
     devices = (*GPUS, CPU)
-    assert [one.selector for one in alike(GPUS[2], devices)] == ["cuda:2", "cuda:3", "cuda:0"]
-    assert [one.selector for one in alike(GPUS[1], devices)] == ["cuda:1"]
-    assert alike(CPU, devices) == ()
+    assert [one.selector for one in same_model(GPUS[2], devices)] == ["cuda:2", "cuda:3", "cuda:0"]
+    assert [one.selector for one in same_model(GPUS[1], devices)] == ["cuda:1"]
+    assert same_model(CPU, devices) == ()
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_gpus_of_one_model_come_in_order_from_the_own_one_around() -> None:
 def test_a_device_has_beside_it_what_its_plan_needs_and_no_more(needs: list[str], beside: list[str]) -> None:
     shared = operator("a.py", "op", *(implementation(f"v{place}", need) for place, need in enumerate(needs)))
     gpu, devices = GPUS[2], (*GPUS, CPU)
-    found = plan("op[rows=4]", operators=[shared], device=gpu, gpus=len(alike(gpu, devices)))
+    found = plan("op[rows=4]", operators=[shared], device=gpu, gpus=len(same_model(gpu, devices)))
     got = equipped(gpu, devices, found.cases)
     assert [one.selector for one in got.beside] == beside
     assert all(one.beside == () for one in got.beside)

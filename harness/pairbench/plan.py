@@ -115,7 +115,7 @@ def make_plan(
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
 
-def alike(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+def same_model(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return the GPUs of a GPU's model, itself first, then those behind it, around; none for a CPU."""
     if device.kind != "cuda":
         return ()
@@ -127,7 +127,7 @@ def alike(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
 def equipped(device: Device, devices: tuple[Device, ...], cases: Iterable[PlannedCase]) -> Device:
     """Return a device with the others beside it that planned entries need: most need none, and leave them to others."""
     wanted = max((_gpus(case) for case in cases), default=1)
-    return replace(device, beside=alike(replace(device, beside=()), devices)[1:wanted])
+    return replace(device, beside=same_model(replace(device, beside=()), devices)[1:wanted])
 
 
 def left_to(plan: Plan, leader: Device) -> Plan:

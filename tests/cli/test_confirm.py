@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pairbench.config import Config
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite
@@ -17,7 +17,7 @@ from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 from pairbench.store.reader import read_run, runs
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.requested import Asked
+from pairbench.workflow.requested import Requested
 from pairbench.workflow.run import confirm as confirming
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
 from pairbench.workflow.run.record import DoneRun
@@ -41,14 +41,14 @@ class Again:
     def __call__(
         self,
         config: Config,
-        site: Site,
+        context: WorkerContext,
         chosen: Chosen,
         devices: tuple[Device, ...],
         progress: PlainProgress,
         *,
         confirms: str | None = None,
     ) -> DoneRun:
-        self.calls.append({"modes": site.settings.modes, "chosen": chosen, "devices": devices, "confirms": confirms})
+        self.calls.append({"modes": context.settings.modes, "chosen": chosen, "devices": devices, "confirms": confirms})
         write_runs(self.store, self.records)
         return DoneRun(run_id=self.records[0].run_id, records=list(self.records), interrupted=self.interrupted)
 
@@ -61,11 +61,13 @@ class Bench:
     def confirm(self, *, modes: tuple[str, ...] = ("eager", "compile")) -> Confirmed:
         (newest, *_) = runs(self.store).value
         done = DoneRun(run_id=newest.run_id, records=list(read_run(self.store).value))
-        site = Site(settings=Settings(modes=modes), cache=self.store, interrupted=cast(Any, None), memory_bytes=1)
+        context = WorkerContext(
+            settings=Settings(modes=modes), cache=self.store, interrupted=cast(Any, None), memory_bytes=1
+        )
         survey = Survey(devices=(GPU, CPU), operators=(), broken=(BrokenSuite(suite="x.py", reason="x"),))
         config = Config(root=self.store, store=str(self.store))
         chosen = Chosen(survey=survey, selections=())
-        return confirm_run(config, site, chosen, (GPU, CPU), PlainProgress(), done.run_id)
+        return confirm_run(config, context, chosen, (GPU, CPU), PlainProgress(), done.run_id)
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     document = json.loads(first.stdout)
     assert document["confirming_run_id"] is None and document["comparison"]["outcomes"]["new"] == 4
     environment = json.dumps(document["records"][0]["environment"])
-    asked = Asked.read(environment)
+    asked = Requested.read(environment)
     assert asked is not None and asked.select == (("ops.py", "pair"),) and asked.tiers == {"smoke"}
     suite.write_text(SUITE_TEXT.format(first="x.neg()"))
     second = pairbench("run", "ops.py::pair[rows=8]", "--device", "cpu", "--confirm", "-f", "json")

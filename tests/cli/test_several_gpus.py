@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device, Environment
@@ -30,14 +30,14 @@ class Told:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         self.said.append(text)
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return Site(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=1 << 30)
+    return WorkerContext(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=1 << 30)
 
 
 def operator(name: str, *needs: str) -> OperatorDescription:
@@ -63,19 +63,19 @@ def chosen(*select: str) -> Chosen:
     )
 
 
-def beside(site: Site, *select: str) -> dict[str, list[str]]:
-    found = plans_for(site, chosen(*select), (*GPUS, CPU), edge=False)
+def beside(context: WorkerContext, *select: str) -> dict[str, list[str]]:
+    found = plans_for(context, chosen(*select), (*GPUS, CPU), edge=False)
     return {device.selector: [other.selector for other in device.beside] for device in found}
 
 
-def test_one_device_takes_others_and_only_where_its_plan_needs_them(site: Site) -> None:
-    assert beside(site, "shared") == {"cuda:0": ["cuda:1"], "cuda:1": [], "cuda:2": [], "cpu": []}
-    assert beside(site) == beside(site, "shared")
-    assert beside(site, "plain") == {"cuda:0": [], "cuda:1": [], "cuda:2": [], "cpu": []}
+def test_one_device_takes_others_and_only_where_its_plan_needs_them(context: WorkerContext) -> None:
+    assert beside(context, "shared") == {"cuda:0": ["cuda:1"], "cuda:1": [], "cuda:2": [], "cpu": []}
+    assert beside(context) == beside(context, "shared")
+    assert beside(context, "plain") == {"cuda:0": [], "cuda:1": [], "cuda:2": [], "cpu": []}
 
 
-def test_what_uses_several_is_left_to_the_first_of_the_model(site: Site) -> None:
-    reasons = [plan.cases[0].skipped for plan in plans_for(site, chosen("shared"), GPUS[1:], edge=False).values()]
+def test_what_uses_several_is_left_to_the_first_of_the_model(context: WorkerContext) -> None:
+    reasons = [plan.cases[0].skipped for plan in plans_for(context, chosen("shared"), GPUS[1:], edge=False).values()]
     several = Entry(implementation="v0", mode="eager")
     assert [found.get(several) for found in reasons] == [
         None,
@@ -83,12 +83,12 @@ def test_what_uses_several_is_left_to_the_first_of_the_model(site: Site) -> None
     ]
 
 
-def test_what_is_too_much_for_the_machine_is_skipped(site: Site) -> None:
-    plan = next(iter(plans_for(site, chosen("shared"), GPUS[:1], edge=False).values()))
+def test_what_is_too_much_for_the_machine_is_skipped(context: WorkerContext) -> None:
+    plan = next(iter(plans_for(context, chosen("shared"), GPUS[:1], edge=False).values()))
     assert list(plan.cases[0].skipped.values()) == ["needs 8 GPUs; here are 3"]
 
 
-def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(site: Site) -> None:
+def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(context: WorkerContext) -> None:
     told: Any = Told()
     at_work: set[str] = set()
     done: list[str] = []
@@ -101,7 +101,7 @@ def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(site:
         at_work.difference_update(own)
         done.append(device.selector)
 
-    on_devices(site, tuple(plans_for(site, chosen("shared"), GPUS, edge=False)), told, work)
+    on_devices(context, tuple(plans_for(context, chosen("shared"), GPUS, edge=False)), told, work)
     assert sorted(done) == ["cuda:0", "cuda:1", "cuda:2"]
     assert told.said and all(
         "is held by another device's turn of this run; waiting for it" in text for text in told.said

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.heartbeat import SIZE, Watch
+from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.model.case import Case
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
+def heartbeat() -> Iterator[Heartbeat]:
     """Return a watch of an hour."""
     with tempfile.TemporaryFile() as file:
         file.truncate(SIZE)
-        made = Watch(mmap.mmap(file.fileno(), SIZE))
+        made = Heartbeat(mmap.mmap(file.fileno(), SIZE))
         made.begin_job(3600)
         yield made
 

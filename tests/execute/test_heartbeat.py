@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pairbench.execute.heartbeat import NOBODY, SIZE, Watch, read_watch
+from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 
 
 @pytest.fixture
@@ -19,62 +19,62 @@ def memory() -> Iterator[mmap.mmap]:
 
 
 def test_a_worker_at_rest_is_never_over_time(memory: mmap.mmap) -> None:
-    Watch(memory).rest()
-    assert read_watch(memory) == (NOBODY, float("inf"))
+    Heartbeat(memory).rest()
+    assert read_heartbeat(memory) == (NOBODY, float("inf"))
 
 
 def test_a_job_begins_with_the_cases_own_code(memory: mmap.mmap) -> None:
     before = time.monotonic()
-    Watch(memory).begin_job(10)
-    index, deadline = read_watch(memory)
+    Heartbeat(memory).begin_job(10)
+    index, deadline = read_heartbeat(memory)
     assert index == NOBODY and before + 10 <= deadline <= time.monotonic() + 10
 
 
 def test_who_runs_is_told_and_for_how_long(memory: mmap.mmap) -> None:
-    watch = Watch(memory)
-    watch.begin_job(10)
+    heartbeat = Heartbeat(memory)
+    heartbeat.begin_job(10)
     before = time.monotonic()
-    with watch.entry(3):
-        index, deadline = read_watch(memory)
+    with heartbeat.entry(3):
+        index, deadline = read_heartbeat(memory)
         assert index == 3 and before + 10 <= deadline <= time.monotonic() + 10
-    assert read_watch(memory)[0] == NOBODY
+    assert read_heartbeat(memory)[0] == NOBODY
 
 
 def test_an_entrys_time_adds_up_over_its_steps_and_is_its_own(memory: mmap.mmap) -> None:
-    watch = Watch(memory)
-    watch.begin_job(0.05)
+    heartbeat = Heartbeat(memory)
+    heartbeat.begin_job(0.05)
     for _ in range(3):
-        with watch.entry(1):
+        with heartbeat.entry(1):
             time.sleep(0.02)
-    assert watch.exhausted(1) and not watch.exhausted(0)
-    with watch.entry(1):
-        assert read_watch(memory)[1] < time.monotonic()
-    with watch.entry(0):
-        assert read_watch(memory)[1] > time.monotonic() + 0.03
+    assert heartbeat.exhausted(1) and not heartbeat.exhausted(0)
+    with heartbeat.entry(1):
+        assert read_heartbeat(memory)[1] < time.monotonic()
+    with heartbeat.entry(0):
+        assert read_heartbeat(memory)[1] > time.monotonic() + 0.03
 
 
 def test_a_new_job_gives_a_new_allowance(memory: mmap.mmap) -> None:
-    watch = Watch(memory)
-    watch.begin_job(0.01)
-    with watch.entry(1):
+    heartbeat = Heartbeat(memory)
+    heartbeat.begin_job(0.01)
+    with heartbeat.entry(1):
         time.sleep(0.02)
-    watch.begin_job(0.01)
-    assert not watch.exhausted(1)
+    heartbeat.begin_job(0.01)
+    assert not heartbeat.exhausted(1)
 
 
 def test_what_raises_is_counted_too(memory: mmap.mmap) -> None:
-    watch = Watch(memory)
-    watch.begin_job(0.01)
+    heartbeat = Heartbeat(memory)
+    heartbeat.begin_job(0.01)
 
     def fails() -> None:
-        with watch.entry(2):
+        with heartbeat.entry(2):
             time.sleep(0.02)
             raise ValueError("boom")
 
     with pytest.raises(ValueError, match="boom"):
         fails()
-    assert watch.exhausted(2)
-    assert read_watch(memory)[0] == NOBODY
+    assert heartbeat.exhausted(2)
+    assert read_heartbeat(memory)[0] == NOBODY
 
 
 def test_another_process_never_sees_half_a_mark() -> None:
@@ -82,19 +82,19 @@ def test_another_process_never_sees_half_a_mark() -> None:
     with tempfile.TemporaryFile() as file:
         file.truncate(SIZE)
         memory = mmap.mmap(file.fileno(), SIZE)
-        Watch(memory).begin_job(60)
+        Heartbeat(memory).begin_job(60)
         writer = os.fork()
         if not writer:
-            watch = Watch(memory)
-            watch.begin_job(60)
+            heartbeat = Heartbeat(memory)
+            heartbeat.begin_job(60)
             while True:
-                with watch.entry(3):
+                with heartbeat.entry(3):
                     pass
-                watch.rest()
+                heartbeat.rest()
         try:
             until = time.monotonic() + 1
             while time.monotonic() < until:
-                index, deadline = read_watch(memory)
+                index, deadline = read_heartbeat(memory)
                 assert index in (NOBODY, 3) and deadline > until
         finally:
             os.kill(writer, 9)

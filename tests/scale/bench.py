@@ -50,9 +50,9 @@ def make(store: Path, *, runs: int, series: int) -> None:
     began = time.perf_counter()
     for number in write_store(store, runs=runs, series=series, slower={runs // 4: 1.03}):
         if number % 100 == 99:
-            say(f"made {number + 1} of {runs} runs")
+            notify(f"made {number + 1} of {runs} runs")
     size = sum(path.stat().st_size for path in store.rglob("*.parquet"))
-    say(f"{runs:,} runs of {series:,} series, {size / 1e6:.0f} MB, made in {time.perf_counter() - began:.0f} s")
+    notify(f"{runs:,} runs of {series:,} series, {size / 1e6:.0f} MB, made in {time.perf_counter() - began:.0f} s")
 
 
 def measure(store: Path, times: int) -> int:
@@ -67,9 +67,9 @@ def measure(store: Path, times: int) -> int:
         ("compare", compare, loading["compare"], compare, COMPARE_S),
         ("trend", trend, loading["trend"], trend - loading["trend"], TREND_S),
     ]
-    say(f"{'verb':8} {'whole':>8} {'start-up':>9} {'judged':>8} {'limit':>7}")
+    notify(f"{'verb':8} {'whole':>8} {'start-up':>9} {'judged':>8} {'limit':>7}")
     for verb, whole, start, judged, limit in rows:
-        say(
+        notify(
             f"{verb:8} {whole:6.2f} s {start:7.2f} s {judged:6.2f} s {limit:5.1f} s{'' if judged <= limit else '  too long'}"
         )
     return int(any(judged > limit for *_, judged, limit in rows))
@@ -95,7 +95,7 @@ def run(*arguments: str) -> None:
         subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True, capture_output=True)
 
 
-def say(text: str) -> None:
+def notify(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

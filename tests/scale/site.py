@@ -64,11 +64,11 @@ def measure(folder: Path, *, runs: int, series: int) -> int:
         ("overview interactive", interactive(site / "index.html"), "s", INTERACTIVE_S),
     ]
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
-    say(f"{runs:,} runs of {series:,} series; {len(before):,} files, {size / 1e6:.0f} MB")
-    say(f"{'what':26} {'measured':>12} {'limit':>9}")
+    notify(f"{runs:,} runs of {series:,} series; {len(before):,} files, {size / 1e6:.0f} MB")
+    notify(f"{'what':26} {'measured':>12} {'limit':>9}")
     for what, value, unit, limit in rows:
-        say(f"{what:26} {value:9.2f} {unit:2} {limit:6.0f} {unit:2}{'' if value <= limit else '  too much'}")
-    say(f"one more run left {kept:,} of {len(before):,} files as they were")
+        notify(f"{what:26} {value:9.2f} {unit:2} {limit:6.0f} {unit:2}{'' if value <= limit else '  too much'}")
+    notify(f"one more run left {kept:,} of {len(before):,} files as they were")
     return int(any(value > limit for _, value, _, limit in rows))
 
 
@@ -106,7 +106,7 @@ def interactive(page: Path) -> float:
     return min(found)
 
 
-def say(text: str) -> None:
+def notify(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -13,7 +13,7 @@ import pytest
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store import reader
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame, read_run, runs
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import RunWriter
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_made_is_said_before_measuring(tmp_path: Path) ->
 
 def test_a_url_that_pyarrow_does_not_know_is_refused() -> None:
     with pytest.raises(StoreError, match=r"'gopher://x' cannot be opened.*s3://bucket"):
-        Place.of("gopher://x")
+        StoreLocation.of("gopher://x")
 
 
 def test_a_full_disk_keeps_what_was_appended(
@@ -153,11 +153,11 @@ def test_a_file_that_vanishes_while_reading_is_looked_for_again(
 ) -> None:
     """As when a run closes between our listing and our reading."""
     write(tmp_path, record("run-1"))
-    listings = iter([[*Place.of(tmp_path).files("records")]])
+    listings = iter([[*StoreLocation.of(tmp_path).files("records")]])
     gone = tmp_path / FOLDER / "run-1.part-000001.parquet"
     real = reader.dataset_files
 
-    def stale(place: Place, dataset: str) -> list[Any]:
+    def stale(place: StoreLocation, dataset: str) -> list[Any]:
         files = next(listings, None)
         if files is None:
             return real(place, dataset)

@@ -14,7 +14,7 @@ from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.series import Series
 from pairbench.store.accepted import read_acceptances, write_acceptance
 from pairbench.store.calibrations import read_calibrations, write_calibration
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 
 SERIES = Series(
     device_name="NVIDIA H200", suite="suites/norm.py", case="norm[n=1]", implementation="fused", mode="eager"
@@ -132,7 +132,7 @@ def test_a_number_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
 def test_any_acceptance_comes_back(
     tmp_path_factory: pytest.TempPathFactory, series: Series, level: float, reason: str
 ) -> None:
-    store = Place.of(tmp_path_factory.mktemp("store"))
+    store = StoreLocation.of(tmp_path_factory.mktemp("store"))
     acceptance = replace(ACCEPTANCE, series=series, p50_ns=level, reason=reason)
     try:
         reason.encode()

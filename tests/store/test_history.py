@@ -11,7 +11,7 @@ import pytest
 from pairbench.errors import StoreError
 from pairbench.store import history
 from pairbench.store.history import TREND_COLUMNS, read_distinct, read_series
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.narrow import NarrowFile
 from pairbench.store.reader import dataset_files, read_records, read_run
 from pairbench.store.run_index import RunIndex
@@ -129,7 +129,7 @@ def test_several_row_groups(tmp_path: Path) -> None:
 
 def test_distinct_values_of_some_columns(tmp_path: Path) -> None:
     write_runs(tmp_path, make_run(0, cases=CASES[:1]), make_run(1))
-    files = dataset_files(Place.of(tmp_path), "records")
+    files = dataset_files(StoreLocation.of(tmp_path), "records")
     found = read_distinct(tmp_path, ("case", "device_name"), files).value
     assert [[row["case"] for row in rows] for rows in found.values()] == [[CASES[0]], list(CASES)]
 
@@ -141,7 +141,7 @@ def test_heads_come_newest_first_and_are_read_as_they_are_asked_for(
     opened: list[str] = []
     real = NarrowFile.__init__
 
-    def counted(self: NarrowFile, place: Place, file: Any) -> None:
+    def counted(self: NarrowFile, place: StoreLocation, file: Any) -> None:
         opened.append(file.run_id)
         real(self, place, file)
 
@@ -188,7 +188,7 @@ def test_a_file_that_vanishes_while_reading_is_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_runs(tmp_path, make_run(0))
-    (there,) = dataset_files(Place.of(tmp_path), "records")
+    (there,) = dataset_files(StoreLocation.of(tmp_path), "records")
     gone = replace(there, path=str(tmp_path / "x.parquet"), is_part=True)
     answers = [[there], [gone]]
     monkeypatch.setattr(history, "dataset_files", lambda *_: answers.pop())

@@ -18,7 +18,7 @@ import pytest
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store import writer as writer_module
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
 
@@ -216,12 +216,12 @@ def test_a_closed_run_takes_no_more(tmp_path: Path, record: MakeRecord) -> None:
 
 
 def test_a_failing_close_leaves_the_parts(tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Place, path: str, content: object) -> None:
+    def refuse(self: StoreLocation, path: str, content: object) -> None:
         raise StoreError("no space")
 
     writer = open_writer(tmp_path).__enter__()
     writer.append_records([record("run-1")])
-    monkeypatch.setattr(Place, "publish", refuse)
+    monkeypatch.setattr(StoreLocation, "publish", refuse)
     with pytest.raises(StoreError, match="no space"):
         writer.close()
     assert len(read_run(tmp_path).value) == 1

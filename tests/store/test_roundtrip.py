@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pairbench.model.record import Record, Samples, columns
 from pairbench.store import schema
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame, read_run, read_samples, runs
 from pairbench.store.writer import RunWriter
 
@@ -131,7 +131,7 @@ def test_merging_stores_is_copying_files(tmp_path: Path, record: MakeRecord) -> 
 
 def test_a_store_without_renaming_works_alike(tmp_path: Path, record: MakeRecord, samples: MakeSamples) -> None:
     """As on an object store, whose files appear by one put."""
-    place = Place(
+    place = StoreLocation(
         filesystem=fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), root="bucket/prefix", name="s3://x"
     )
     assert not place.is_local
@@ -143,5 +143,5 @@ def test_a_store_without_renaming_works_alike(tmp_path: Path, record: MakeRecord
 
 def test_file_urls_are_local(tmp_path: Path, record: MakeRecord) -> None:
     write(tmp_path.as_uri(), [record()], [])
-    assert Place.of(tmp_path.as_uri()).is_local
+    assert StoreLocation.of(tmp_path.as_uri()).is_local
     assert len(read_run(str(tmp_path)).value) == 1

@@ -15,7 +15,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.verdicts import policy_of, tell_github
-from pairbench.workflow.setup import configure, open_site
+from pairbench.workflow.setup import configure, open_context
 
 
 def ab(
@@ -69,13 +69,13 @@ def ab(
         config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
     request = read_arguments(config, base, rest or [], tuple(implementation or ()))
     with (
-        open_site(config) as site,
+        open_context(config) as context,
         open_checkouts(request.repository, request.base, request.head) as (before, now, scratch),
         open_progress() as progress,
     ):
-        progress.say(f"pairbench: {_told(now)} against {_told(before)}")
-        parts = (load_part(config, site, request, before), load_part(config, site, request, now))
-        found = measure_side_by_side(site, parts, device, scratch, progress, policy)
+        progress.notify(f"pairbench: {_told(now)} against {_told(before)}")
+        parts = (load_part(config, context, request, before), load_part(config, context, request, now))
+        found = measure_side_by_side(context, parts, device, scratch, progress, policy)
     if output == "json":
         typer.echo(_document(found, strict), nl=False)
     else:

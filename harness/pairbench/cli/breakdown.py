@@ -15,10 +15,10 @@ from pairbench.plan import equipped
 from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.run.one_case import one_case, one_device
 from pairbench.workflow.run.record import stamp
-from pairbench.workflow.setup import choose, configure, open_site
+from pairbench.workflow.setup import choose, configure, open_context
 
 if TYPE_CHECKING:
-    from pairbench.execute.parent.pool import Site
+    from pairbench.execute.parent.pool import WorkerContext
 
 _MODES = ("eager", "graph")
 
@@ -73,10 +73,10 @@ def breakdown(
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")
     config = configure(output, tier=["all"], mode=[mode], timeout=timeout, store=store)
     parts: list[Breakdown | NoBreakdown] = []
-    with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, [operator])
+    with open_context(config) as context, open_progress() as progress:
+        chosen = choose(config, context, [operator])
         where = one_device(device, chosen.survey.devices)
-        planned = one_case(plan_for(site, chosen, where, edge=True), chosen, case, where)
+        planned = one_case(plan_for(context, chosen, where, edge=True), chosen, case, where)
         names = _names(planned, implementation)
         planned = replace(planned, entries=tuple(one for one in planned.entries if one.implementation in names))
         where = equipped(where, chosen.survey.devices, [planned])
@@ -87,12 +87,12 @@ def breakdown(
 
         def work(found: Device) -> None:
             progress.step(found, "breakdown", planned.case.key)
-            parts.extend(_break_down(site, found, planned, trace))
+            parts.extend(_break_down(context, found, planned, trace))
             progress.stepped(found)
 
-        on_devices(site, (where,), progress, work)
-        made = (probe_environment(site, where), read_commit(Path(planned.operator.path).parent)) if keep else ()
-    if site.interrupted.is_set():
+        on_devices(context, (where,), progress, work)
+        made = (probe_environment(context, where), read_commit(Path(planned.operator.path).parent)) if keep else ()
+    if context.interrupted.is_set():
         raise typer.Exit(130)
     found = CaseBreakdown(operator=planned.operator, case=planned.case, device=where, parts=tuple(parts))
     typer.echo(render_breakdown(found, output, expand=expand), nl=False)
@@ -142,7 +142,7 @@ def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | Non
 
 
 def _break_down(
-    site: "Site", device: Device, planned: PlannedCase, trace: Path | None
+    context: "WorkerContext", device: Device, planned: PlannedCase, trace: Path | None
 ) -> list[Breakdown | NoBreakdown]:
     """Break down each implementation in a worker that never times."""
     from pairbench.execute.parent.steps import inspect
@@ -166,7 +166,7 @@ def _break_down(
         for entry in entries
         if entry in left_out
     }
-    for job, answer in inspect(site, device, jobs):
+    for job, answer in inspect(context, device, jobs):
         (entry,) = job.entries
         if isinstance(answer, Ended):
             reason = f"{answer.status}: {answer.reason}"

@@ -15,7 +15,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.workflow.run.record import stamp
-from pairbench.workflow.setup import choose, configure, open_site, pick_devices
+from pairbench.workflow.setup import choose, configure, open_context, pick_devices
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Calibration
@@ -52,13 +52,13 @@ def calibrate(
     if runs < _LEAST_RUNS:
         raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
     config = configure(output, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
-    with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select)
+    with open_context(config) as context, open_progress() as progress:
+        chosen = choose(config, context, select)
         devices = pick_devices(device, chosen.survey.devices)
         done = []
         for number in range(runs):
-            progress.say(f"pairbench: run {number + 1} of {runs}")
-            done.append(record_run(config, site, chosen, devices, progress))
+            progress.notify(f"pairbench: run {number + 1} of {runs}")
+            done.append(record_run(config, context, chosen, devices, progress))
             if done[-1].interrupted:
                 raise typer.Exit(done[-1].exit_code)
     found = calibrations([run.records for run in done])

@@ -13,10 +13,10 @@ from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.plan import equipped
 from pairbench.workflow.run.one_case import one_case, one_device
-from pairbench.workflow.setup import choose, configure, open_site
+from pairbench.workflow.setup import choose, configure, open_context
 
 if TYPE_CHECKING:
-    from pairbench.execute.parent.pool import Site
+    from pairbench.execute.parent.pool import WorkerContext
 
 
 def diverge(
@@ -44,21 +44,21 @@ def diverge(
 
     config = configure(output, tier=["all"], mode=["eager"], timeout=timeout)
     answers: list[Divergence | NoDivergence] = []
-    with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, [operator])
+    with open_context(config) as context, open_progress() as progress:
+        chosen = choose(config, context, [operator])
         where = one_device(device, chosen.survey.devices)
-        planned = one_case(plan_for(site, chosen, where, edge=True), chosen, case, where)
+        planned = one_case(plan_for(context, chosen, where, edge=True), chosen, case, where)
         entry = _entry(planned, variant)
         where = equipped(where, chosen.survey.devices, [replace(planned, entries=(entry,))])
         progress.expect(where, 1)
 
         def work(found: Device) -> None:
             progress.step(found, "diverge", planned.case.key)
-            answers.append(_diverge(site, found, planned, entry))
+            answers.append(_diverge(context, found, planned, entry))
             progress.stepped(found)
 
-        on_devices(site, (where,), progress, work)
-    if site.interrupted.is_set():
+        on_devices(context, (where,), progress, work)
+    if context.interrupted.is_set():
         raise typer.Exit(130)
     (found,) = answers
     whole = CaseDivergence(operator=planned.operator, case=planned.case, device=where, found=found)
@@ -81,7 +81,7 @@ def _entry(planned: PlannedCase, variant: str) -> Entry:
     return known[variant]
 
 
-def _diverge(site: "Site", device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
+def _diverge(context: "WorkerContext", device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
     from pairbench.execute.parent.steps import inspect
     from pairbench.execute.protocol import DivergeCase, Ended
 
@@ -91,7 +91,7 @@ def _diverge(site: "Site", device: Device, planned: PlannedCase, entry: Entry) -
         path=Path(planned.operator.path), operator=planned.operator.name, case=planned.case, entries=(entry,)
     )
     # Triton's interpreter computes what the kernels do, which is all that is asked here.
-    for _, answer in inspect(site, device, [job], interpret=device.kind == "cpu"):
+    for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"):
         if isinstance(answer, Ended):
             return NoDivergence(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
         assert isinstance(answer, Divergence | NoDivergence)

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from pairbench.cli.options import DeviceOption, FormatOption, StoreOption
-from pairbench.workflow.setup import configure, open_site, pick_devices
+from pairbench.workflow.setup import configure, open_context, pick_devices
 
 
 def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
@@ -20,9 +20,9 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
 
     config = configure(output, store=store)
     rows: list[dict[str, Any]] = []
-    with open_site(config) as site:
-        for found in pick_devices(device, survey(site, ()).devices):
-            environment = probe_environment(site, found)
+    with open_context(config) as context:
+        for found in pick_devices(device, survey(context, ()).devices):
+            environment = probe_environment(context, found)
             ceilings = ", ".join(
                 f"{name} {value:.4g}" for name, value in environment.rest["observed"]["ceilings"].items()
             )
@@ -36,7 +36,7 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
                 Finding(name="Versions", state="ok", detail=versions),
                 Finding(name="Ceilings", state="ok", detail=ceilings),
                 Finding(name="Host memory", state="ok", detail=f"{available_memory(1.0) / 2**30:.1f} GiB free"),
-                *diagnose_device(site, found),
+                *diagnose_device(context, found),
             ]
             rows += [
                 {"device": found.selector, "what": f.name, "state": f.state, "detail": f.detail, "advice": f.advice}

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from pairbench.cli.options import FormatOption, Select
-from pairbench.workflow.setup import choose, configure, open_site
+from pairbench.workflow.setup import choose, configure, open_context
 
 
 def list_(select: Select = None, output: FormatOption = "table") -> None:
@@ -17,8 +17,8 @@ def list_(select: Select = None, output: FormatOption = "table") -> None:
     from pairbench.report.render import render_rows
 
     config = configure(output)
-    with open_site(config) as site:
-        chosen = choose(config, site, select)
+    with open_context(config) as context:
+        chosen = choose(config, context, select)
     rows: list[dict[str, Any]] = []
     for operator in chosen.survey.operators:
         for case in operator.cases:

@@ -8,7 +8,7 @@ import typer
 from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption, Select, StoreOption
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import choose, configure, open_site
+from pairbench.workflow.setup import choose, configure, open_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +54,8 @@ def results(
 
     config = configure(output, store=store)
     tiers = _tiers(tier)
-    with open_site(config) as site:
-        chosen = choose(config, site, select)
+    with open_context(config) as context:
+        chosen = choose(config, context, select)
     operators = _selected(chosen)
     if not operators and not chosen.survey.broken:
         raise SelectionError(f"{' '.join(select or [])!r} selects nothing; `pairbench list` shows everything")

@@ -15,7 +15,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.verdicts import tell
-from pairbench.workflow.setup import choose, configure, open_site, pick_devices
+from pairbench.workflow.setup import choose, configure, open_context, pick_devices
 
 
 def run(
@@ -69,15 +69,15 @@ def run(
     config = configure(
         output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
     )
-    with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select, implementation or ())
+    with open_context(config) as context, open_progress() as progress:
+        chosen = choose(config, context, select, implementation or ())
         devices = pick_devices(device, chosen.survey.devices)
-        done = record_run(config, site, chosen, devices, progress, skip_existing=skip_existing)
+        done = record_run(config, context, chosen, devices, progress, skip_existing=skip_existing)
         confirmed = None
         if confirm and done.records and not done.interrupted:
             from pairbench.workflow.run.confirm import confirm_run
 
-            confirmed = confirm_run(config, site, chosen, devices, progress, done.run_id)
+            confirmed = confirm_run(config, context, chosen, devices, progress, done.run_id)
     if output == "json":
         document = {
             "run_id": done.run_id,

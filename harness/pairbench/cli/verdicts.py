@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
     from pairbench.model.policy import Policy
-    from pairbench.workflow.compare.judge import Judged
+    from pairbench.workflow.compare.judge import ComparedRuns
 
 
 def policy_of(min_effect: float | None) -> "Policy":
@@ -29,7 +29,7 @@ def policy_of(min_effect: float | None) -> "Policy":
     return replace(DEFAULT, minimum_effect=min_effect / 100)
 
 
-def tell(found: "Judged") -> None:
+def tell(found: "ComparedRuns") -> None:
     """Say on stderr what could not be read or compared, and on GitHub what is to be seen there."""
     for problem in found.comparison.problems:
         typer.echo(f"pairbench: {problem}", err=True)

@@ -14,7 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.setup import choose, configure, open_site, pick_devices
+from pairbench.workflow.setup import choose, configure, open_context, pick_devices
 
 
 def verify(
@@ -39,10 +39,10 @@ def verify(
     from pairbench.workflow.run.devices import verify_devices
 
     config = configure(output, tier=tier, mode=mode, timeout=timeout)
-    with open_site(config) as site, open_progress() as progress:
-        chosen = choose(config, site, select, implementation or ())
+    with open_context(config) as context, open_progress() as progress:
+        chosen = choose(config, context, select, implementation or ())
         devices = pick_devices(device, chosen.survey.devices)
-        found = verify_devices(site, chosen, devices, progress, impostors=impostors)
+        found = verify_devices(context, chosen, devices, progress, impostors=impostors)
     _print(
         found.rows(),
         found.impostor_rows() if impostors else None,
@@ -51,7 +51,7 @@ def verify(
     )
     if chosen.survey.broken:
         raise typer.Exit(2)
-    if site.interrupted.is_set():
+    if context.interrupted.is_set():
         raise typer.Exit(130)
     if found.bad:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ NOBODY = -1
 """The case's own code is running: inputs, baseline outputs, oracle."""
 
 
-class Watch:
+class Heartbeat:
     """The worker's end. Time adds up for each entry over its steps, until `begin_job` starts a new stage."""
 
     def __init__(self, memory: mmap.mmap) -> None:
@@ -62,7 +62,7 @@ class Watch:
         self._index[0] = index
 
 
-def read_watch(memory: mmap.mmap) -> tuple[int, float]:
+def read_heartbeat(memory: mmap.mmap) -> tuple[int, float]:
     """Return the index of the entry that runs, and the `time.monotonic` after which it is over time."""
     index, deadline = _fields(memory)
     return index[0], deadline[0]

@@ -23,7 +23,7 @@ class StandIn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hello:
+class WorkerConfig:
     """First message to a worker."""
 
     device: Device

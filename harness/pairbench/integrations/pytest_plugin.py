@@ -14,9 +14,9 @@ from pairbench.errors import PairbenchError
 from pairbench.integrations.plugin.options import Options, add_options, distributes
 
 if TYPE_CHECKING:
-    from pairbench.integrations.plugin.session import Sitting
+    from pairbench.integrations.plugin.session import PluginSession
 
-_SITTING = pytest.StashKey["Sitting"]()
+_SITTING = pytest.StashKey["PluginSession"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,13 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
         files = options.files.in_reach()
         if not files:
             return
-        from pairbench.integrations.plugin.session import Sitting
+        from pairbench.integrations.plugin.session import PluginSession
 
         if distributes(config) and not hasattr(config, "workerinput"):
             # All tests are left to other processes, each of which would fail for itself for an option that is wrong.
-            Sitting.open(config, options, ()).close()
+            PluginSession.open(config, options, ()).close()
             return
-        sitting = Sitting.open(config, options, files)
+        sitting = PluginSession.open(config, options, files)
     config.stash[_SITTING] = sitting
     config.add_cleanup(sitting.close)
 
@@ -56,7 +56,7 @@ def _usage() -> Iterator[None]:
         raise pytest.UsageError(f"pairbench: {error}") from None
 
 
-def _sitting(config: pytest.Config) -> "Sitting | None":
+def _sitting(config: pytest.Config) -> "PluginSession | None":
     return config.stash.get(_SITTING, None)
 
 

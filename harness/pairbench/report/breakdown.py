@@ -40,14 +40,14 @@ def render_breakdown(found: CaseBreakdown, output: str, *, expand: bool = False)
     """
     if output == "json":
         return to_json({"breakdown": plain_breakdown(found)})
-    say = markdown_text if output == "markdown" else clean
-    parts = [say(f"{found.case.key} ({found.operator.suite}, {found.device.name}). {PROFILED}") + "\n"]
+    escape = markdown_text if output == "markdown" else clean
+    parts = [escape(f"{found.case.key} ({found.operator.suite}, {found.device.name}). {PROFILED}") + "\n"]
     for part in found.parts:
         if isinstance(part, NoBreakdown):
-            parts.append(say(f"{part.entry}: {part.reason}") + "\n")
+            parts.append(escape(f"{part.entry}: {part.reason}") + "\n")
             continue
         parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
-        parts += ["\n".join(say(sentence) for sentence in sentences(part)) + "\n"]
+        parts += ["\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
         parts += [render_rows(f"{part.entry}: {title}", rows, output) for title, rows in tables(part)]
     several = [part for part in found.parts if isinstance(part, Breakdown)]
     if len(several) > 1:

@@ -26,16 +26,16 @@ def render_divergence(found: CaseDivergence, output: str, *, everything: bool = 
     """
     if output == "json":
         return to_json({"divergence": _plain(found)})
-    say = markdown_text if output == "markdown" else clean
+    escape = markdown_text if output == "markdown" else clean
     part = found.found
     head = f"{found.case.key} ({found.operator.suite}, {found.device.name}): {part.entry.implementation} against the baseline"
     if isinstance(part, NoDivergence):
-        return f"{say(head)}\n\n{say(part.reason)}\n"
+        return f"{escape(head)}\n\n{escape(part.reason)}\n"
     rows, left_out = layer_rows(part, everything=everything)
-    parts = [f"{say(head)}\n", "\n".join(say(sentence) for sentence in sentences(part)) + "\n"]
+    parts = [f"{escape(head)}\n", "\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
     parts.append(render_rows("outputs of modules, in the order of finishing", rows, output))
     if left_out:
-        parts.append(say(f"Left out: {left_out} of {len(part.layers)} calls. --all shows them.") + "\n")
+        parts.append(escape(f"Left out: {left_out} of {len(part.layers)} calls. --all shows them.") + "\n")
     return "\n".join(parts)
 
 

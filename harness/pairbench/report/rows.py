@@ -48,16 +48,16 @@ COLUMNS: tuple[Column[Record], ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RecordRow:
     """A record with what each column says of it."""
 
     record: Record
     cells: dict[str, str]
 
 
-def rows_of(records: Iterable[Record]) -> list[Row]:
+def rows_of(records: Iterable[Record]) -> list[RecordRow]:
     """Return records as rows, in the order of `ordered`."""
-    return [Row(record=record, cells=cells_of(COLUMNS, record)) for record in ordered(records)]
+    return [RecordRow(record=record, cells=cells_of(COLUMNS, record)) for record in ordered(records)]
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from pairbench.model.record import Record
 from pairbench.report.layout import INDENT, Column, Layout, telling
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_table, markdown_text, to_json
-from pairbench.report.rows import COLUMNS, Row, case_line, case_of, heading, note, operator_of, rows_of, title
+from pairbench.report.rows import COLUMNS, RecordRow, case_line, case_of, heading, note, operator_of, rows_of, title
 
 _BAD = ("mismatched", "failed", "timeout", "oom")
 
@@ -63,7 +63,9 @@ def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None
     yield from (Text(clean(problem), style="yellow") for problem in problems)
 
 
-def _operator_lines(rows: list[Row], layout: Layout[Record], *, several_devices: bool) -> Iterator[Text | Padding]:
+def _operator_lines(
+    rows: list[RecordRow], layout: Layout[Record], *, several_devices: bool
+) -> Iterator[Text | Padding]:
     yield Text(title(rows[0].record), style="bold")
     yield layout.line(lambda column: column.header, lambda _: "dim")
     for _, of_case in groupby(rows, key=lambda row: case_of(row.record)):
@@ -77,11 +79,11 @@ def _operator_lines(rows: list[Row], layout: Layout[Record], *, several_devices:
     yield Text()
 
 
-def _several_devices(rows: Sequence[Row]) -> bool:
+def _several_devices(rows: Sequence[RecordRow]) -> bool:
     return len({row.record.device_uuid for row in rows}) > 1
 
 
-def _cell(row: Row, column: Column[Record]) -> str:
+def _cell(row: RecordRow, column: Column[Record]) -> str:
     return row.cells[column.header]
 
 

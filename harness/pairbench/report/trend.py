@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pairbench.analyze.history.moves import Move
-from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import GateOutcome
 from pairbench.report import units
@@ -88,7 +88,7 @@ def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _plain(point: Point) -> dict[str, Any]:
+def _plain(point: SeriesPoint) -> dict[str, Any]:
     record = point.record
     names: tuple[str, ...] = (
         "run_id",
@@ -177,7 +177,7 @@ def _events(trend: Trend) -> Iterator[dict[str, object]]:
         yield {**_run(trend.points[place]), "what": "; ".join([*told, *([eras[place]] if place in eras else [])])}
 
 
-def _value(point: Point) -> dict[str, object]:
+def _value(point: SeriesPoint) -> dict[str, object]:
     p50 = point.p50
     assert p50 is not None
     return {
@@ -190,12 +190,12 @@ def _value(point: Point) -> dict[str, object]:
     }
 
 
-def _run(point: Point) -> dict[str, object]:
+def _run(point: SeriesPoint) -> dict[str, object]:
     record = point.record
     commit = f"{record.commit[:10]}{'+' if record.dirty else ''}" if record.commit else ""
     return {"run": shorten(record.run_id, 40), "started": record.started_at[:16].replace("T", " "), "commit": commit}
 
 
-def _at(point: Point) -> str:
+def _at(point: SeriesPoint) -> str:
     commit = point.record.commit
     return f" ({', '.join(filter(None, [point.record.started_at[:10], commit[:10] if commit else '']))})"

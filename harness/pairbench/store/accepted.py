@@ -7,14 +7,14 @@ from pathlib import Path
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.series import Series
 from pairbench.store.documents import read_documents, write_document
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import Reading
 
 _FOLDER = "accepted"
 _KIND = "acceptance 1"
 
 
-def write_acceptance(store: str | Path | Place, acceptance: Acceptance) -> str:
+def write_acceptance(store: str | Path | StoreLocation, acceptance: Acceptance) -> str:
     """Store an acceptance and return where it lies.
 
     Raises:
@@ -22,15 +22,15 @@ def write_acceptance(store: str | Path | Place, acceptance: Acceptance) -> str:
     """
     what = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
     when = re.sub(r"[-:]|\..*|\+.*", "", acceptance.at)
-    return write_document(Place.of(store), f"{_FOLDER}/{when}-{what[:10]}.json", _KIND, acceptance)
+    return write_document(StoreLocation.of(store), f"{_FOLDER}/{when}-{what[:10]}.json", _KIND, acceptance)
 
 
-def read_acceptances(store: str | Path | Place) -> Reading[dict[Series, Acceptance]]:
+def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, Acceptance]]:
     """Return the newest acceptance of each series; none where there is no such store.
 
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(Place.of(store), _FOLDER, _KIND, Acceptance)
+    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Acceptance)
     newest = sorted(found, key=lambda acceptance: acceptance.at)
     return Reading({acceptance.series: acceptance for acceptance in newest}, problems)

@@ -5,28 +5,28 @@ from pathlib import Path
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.environment import Device
 from pairbench.store.documents import read_documents, write_document
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import Reading
 
 _FOLDER = "breakdowns"
 _KIND = "breakdown 1"
 
 
-def write_breakdown(store: str | Path | Place, kept: KeptBreakdown) -> str:
+def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> str:
     """Store the breakdowns of a case and return where they lie.
 
     Raises:
         StoreError: there is no space or permission.
     """
     slug = Device(selector="", kind="device", name=kept.device_name).slug
-    return write_document(Place.of(store), f"{_FOLDER}/device={slug}/{kept.breakdown_id}.json", _KIND, kept)
+    return write_document(StoreLocation.of(store), f"{_FOLDER}/device={slug}/{kept.breakdown_id}.json", _KIND, kept)
 
 
-def read_breakdowns(store: str | Path | Place) -> Reading[tuple[KeptBreakdown, ...]]:
+def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBreakdown, ...]]:
     """Return all that were kept, the newest first; none where there is no such store.
 
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(Place.of(store), _FOLDER, _KIND, KeptBreakdown)
+    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, KeptBreakdown)
     return Reading(tuple(sorted(found, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)

@@ -5,14 +5,14 @@ from pathlib import Path
 from pairbench.model.comparison import Calibration
 from pairbench.model.environment import Device
 from pairbench.store.documents import read_documents, write_document
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import Reading
 
 _FOLDER = "calibrations"
 _KIND = "calibration 1"
 
 
-def write_calibration(store: str | Path | Place, calibration: Calibration) -> str:
+def write_calibration(store: str | Path | StoreLocation, calibration: Calibration) -> str:
     """Store a calibration and return where it lies.
 
     Raises:
@@ -20,14 +20,14 @@ def write_calibration(store: str | Path | Place, calibration: Calibration) -> st
     """
     slug = Device(selector="", kind="device", name=calibration.device_name).slug
     path = f"{_FOLDER}/device={slug}/{calibration.calibration_id}.json"
-    return write_document(Place.of(store), path, _KIND, calibration)
+    return write_document(StoreLocation.of(store), path, _KIND, calibration)
 
 
-def read_calibrations(store: str | Path | Place) -> Reading[tuple[Calibration, ...]]:
+def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibration, ...]]:
     """Return all calibrations, oldest first; none where there is no such store.
 
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(Place.of(store), _FOLDER, _KIND, Calibration)
+    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Calibration)
     return Reading(tuple(sorted(found, key=lambda calibration: calibration.made_at)), problems)

@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreError
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import NOT_SOUND, Reading, problem_of
 
 Value = TypeVar("Value")
 
 
-def write_document(place: Place, path: str, kind: str, value: Any) -> str:
+def write_document(place: StoreLocation, path: str, kind: str, value: Any) -> str:
     """Store a value as a JSON file and return where it lies.
 
     Args:
@@ -40,7 +40,7 @@ def write_document(place: Place, path: str, kind: str, value: Any) -> str:
     return whole
 
 
-def read_documents(place: Place, folder: str, kind: str, make: type[Value]) -> Reading[tuple[Value, ...]]:
+def read_documents(place: StoreLocation, folder: str, kind: str, make: type[Value]) -> Reading[tuple[Value, ...]]:
     """Return all values of a kind in a folder and those below, in the order of their paths; none where there is no folder.
 
     Raises:

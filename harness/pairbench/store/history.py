@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.model.record import Record
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.narrow import ForeignFileError, NarrowFile
 from pairbench.store.parts import doubled
 from pairbench.store.reader import NOT_SOUND, Reading, dataset_files, foreign, problem_of
@@ -32,7 +32,7 @@ _ATTEMPTS = 5
 
 
 def read_series(
-    store: str | Path | Place,
+    store: str | Path | StoreLocation,
     *,
     where: Mapping[str, object],
     columns: Collection[str] = TREND_COLUMNS,
@@ -53,13 +53,13 @@ def read_series(
     if unknown := sorted({*columns, *wanted} - _KNOWN):
         raise ValueError(f"records have no column {unknown[0]!r}, expected one of {', '.join(sorted(_KNOWN))}")
     names = [item.name for item in fields(Record) if item.name in columns or item.name in wanted]
-    place = Place.of(store)
+    place = StoreLocation.of(store)
     files = [file for file in dataset_files(place, "records") if run_ids is None or file.run_id in run_ids]
     found, problems = of_each(place, files, lambda file: file.rows(names, wanted))
     return Reading(from_rows([row for rows in found.values() for row in rows], Record), problems)
 
 
-def read_file(place: Place, file: RunFile) -> Reading[tuple[Record, ...]]:
+def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
     """Return everything in one file."""
     names = [item.name for item in fields(Record)]
     found, problems = of_each(place, [file], lambda opened: opened.rows(names, {}))
@@ -67,13 +67,15 @@ def read_file(place: Place, file: RunFile) -> Reading[tuple[Record, ...]]:
 
 
 def read_distinct(
-    store: str | Path | Place, columns: Sequence[str], files: Iterable[RunFile]
+    store: str | Path | StoreLocation, columns: Sequence[str], files: Iterable[RunFile]
 ) -> Reading[dict[RunFile, Rows]]:
     """Return for each file the combinations of values that some columns have in it."""
-    return of_each(Place.of(store), list(files), lambda file: file.distinct(columns))
+    return of_each(StoreLocation.of(store), list(files), lambda file: file.distinct(columns))
 
 
-def of_each(place: Place, files: list[RunFile], read: Callable[[NarrowFile], Rows]) -> Reading[dict[RunFile, Rows]]:
+def of_each(
+    place: StoreLocation, files: list[RunFile], read: Callable[[NarrowFile], Rows]
+) -> Reading[dict[RunFile, Rows]]:
     """Read something of each file, and say of each that cannot be read why not."""
     run_ids = {file.run_id for file in files}
     for attempt in range(_ATTEMPTS):
@@ -94,7 +96,7 @@ def of_each(place: Place, files: list[RunFile], read: Callable[[NarrowFile], Row
     return Reading(found, tuple(rows for rows in results if isinstance(rows, str)))
 
 
-def _attempt(place: Place, read: Callable[[NarrowFile], Rows], file: RunFile) -> Rows | str:
+def _attempt(place: StoreLocation, read: Callable[[NarrowFile], Rows], file: RunFile) -> Rows | str:
     try:
         return read(NarrowFile(place, file))
     except FileNotFoundError:

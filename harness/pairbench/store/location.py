@@ -35,7 +35,7 @@ class RunFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class StoreLocation:
     """A file system and the store's root in it."""
 
     filesystem: Any
@@ -44,13 +44,13 @@ class Place:
     """As the user gave it."""
 
     @classmethod
-    def of(cls, store: "str | Path | Place") -> "Place":
+    def of(cls, store: "str | Path | StoreLocation") -> "StoreLocation":
         """Return the place that a setting names.
 
         Raises:
             StoreError: the URL cannot be resolved.
         """
-        if isinstance(store, Place):
+        if isinstance(store, StoreLocation):
             return store
         name = str(store)
         if "://" not in name:

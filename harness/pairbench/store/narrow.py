@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.model.record import Record, columns
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.schema import VERSION_KEY, schema_of, texts_of
 
 
@@ -23,7 +23,7 @@ class ForeignFileError(Exception):
 class NarrowFile:
     """One run's file, of which little is wanted."""
 
-    def __init__(self, place: Place, file: RunFile) -> None:
+    def __init__(self, place: StoreLocation, file: RunFile) -> None:
         """Read the footer.
 
         Raises:
@@ -102,7 +102,7 @@ class NarrowFile:
         return self._parquet.read(columns=names, use_threads=False)
 
 
-def _open(place: Place, file: RunFile) -> pq.ParquetFile:
+def _open(place: StoreLocation, file: RunFile) -> pq.ParquetFile:
     opened = functools.partial(pq.ParquetFile, file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)
     try:
         # Texts repeat; left as they lie in the file, they take half the time to read.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
@@ -20,7 +20,7 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def tidy(place: Place, files: Iterable[RunFile]) -> None:
+def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:
     """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed.
 
     Safe while others read or do the same, and where nothing may be deleted nothing is.
@@ -34,5 +34,5 @@ def tidy(place: Place, files: Iterable[RunFile]) -> None:
             place.delete(parts)
 
 
-def _rows(place: Place, path: str) -> int:
+def _rows(place: StoreLocation, path: str) -> int:
     return int(pq.read_metadata(path, filesystem=place.filesystem).num_rows)

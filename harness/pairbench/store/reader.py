@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.parts import doubled, tidy
 from pairbench.store.schema import PARTITIONS, ROW_TYPES, VERSION_KEY, from_table, schema_of
 
@@ -53,7 +53,7 @@ class RunSummary:
 
 
 def read_frame(
-    store: str | Path | Place,
+    store: str | Path | StoreLocation,
     dataset: str = "records",
     *,
     columns: Sequence[str] | None = None,
@@ -72,17 +72,17 @@ def read_frame(
     Raises:
         StoreError: there is no such store, or it is empty.
     """
-    table, problems = _read(Place.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
+    table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
     return Reading(table.to_pandas(split_blocks=True), problems)
 
 
-def read_run(store: str | Path | Place, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
+def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
     """Return the records of a run; `latest`, its id, or the beginning of its id where that is unique.
 
     Raises:
         StoreError: there is no such store or run, or nothing of it can be read.
     """
-    place = Place.of(store)
+    place = StoreLocation.of(store)
     problems: tuple[str, ...] = ()
     for found in _find(place, run_id):
         table, missed = _read(place, "records", run_ids=[found])
@@ -93,34 +93,34 @@ def read_run(store: str | Path | Place, run_id: str = "latest") -> Reading[tuple
 
 
 def read_records(
-    store: str | Path | Place, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
+    store: str | Path | StoreLocation, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
 ) -> Reading[tuple[Record, ...]]:
     """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given.
 
     Raises:
         StoreError: there is no such store, or it is empty.
     """
-    table, problems = _read(Place.of(store), "records", run_ids=run_ids, where=where)
+    table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
-def read_samples(store: str | Path | Place, run_id: str) -> Reading[tuple[Samples, ...]]:
+def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tuple[Samples, ...]]:
     """Return the raw samples of a run, by its whole id; none where they have been pruned."""
-    place = Place.of(store)
+    place = StoreLocation.of(store)
     if not any(file.run_id == run_id for file in place.files("samples")):
         return Reading((), ())
     table, problems = _read(place, "samples", run_ids=[run_id])
     return Reading(from_table(table, Samples), problems)
 
 
-def runs(store: str | Path | Place) -> Reading[tuple[RunSummary, ...]]:
+def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
     """Return what runs there are, the newest first.
 
     Raises:
         StoreError: there is no such store, or it is empty.
     """
     columns = ["run_id", "started_at", "commit", "branch", "dirty", "device_name", "hostname", "status"]
-    table, problems = _read(Place.of(store), "records", columns=columns)
+    table, problems = _read(StoreLocation.of(store), "records", columns=columns)
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in table.group_by(columns).aggregate([([], "count_all")]).to_pylist():
         by_run.setdefault(row["run_id"], []).append(row)
@@ -136,7 +136,7 @@ def _summary(rows: list[dict[str, Any]]) -> RunSummary:
     return RunSummary(**shared, devices=devices, n_records=statuses.total(), statuses=statuses)
 
 
-def _find(place: Place, wanted: str) -> list[str]:
+def _find(place: StoreLocation, wanted: str) -> list[str]:
     """Return the run ids to try."""
     newest_first = sorted({file.run_id for file in dataset_files(place, "records")}, reverse=True)
     if wanted == "latest":
@@ -152,7 +152,7 @@ def _find(place: Place, wanted: str) -> list[str]:
     return found
 
 
-def dataset_files(place: Place, dataset: str) -> list[RunFile]:
+def dataset_files(place: StoreLocation, dataset: str) -> list[RunFile]:
     """Return a dataset's files, oldest run first.
 
     Raises:
@@ -168,7 +168,7 @@ def dataset_files(place: Place, dataset: str) -> list[RunFile]:
 
 
 def _read(
-    place: Place,
+    place: StoreLocation,
     dataset: str,
     *,
     columns: Sequence[str] | None = None,
@@ -196,7 +196,12 @@ def _read(
 
 
 def _scan(
-    place: Place, files: list[RunFile], schema: pa.Schema, *, columns: Sequence[str] | None, condition: pc.Expression
+    place: StoreLocation,
+    files: list[RunFile],
+    schema: pa.Schema,
+    *,
+    columns: Sequence[str] | None,
+    condition: pc.Expression,
 ) -> tuple[pa.Table, tuple[str, ...]]:
     with ThreadPoolExecutor(8) as pool:  # a footer is a wait for the disk or the network, seldom work
         opened = dict(zip(files, pool.map(functools.partial(_open, place), files), strict=True))
@@ -225,7 +230,7 @@ def _scan(
         return pa.concat_tables(tables), tuple(problems)
 
 
-def _open(place: Place, file: RunFile) -> Any:
+def _open(place: StoreLocation, file: RunFile) -> Any:
     """Return a file as a fragment with its footer read, or a sentence that says why not."""
     folders = ds.partitioning(PARTITIONS, flavor="hive").parse(file.path[len(place.root) + 1 :])
     fragment = ds.ParquetFileFormat().make_fragment(file.path, place.filesystem, folders)

@@ -9,7 +9,7 @@ from typing import Any
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store.history import read_distinct, read_file
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import Reading, dataset_files, read_frame, read_records
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name")
@@ -17,7 +17,7 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class IndexedRun:
     """One run, without what it measured."""
 
     run_id: str
@@ -46,26 +46,26 @@ class Head:
 class RunIndex:
     """The runs of a store, or of one file, newest first by their ids; heads are read as they are asked for."""
 
-    def __init__(self, place: Place, name: str, files: Sequence[RunFile]) -> None:
+    def __init__(self, place: StoreLocation, name: str, files: Sequence[RunFile]) -> None:
         """Take the files as they are; `of_store` and `of_file` find them."""
         self.place = place
         self.name = name
         self.problems: list[str] = []
         """One for each file that was looked at and cannot be read."""
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str, IndexedRun] = {}
         by_run: dict[str, list[RunFile]] = {}
         for file in files:
             by_run.setdefault(file.run_id, []).append(file)
         self._unread = [by_run[run_id] for run_id in sorted(by_run)]
 
     @classmethod
-    def of_store(cls, store: str | Path | Place) -> "RunIndex":
+    def of_store(cls, store: str | Path | StoreLocation) -> "RunIndex":
         """Return the runs of a store.
 
         Raises:
             StoreError: there is no such store, or it is empty.
         """
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         return cls(place, place.name, dataset_files(place, "records"))
 
     @classmethod
@@ -76,7 +76,7 @@ class RunIndex:
             StoreError: there is no such file, or it cannot be read.
         """
         folder, _, name = path.rpartition("/")
-        place = Place.of(folder or ".")
+        place = StoreLocation.of(folder or ".")
         file = RunFile(path=f"{place.root}/{name}", run_id=name.removesuffix(".parquet"), is_part=False)
         if not place.filesystem.get_file_info(file.path).is_file:
             raise StoreError(f"{path}: there is no such file, expected a parquet file of `pairbench run`")
@@ -90,7 +90,7 @@ class RunIndex:
         """Whether this is one file and no store."""
         return self.name.endswith(".parquet")
 
-    def __iter__(self) -> Iterator[Head]:
+    def __iter__(self) -> Iterator[IndexedRun]:
         """Yield the heads, newest first, reading on as far as is asked."""
         seen: set[str] = set()
         while True:
@@ -104,16 +104,16 @@ class RunIndex:
                 return
             self._read_heads([self._unread.pop() for _ in range(min(_AT_ONCE, len(self._unread)))])
 
-    def beginning(self, text: str) -> tuple[Head, ...]:
+    def beginning(self, text: str) -> tuple[IndexedRun, ...]:
         """Return the runs whose ids begin so, newest first, without reading the heads of others."""
         wanted = [files for files in self._unread if files[0].run_id.startswith(text)]
         self._unread = [files for files in self._unread if files not in wanted]
         self._read_heads(wanted)
         return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
 
-    def first(self, count: int, wanted: Callable[[Head], bool] = lambda _: True) -> tuple[Head, ...]:
+    def first(self, count: int, wanted: Callable[[IndexedRun], bool] = lambda _: True) -> tuple[IndexedRun, ...]:
         """Return the newest runs that are wanted."""
-        found: list[Head] = []
+        found: list[IndexedRun] = []
         for head in self:
             if len(found) == count:
                 break
@@ -121,7 +121,9 @@ class RunIndex:
                 found.append(head)
         return tuple(found)
 
-    def records(self, heads: Iterable[Head], *, cases: Collection[str] | None = None) -> Reading[tuple[Record, ...]]:
+    def records(
+        self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
+    ) -> Reading[tuple[Record, ...]]:
         """Return what some runs recorded, all of it or of some cases, oldest run first."""
         files = [file for head in heads for file in head.files]
         if not files:
@@ -132,14 +134,14 @@ class RunIndex:
         where = None if cases is None else {"case": sorted(cases)}
         return read_records(self.place, {file.run_id for file in files}, where=where)
 
-    def keys(self, heads: Iterable[Head], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """Return by run the combinations of values that some columns have in it."""
         heads = list(heads)
         found = read_distinct(self.place, columns, [file for head in heads for file in head.files])
         self._tell(found.problems)
         return {head.run_id: [row for file in head.files for row in found.value.get(file, ())] for head in heads}
 
-    def columns(self, heads: Iterable[Head], columns: Sequence[str]) -> dict[str, list[Any]]:
+    def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
         """Return some columns of some runs, oldest run first."""
         run_ids = {file.run_id for head in heads for file in head.files}
         found, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
@@ -161,9 +163,9 @@ class RunIndex:
         self.problems += [problem for problem in problems if problem not in self.problems]
 
 
-def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[RunFile, ...]) -> Head:
+def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[RunFile, ...]) -> IndexedRun:
     first = rows[0][1]
-    return Head(
+    return IndexedRun(
         run_id=run_id,
         files=(*more, *dict.fromkeys(file for file, _ in rows)),
         started_at=first["started_at"] or "",

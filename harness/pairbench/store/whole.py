@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairbench.model.record import Record
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.parts import doubled
 from pairbench.store.reader import NOT_SOUND, dataset_files, foreign, problem_of
 from pairbench.store.schema import VERSION_KEY, from_columns, schema_of, texts_of
@@ -27,7 +27,7 @@ _THREADS = 4
 class WholeStore:
     """The records of a store, as far as some columns go; all others have their defaults in what comes out."""
 
-    def __init__(self, store: str | Path | Place, columns: Collection[str], *, last: int | None = None) -> None:
+    def __init__(self, store: str | Path | StoreLocation, columns: Collection[str], *, last: int | None = None) -> None:
         """Read everything.
 
         Args:
@@ -38,7 +38,7 @@ class WholeStore:
         Raises:
             StoreError: there is no such store, or it is empty.
         """
-        place = Place.of(store)
+        place = StoreLocation.of(store)
         files = dataset_files(place, "records")
         if last is not None:
             newest = set(sorted({file.run_id for file in files})[-last:])
@@ -117,7 +117,7 @@ def _schema(columns: Collection[str]) -> pa.Schema:
     )
 
 
-def _read(place: Place, file: RunFile, schema: pa.Schema) -> pa.Table | str:
+def _read(place: StoreLocation, file: RunFile, schema: pa.Schema) -> pa.Table | str:
     """Return one file in the shape of the schema, or a sentence that says why not."""
     try:
         opened = pq.ParquetFile(file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.parts import tidy
 from pairbench.store.schema import texts_of, to_table
 
@@ -29,7 +29,7 @@ class RunWriter:
     that no record is ever seen without its samples.
     """
 
-    def __init__(self, store: str | Path | Place, *, run_id: str, device_slug: str, month: str) -> None:
+    def __init__(self, store: str | Path | StoreLocation, *, run_id: str, device_slug: str, month: str) -> None:
         """Name the run's files; nothing is touched before the `with`.
 
         Args:
@@ -44,7 +44,7 @@ class RunWriter:
             raise ValueError(
                 f"device {device_slug!r}, month {month!r}: expected a word and YYYY-MM, as they are folders"
             )
-        self._place = Place.of(store)
+        self._place = StoreLocation.of(store)
         self._run_id = run_id
         self._partition = f"device={device_slug}/month={month}"
         self._number = 0

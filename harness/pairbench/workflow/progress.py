@@ -32,7 +32,7 @@ class PlainProgress:
             if now - self._printed < _LINE_EVERY_S and self._printed:
                 return
             self._printed = now
-            self.say(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
+            self.notify(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
 
     def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
         """Count a step."""
@@ -45,7 +45,7 @@ class PlainProgress:
         seconds = (now - self._began) / self._done * (self._total - self._done)
         return f" (about {seconds:.0f} s left)"
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Print a message of its own."""
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -85,7 +85,7 @@ class BarProgress(PlainProgress):
         """Move the bar."""
         self._progress.advance(self._tasks[device.selector])  # type: ignore[arg-type]
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Print above the bars."""
         self._progress.console.print(text, markup=False, highlight=False)
 

@@ -20,7 +20,7 @@ _KEY = "asked"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Requested:
     """The selection of one run on one device; stored with what its environment observed, which is no part of its hash."""
 
     select: tuple[tuple[str | None, str | None], ...]
@@ -45,7 +45,7 @@ class Asked:
         chosen = (Selection(text="", suite=suite, pattern=pattern) for suite, pattern in self.select)
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
 
-    def for_cases(self, cases: Iterable[PlannedCase]) -> "Asked":
+    def for_cases(self, cases: Iterable[PlannedCase]) -> "Requested":
         """Return the same for no more than some cases."""
         return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
 
@@ -62,7 +62,7 @@ class Asked:
         return replace(environment, rest={**environment.rest, "observed": observed})
 
     @classmethod
-    def read(cls, environment: str | None) -> "Asked | None":
+    def read(cls, environment: str | None) -> "Requested | None":
         """Return what a record's environment says; None for runs that did not store it."""
         try:
             found = json.loads(environment or "{}").get("observed", {}).get(_KEY)
@@ -77,10 +77,10 @@ class Asked:
             return None
 
 
-def asked_of(chosen: Chosen, device: Device, settings: Settings) -> Asked:
+def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
     """Return what a run is asked for on a device."""
     survey = chosen.survey
-    return Asked(
+    return Requested(
         select=tuple((selection.suite, selection.pattern) for selection in chosen.selections),
         suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
         tiers=frozenset(tiers_for(device, settings, edge=False)),
@@ -93,7 +93,7 @@ def asked_of(chosen: Chosen, device: Device, settings: Settings) -> Asked:
 class Scope:
     """What some runs together were asked for, by device model."""
 
-    asked: Mapping[str, tuple[Asked, ...]] = field(default_factory=dict)
+    asked: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
     """Device, suite, mode and tier of everything in runs that do not say what they were asked for."""
     broken: frozenset[tuple[str, str]] = frozenset()
@@ -110,13 +110,13 @@ class Scope:
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Scope":
         """Return the scope of rows with the columns `SCOPE_COLUMNS`."""
-        asked: dict[str, dict[Asked, None]] = {}
+        asked: dict[str, dict[Requested, None]] = {}
         held, broken = set(), set()
-        known: dict[str | None, Asked | None] = {}
+        known: dict[str | None, Requested | None] = {}
         for row in rows:
             text = row["environment"]
             if text not in known:
-                known[text] = Asked.read(text)
+                known[text] = Requested.read(text)
             if row["mode"] is None:
                 broken.add((row["device_name"], row["suite"]))
             if (found := known[text]) is not None:

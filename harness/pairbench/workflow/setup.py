@@ -17,7 +17,7 @@ from pairbench.plan import Selection, parse_selection
 from pairbench.suite import find_suites
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
-    from pairbench.execute.parent.pool import Site
+    from pairbench.execute.parent.pool import WorkerContext
     from pairbench.execute.parent.scout import Survey
 
 FORMATS = ("table", "markdown", "json")
@@ -35,12 +35,12 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def make_site(config: Config) -> "Iterator[Site]":
+def make_context(config: Config) -> "Iterator[WorkerContext]":
     """Give workers a place of their own."""
-    from pairbench.execute.parent.pool import Site, available_memory
+    from pairbench.execute.parent.pool import WorkerContext, available_memory
 
     with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
-        yield Site(
+        yield WorkerContext(
             settings=config.settings,
             cache=Path(cache),
             interrupted=threading.Event(),
@@ -49,16 +49,16 @@ def make_site(config: Config) -> "Iterator[Site]":
 
 
 @contextlib.contextmanager
-def open_site(config: Config) -> "Iterator[Site]":
+def open_context(config: Config) -> "Iterator[WorkerContext]":
     """Give workers a place of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
-    with make_site(config) as site:
+    with make_context(config) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
-            site.interrupted.set()
+            context.interrupted.set()
 
         before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            yield site
+            yield context
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -74,7 +74,9 @@ class Chosen:
     """Names or globs; none for all. The baseline is taken with any."""
 
 
-def choose(config: Config, site: "Site", select: list[str] | None, implementations: Iterable[str] = ()) -> Chosen:
+def choose(
+    config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
+) -> Chosen:
     """Load the suites that are asked for: those that are named, and all of the settings' if anything else is.
 
     Raises:
@@ -101,7 +103,7 @@ def choose(config: Config, site: "Site", select: list[str] | None, implementatio
         files += find_suites(default_places(config))
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Chosen(survey=survey(site, suites), selections=tuple(selections), implementations=tuple(implementations))
+    return Chosen(survey=survey(context, suites), selections=tuple(selections), implementations=tuple(implementations))
 
 
 def default_places(config: Config) -> tuple[Path, ...]:

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from pairbench.analyze.results.losses import Point, condition_of
+from pairbench.analyze.results.losses import CasePoint, condition_of
 from pairbench.analyze.results.operator import results_of
 from pairbench.model.results import Condition, Term
 from tests.results_made import measured, operator
 
 
-def told(points: list[Point]) -> tuple[str, ...]:
+def told(points: list[CasePoint]) -> tuple[str, ...]:
     found = condition_of(points)
     return tuple(f"{term.axis} {term.relation} {term.value}" for term in found.terms) if found else ()
 
@@ -31,23 +31,25 @@ def test_only_what_is_proven_slower_loses() -> None:
 
 
 def test_one_bound_or_one_word() -> None:
-    assert told([Point(axes={"n": n}, loses=n >= 8) for n in range(12)]) == ("n >= 8",)
-    assert told([Point(axes={"n": n}, loses=n <= 3) for n in range(12)]) == ("n <= 3",)
+    assert told([CasePoint(axes={"n": n}, loses=n >= 8) for n in range(12)]) == ("n >= 8",)
+    assert told([CasePoint(axes={"n": n}, loses=n <= 3) for n in range(12)]) == ("n <= 3",)
     words = [
-        Point(axes={"n": n, "layout": layout}, loses=layout == "last") for n in range(4) for layout in ("first", "last")
+        CasePoint(axes={"n": n, "layout": layout}, loses=layout == "last")
+        for n in range(4)
+        for layout in ("first", "last")
     ]
     assert told(words) == ("layout = last",)
 
 
 def test_an_axis_that_a_case_leaves_out_meets_no_bound() -> None:
-    points = [Point(axes={"n": n % 2, **({"bias": 1} if n > 5 else {})}, loses=n > 5) for n in range(9)]
+    points = [CasePoint(axes={"n": n % 2, **({"bias": 1} if n > 5 else {})}, loses=n > 5) for n in range(9)]
     assert told(points) == ("bias >= 1",)
 
 
 def test_two_bounds_where_there_are_cases_enough() -> None:
-    def points(side: int) -> list[Point]:
+    def points(side: int) -> list[CasePoint]:
         return [
-            Point(axes={"rows": rows, "taps": taps}, loses=rows >= side // 2 and taps >= side // 2)
+            CasePoint(axes={"rows": rows, "taps": taps}, loses=rows >= side // 2 and taps >= side // 2)
             for rows in range(side)
             for taps in range(side)
         ]
@@ -57,8 +59,8 @@ def test_two_bounds_where_there_are_cases_enough() -> None:
 
 
 def test_no_condition_where_none_tells() -> None:
-    assert condition_of([Point(axes={"n": n}, loses=n % 2 == 0) for n in range(40)]) is None
-    assert condition_of([Point(axes={"n": n}, loses=True) for n in range(9)]) is None
-    assert condition_of([Point(axes={"n": n}, loses=n == 8) for n in range(9)]) is None
-    assert condition_of([Point(axes={"n": n}, loses=n > 1) for n in range(3)]) is None
-    assert condition_of([Point(axes={}, loses=n > 1) for n in range(9)]) is None
+    assert condition_of([CasePoint(axes={"n": n}, loses=n % 2 == 0) for n in range(40)]) is None
+    assert condition_of([CasePoint(axes={"n": n}, loses=True) for n in range(9)]) is None
+    assert condition_of([CasePoint(axes={"n": n}, loses=n == 8) for n in range(9)]) is None
+    assert condition_of([CasePoint(axes={"n": n}, loses=n > 1) for n in range(3)]) is None
+    assert condition_of([CasePoint(axes={}, loses=n > 1) for n in range(9)]) is None

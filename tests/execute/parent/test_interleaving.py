@@ -10,7 +10,7 @@ import pytest
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent import interleaving as module
 from pairbench.execute.parent import session as session_module
-from pairbench.execute.parent.interleaving import Alternation
+from pairbench.execute.parent.interleaving import Interleaving
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.protocol import (
     CloseCase,
@@ -170,7 +170,7 @@ class Quiet:
     def so_far(self, *_: object) -> None: ...
 
 
-Run = Callable[..., tuple[Alternation, Log]]
+Run = Callable[..., tuple[Interleaving, Log]]
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
 
     def go(
         fates: Fates | None = None, old: Any = None, new: Any = None, again: bool = False
-    ) -> tuple[Alternation, Log]:
+    ) -> tuple[Interleaving, Log]:
         log = Log()
 
         class FakeWorkers:
@@ -202,7 +202,7 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         monkeypatch.setattr(session_module, "Workers", FakeWorkers)
         plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
         sites: Any = (Site("old"), Site("new"))
-        made = Alternation(sites, GPU, plans, Quiet(), tmp_path)
+        made = Interleaving(sites, GPU, plans, Quiet(), tmp_path)
         made.prepare()
         made.time(2, made.twins)
         made.profile()
@@ -213,7 +213,7 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
     return go
 
 
-def statuses(made: Alternation, side: int) -> dict[str, str]:
+def statuses(made: Interleaving, side: int) -> dict[str, str]:
     return {
         entry.implementation: state.outcome(entry).status.value
         for state in made.sessions[side].states

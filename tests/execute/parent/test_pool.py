@@ -12,7 +12,7 @@ import pytest
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import pool
 from pairbench.execute.parent.pool import (
-    Site,
+    WorkerContext,
     WorkerEndedError,
     WorkerProcess,
     Workers,
@@ -64,8 +64,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(
+def context(tmp_path: Path) -> WorkerContext:
+    return WorkerContext(
         settings=Settings(timeout_s=2),
         cache=tmp_path,
         interrupted=threading.Event(),
@@ -89,8 +89,8 @@ def job(suite: Path, *names: str) -> VerifyCase:
     )
 
 
-def test_a_worker_serves_one_job_after_the_other(site: Site, suite: Path) -> None:
-    with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
+def test_a_worker_serves_one_job_after_the_other(context: WorkerContext, suite: Path) -> None:
+    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
         (described,) = worker.request(Describe(suite="ops.py", path=suite))
         assert [operator.name for operator in described] == ["op"]
         (broken,) = worker.request(Describe(suite="none.py", path=suite.with_name("none.py")))
@@ -106,15 +106,15 @@ def test_a_worker_serves_one_job_after_the_other(site: Site, suite: Path) -> Non
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
-    site: Site, suite: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, suite: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _has_bytecode("json") and _has_bytecode("no_such_package")
     monkeypatch.setattr(pool, "_has_bytecode", lambda package: package == "torch" and compiled)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    with WorkerProcess(replace(site, settings=Settings(timeout_s=60)), CPU) as worker:
+    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
-    assert bool(list((site.cache / "bytecode").rglob("torch/__init__*.pyc"))) is not compiled
+    assert bool(list((context.cache / "bytecode").rglob("torch/__init__*.pyc"))) is not compiled
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,10 @@ def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
         ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
     ],
 )
-def test_an_end_has_a_culprit_and_a_reason(site: Site, suite: Path, name: str, status: Status, words: str) -> None:
-    with Workers(site, CPU) as workers:
+def test_an_end_has_a_culprit_and_a_reason(
+    context: WorkerContext, suite: Path, name: str, status: Status, words: str
+) -> None:
+    with Workers(context, CPU) as workers:
         worker = workers.get()
         with pytest.raises(WorkerEndedError) as caught:
             list(worker.request(job(suite, "baseline", name, "good")))
@@ -150,28 +152,30 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_an_interruption_ends_the_worker(site: Site, suite: Path) -> None:
-    site.interrupted.set()
-    with WorkerProcess(site, CPU) as worker:
+def test_an_interruption_ends_the_worker(context: WorkerContext, suite: Path) -> None:
+    context.interrupted.set()
+    with WorkerProcess(context, CPU) as worker:
         with pytest.raises(InterruptedRunError):
             list(worker.request(job(suite, "hangs")))
         assert not worker.alive
 
 
-def test_too_much_resident_memory_ends_the_worker(site: Site, suite: Path) -> None:
+def test_too_much_resident_memory_ends_the_worker(context: WorkerContext, suite: Path) -> None:
     """Whatever it does: a process that imports torch holds more than 16 MiB."""
     watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
-    small = replace(site, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
+    small = replace(context, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
     with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
         list(worker.request(job(suite, "baseline")))
     assert caught.value.status is Status.OOM
     assert "out of memory: held 0." in caught.value.reason and "allowed are 0.0; ended" in caught.value.reason
 
 
-def test_a_worker_that_cannot_start_says_so(site: Site, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_start_says_so(
+    context: WorkerContext, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setattr("sys.executable", shutil.which("false") or "false")
-    with WorkerProcess(site, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
+    with WorkerProcess(context, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
         list(worker.request(job(suite, "baseline")))
     assert (caught.value.status, caught.value.index) == (Status.FAILED, -1)
     assert caught.value.reason == "ended its process with exit status 1"
@@ -190,7 +194,9 @@ BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
 @pytest.mark.parametrize(
     ("device", "visible"), [(GPU, "GPU-1"), (replace(GPU, beside=(BESIDE,)), "GPU-1,GPU-0"), (CPU, "")]
 )
-def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(site: Site, device: Device, visible: str) -> None:
-    with WorkerProcess(site, device) as worker:
+def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
+    context: WorkerContext, device: Device, visible: str
+) -> None:
+    with WorkerProcess(context, device) as worker:
         environment = Path(f"/proc/{worker._process.pid}/environ").read_text().split("\0")
     assert f"CUDA_VISIBLE_DEVICES={visible}" in environment

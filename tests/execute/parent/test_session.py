@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pairbench.errors import InterruptedRunError, PairbenchError
 from pairbench.execute.parent import session as module
 from pairbench.execute.parent.pool import WorkerEndedError
-from pairbench.execute.parent.session import Session
+from pairbench.execute.parent.session import DeviceSession
 from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (
@@ -150,7 +150,7 @@ def run(cases: list[PlannedCase], fates: dict[tuple[str, str], str]) -> tuple[Ob
     observer, jobs = Observer(), []  # type: ignore[var-annotated]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(fates, jobs))
-        session = Session(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
+        session = DeviceSession(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
         try:
             session.run(2)
         except InterruptedRunError:
@@ -261,7 +261,7 @@ def test_an_interruption_keeps_the_rounds_that_were_finished(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeWorkers, "get", lambda self: Interrupting({}, []))
         patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers({}, []))
-        session = Session(Site(), CPU, Plan(cases=(planned(rows=4), planned(rows=8))), observer)  # type: ignore[arg-type]
+        session = DeviceSession(Site(), CPU, Plan(cases=(planned(rows=4), planned(rows=8))), observer)  # type: ignore[arg-type]
         with pytest.raises(InterruptedRunError):
             session.run(2)
     assert {outcome.status for outcome in observer.outcomes} == {Status.MEASURED}

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from pairbench import Operator
-from pairbench.execute.heartbeat import Watch
-from pairbench.execute.protocol import CloseCase, Ended, Hello, OpenCase, Opened, TakeTurn, Turn
-from pairbench.execute.worker.interleaved import Turns
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeTurn, Turn, WorkerConfig
+from pairbench.execute.worker.interleaved import InterleavedCases
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
 from pairbench.model.plan import Entry
 from pairbench.model.settings import Settings
 
-HELLO = Hello(device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(), memory_bytes=2**40)
+HELLO = WorkerConfig(device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(), memory_bytes=2**40)
 
 
 def declare(variant: Any) -> Operator:
@@ -35,8 +35,8 @@ def opening(operator: Operator) -> OpenCase:
 
 
 @pytest.fixture
-def turns(watch: Watch) -> Iterator[Turns]:
-    made = Turns(HELLO, watch)
+def turns(heartbeat: Heartbeat) -> Iterator[InterleavedCases]:
+    made = InterleavedCases(HELLO, heartbeat)
     yield made
     made._drop()
 
@@ -44,7 +44,7 @@ def turns(watch: Watch) -> Iterator[Turns]:
 TAKE = TakeTurn(lead_in=(1, 1))
 
 
-def test_a_turn_is_one_sample_of_each(turns: Turns) -> None:
+def test_a_turn_is_one_sample_of_each(turns: InterleavedCases) -> None:
     calls: list[int] = []
     operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
     assert list(turns.open(opening(operator), operator)) == [Opened(lead_in=(1, 1))]
@@ -62,7 +62,7 @@ def test_a_turn_is_one_sample_of_each(turns: Turns) -> None:
     assert gc.isenabled()
 
 
-def test_lead_ins_are_those_that_are_asked_for(turns: Turns) -> None:
+def test_lead_ins_are_those_that_are_asked_for(turns: InterleavedCases) -> None:
     calls: list[int] = []
     operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
     list(turns.open(opening(operator), operator))
@@ -71,7 +71,7 @@ def test_lead_ins_are_those_that_are_asked_for(turns: Turns) -> None:
     assert len(calls) == before + 5
 
 
-def test_what_fails_to_get_ready_is_named_and_nothing_is_open(turns: Turns) -> None:
+def test_what_fails_to_get_ready_is_named_and_nothing_is_open(turns: InterleavedCases) -> None:
     def fails(x: Any) -> Any:
         raise ValueError("no")
 
@@ -81,7 +81,7 @@ def test_what_fails_to_get_ready_is_named_and_nothing_is_open(turns: Turns) -> N
         list(turns.take(TAKE))
 
 
-def test_what_fails_in_its_turn_is_named(turns: Turns) -> None:
+def test_what_fails_in_its_turn_is_named(turns: InterleavedCases) -> None:
     tired: list[bool] = []
 
     def tires(x: Any) -> Any:
@@ -97,7 +97,7 @@ def test_what_fails_in_its_turn_is_named(turns: Turns) -> None:
     assert "ValueError: tired, while being timed" in ended.reason
 
 
-def test_what_is_wrong_on_fresh_inputs_is_named_and_the_round_comes(turns: Turns) -> None:
+def test_what_is_wrong_on_fresh_inputs_is_named_and_the_round_comes(turns: InterleavedCases) -> None:
     kept: list[Any] = []
 
     def caches(x: Any) -> Any:
@@ -111,7 +111,7 @@ def test_what_is_wrong_on_fresh_inputs_is_named_and_the_round_comes(turns: Turns
     assert ended.status is Status.MISMATCHED and isinstance(timed, TimedRound)
 
 
-def test_opening_again_starts_anew(turns: Turns) -> None:
+def test_opening_again_starts_anew(turns: InterleavedCases) -> None:
     operator = declare(lambda x: x + 1)
     for _ in range(2):
         list(turns.open(opening(operator), operator))
@@ -120,16 +120,16 @@ def test_opening_again_starts_anew(turns: Turns) -> None:
     assert len(timed.throttled) == 1
 
 
-def test_time_adds_up_over_turns(watch: Watch) -> None:
+def test_time_adds_up_over_turns(heartbeat: Heartbeat) -> None:
     """An entry has one allowance for the stage, however many jobs that is."""
-    watch.begin_job(0.05)
-    made = Turns(HELLO, watch)
+    heartbeat.begin_job(0.05)
+    made = InterleavedCases(HELLO, heartbeat)
     operator = declare(lambda x: x + 1)
     list(made.open(opening(operator), operator))
     results: list[Any] = []
     while not results or isinstance(results[-1], Turn):
-        watch.rest()
-        watch.go_on()
+        heartbeat.rest()
+        heartbeat.go_on()
         results += made.take(TAKE)
         assert len(results) < 100_000
     assert isinstance(results[-1], Ended) and results[-1].status is Status.TIMEOUT

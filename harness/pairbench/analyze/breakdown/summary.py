@@ -46,7 +46,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BreakdownRow:
     """What one kind, kernel or operator adds up to."""
 
     name: str
@@ -92,26 +92,26 @@ def _kinds(breakdown: Breakdown) -> Callable[[Piece], str]:
     return lambda piece: kind_of(piece, breakdown.spots, classes)
 
 
-def by_kind(breakdown: Breakdown) -> list[Row]:
+def by_kind(breakdown: Breakdown) -> list[BreakdownRow]:
     """Return the kinds of work, the longest first."""
     kind = _kinds(breakdown)
     rows = _rows(breakdown.pieces, kind, kind)
     return sorted(rows, key=lambda row: (-row.ns, KINDS.index(row.kind)))
 
 
-def by_kernel(breakdown: Breakdown) -> list[Row]:
+def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
     """Return the kernels, or a CPU's operators, the longest first."""
     pieces = [piece for piece in breakdown.pieces if piece.kernel or piece.ops]
     rows = _rows(pieces, lambda piece: piece.kernel or piece.ops[-1], _kinds(breakdown))
     return sorted(rows, key=lambda row: -row.ns)
 
 
-def _rows(pieces: Iterable[Piece], name: Callable[[Piece], str], kind: Callable[[Piece], str]) -> list[Row]:
+def _rows(pieces: Iterable[Piece], name: Callable[[Piece], str], kind: Callable[[Piece], str]) -> list[BreakdownRow]:
     groups: dict[tuple[str, str], list[Piece]] = {}
     for piece in pieces:
         groups.setdefault((name(piece), kind(piece)), []).append(piece)
     return [
-        Row(
+        BreakdownRow(
             name=of[0],
             kind=of[1],
             count=sum(piece.count for piece in group),

@@ -36,7 +36,7 @@ class Runs:
     """Sum of the squared distances to that mean."""
 
 
-class Level(NamedTuple):
+class RunLevel(NamedTuple):
     """A run's latencies of one series, in log units."""
 
     rounds: int
@@ -61,7 +61,7 @@ def damage(record: Record) -> str | None:
     return None
 
 
-def level(record: Record, metric: str) -> Level | None:
+def level(record: Record, metric: str) -> RunLevel | None:
     """Return what a measured, undamaged record says of a latency.
 
     Files written before a latency was stored by round have one number a run. It counts as one round, for nothing tells
@@ -72,7 +72,7 @@ def level(record: Record, metric: str) -> Level | None:
         return None
     logs = [math.log(value) for value in values]
     mean = sum(logs) / len(logs)
-    return Level(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
+    return RunLevel(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
 
 
 def mean_level(metric: str, records: Sequence[Record]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
 from pairbench.analyze.history.moves import Move, lines_of, shift, whose
 from pairbench.analyze.history.off_level import Newest, newest
-from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.points import SeriesPoint
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, GateOutcome, Verdict
 from pairbench.model.outcome import Status
@@ -33,7 +33,7 @@ class Latest:
 
 
 def latest(
-    points: Sequence[Point],
+    points: Sequence[SeriesPoint],
     first: int,
     moves: Sequence[Move],
     own: Sequence[Changepoint],
@@ -81,7 +81,9 @@ def latest(
     return Latest(index=place, outcome=outcome, verdict=said.verdict, change=said.effect, reason=said.reason)
 
 
-def unless_accepted(said: Latest, point: Point, acceptance: Acceptance | None, policy: Policy = DEFAULT) -> Latest:
+def unless_accepted(
+    said: Latest, point: SeriesPoint, acceptance: Acceptance | None, policy: Policy = DEFAULT
+) -> Latest:
     """Return a slower newest run as unchanged where somebody has accepted a level at least as slow, on purpose."""
     if acceptance is None or said.verdict is not Verdict.SLOWER or point.p50 is None or acceptance.p50_ns is None:
         return said
@@ -94,7 +96,13 @@ def unless_accepted(said: Latest, point: Point, acceptance: Acceptance | None, p
 
 
 def _off_level(
-    points: Sequence[Point], effect: float, said: Newest, own: Sequence[Changepoint], *, index: int, policy: Policy
+    points: Sequence[SeriesPoint],
+    effect: float,
+    said: Newest,
+    own: Sequence[Changepoint],
+    *,
+    index: int,
+    policy: Policy,
 ) -> Latest:
     """Return what it means that the newest runs are off their level."""
     measured = [place for place, point in enumerate(points) if point.p50]

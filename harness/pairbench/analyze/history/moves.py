@@ -10,7 +10,7 @@ import numpy as np
 from pairbench.analyze.compare.attribute import Circumstances, of_latency
 from pairbench.analyze.compare.era import elsewhere, era_changes
 from pairbench.analyze.history.changepoint import Changepoint
-from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.points import SeriesPoint
 from pairbench.model.comparison import Attribution, EraChange
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -55,14 +55,14 @@ class Lines:
         return relative
 
 
-def lines_of(points: Sequence[Point]) -> Lines:
+def lines_of(points: Sequence[SeriesPoint]) -> Lines:
     """Return the latencies of points as logarithms."""
     own = [math.log(point.p50.estimate) if point.p50 else math.nan for point in points]
     control = [math.log(point.control_ns) if point.control_ns else math.nan for point in points]
     return Lines(own=np.array(own), control=np.array(control))
 
 
-def breaks_of(points: Sequence[Point]) -> tuple[int, ...]:
+def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
     """Return the places of runs whose environment is another than that of the run with a value before them."""
     measured = [place for place, point in enumerate(points) if point.p50]
     return tuple(
@@ -73,7 +73,7 @@ def breaks_of(points: Sequence[Point]) -> tuple[int, ...]:
 
 
 def moves_of(
-    points: Sequence[Point],
+    points: Sequence[SeriesPoint],
     own: Sequence[Changepoint],
     relative: Sequence[Changepoint],
     *,
@@ -117,7 +117,7 @@ def shift(values: Floats, place: int, ends: tuple[int, int]) -> Interval | None:
 
 
 def whose(
-    own: Interval, control: Interval | None, before: Point, after: Point, policy: Policy = DEFAULT
+    own: Interval, control: Interval | None, before: SeriesPoint, after: SeriesPoint, policy: Policy = DEFAULT
 ) -> tuple[Attribution | None, str]:
     """Return whose doing it is that a series moved between two runs, and why; None where only the control moved."""
     moved = math.log(own.estimate)
@@ -157,7 +157,9 @@ def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list
     return sorted(places)
 
 
-def _move(points: Sequence[Point], lines: Lines, place: int, ends: tuple[int, int], first: int, policy: Policy) -> Move:
+def _move(
+    points: Sequence[SeriesPoint], lines: Lines, place: int, ends: tuple[int, int], first: int, policy: Policy
+) -> Move:
     # A changepoint has values on both sides, of the latency and so of all that it is found in.
     before = max(at for at in range(place) if points[at].p50)
     own, control = shift(lines.own, place, ends), shift(lines.control, place, ends)

@@ -14,7 +14,7 @@ from pairbench.stats import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class SeriesPoint:
     """What one run says of the series."""
 
     record: Record
@@ -47,7 +47,7 @@ class Point:
 class History:
     """The points of a series, oldest first, and what a reader should know of how they were put together."""
 
-    points: tuple[Point, ...]
+    points: tuple[SeriesPoint, ...]
     timer: str | None
     control: str | None
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
@@ -93,13 +93,13 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
     control = _control(ordered, implementation)
     controls = {_place(record): record for record in ordered if record.implementation == control}
     controls = {place: record for place, record in controls.items() if record.timer in (None, timer)}
-    points: list[Point] = []
+    points: list[SeriesPoint] = []
     part, definition = 0, None
     for record in own:
         if record.definition_hash is not None:
             part += definition is not None and record.definition_hash != definition
             definition = record.definition_hash
-        points.append(Point(record=record, control=controls.get(_place(record)), part=part))
+        points.append(SeriesPoint(record=record, control=controls.get(_place(record)), part=part))
     devices = {record.device_uuid for record in own}
     if len(devices) > 1:
         notes.append(f"the runs are of {len(devices)} devices of this model")

@@ -9,7 +9,7 @@ from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
 from pairbench.analyze.history.moves import Move, breaks_of, level, lines_of, moves_of
-from pairbench.analyze.history.points import Point, history
+from pairbench.analyze.history.points import SeriesPoint, history
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import EraChange
 from pairbench.model.plan import BASELINE
@@ -43,7 +43,7 @@ class Trend:
     """What became of a series; places count its points from 0, oldest first."""
 
     series: Series
-    points: tuple[Point, ...]
+    points: tuple[SeriesPoint, ...]
     timer: str | None
     control: str | None
     """The implementation that serves as control; None where there is none."""
@@ -114,7 +114,7 @@ def make_trend(
     )
 
 
-def _eras(points: tuple[Point, ...]) -> tuple[Era, ...]:
+def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
     found = [
         Era(index=place, changes=era_changes(before.record, after.record))
         for place, (before, after) in enumerate(itertools.pairwise(points), start=1)

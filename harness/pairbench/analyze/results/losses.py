@@ -20,7 +20,7 @@ _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class CasePoint:
     """A case in which a variant was measured."""
 
     axes: Mapping[str, object]
@@ -53,7 +53,7 @@ def loses(record: Record) -> bool:
     return record.status == Status.MEASURED and record.speedup_high is not None and record.speedup_high < 1
 
 
-def condition_of(points: Sequence[Point]) -> Condition | None:
+def condition_of(points: Sequence[CasePoint]) -> Condition | None:
     """Return the condition that best tells losing cases from the others; None where all lose, one or none does, or none tells them.
 
     A second bound is taken where it tells much more than the first alone: more of them would fit any map.
@@ -85,14 +85,14 @@ def _measured(cases: Sequence[CaseResults]) -> Iterator[tuple[CaseResults, ModeR
                     yield case, mode, record
 
 
-def _point(case: CaseResults, record: Record) -> Point:
+def _point(case: CaseResults, record: Record) -> CasePoint:
     axes: dict[str, object] = dict(case.case.axes)
     if case.bytes_moved is not None:
         axes[SIZE] = case.bytes_moved
-    return Point(axes=axes, loses=loses(record))
+    return CasePoint(axes=axes, loses=loses(record))
 
 
-def _terms(points: Sequence[Point]) -> Iterator[Term]:
+def _terms(points: Sequence[CasePoint]) -> Iterator[Term]:
     """Yield every bound there is, on a case's own axes before its size."""
     names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
     for name in names:
@@ -107,7 +107,7 @@ def _terms(points: Sequence[Point]) -> Iterator[Term]:
             yield from (Term(axis=name, relation="=", value=value) for value in values)
 
 
-def _counted(points: Sequence[Point], terms: tuple[Term, ...]) -> Condition:
+def _counted(points: Sequence[CasePoint], terms: tuple[Term, ...]) -> Condition:
     inside = [point.loses for point in points if all(_meets(point, term) for term in terms)]
     losing = sum(point.loses for point in points)
     return Condition(
@@ -117,7 +117,7 @@ def _counted(points: Sequence[Point], terms: tuple[Term, ...]) -> Condition:
     )
 
 
-def _meets(point: Point, term: Term) -> bool:
+def _meets(point: CasePoint, term: Term) -> bool:
     if term.axis not in point.axes:
         return False
     value = point.axes[term.axis]

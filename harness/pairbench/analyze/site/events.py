@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.compare.kernels import kernel_changes
 from pairbench.analyze.history.changepoint import MIN_RUNS
-from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, Change, GateOutcome, KernelChange
@@ -121,7 +121,7 @@ def _moves(trend: Trend, acceptance: Acceptance | None, policy: Policy) -> Itera
         )
 
 
-def _accepted(point: Point, level_ns: float, acceptance: Acceptance | None, policy: Policy) -> str | None:
+def _accepted(point: SeriesPoint, level_ns: float, acceptance: Acceptance | None, policy: Policy) -> str | None:
     if acceptance is None or acceptance.p50_ns is None:
         return None
     if acceptance.definition_hash != point.record.definition_hash:

@@ -4,7 +4,7 @@ import contextlib
 from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.pool import Site, WorkerEndedError, Workers
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.execute.protocol import FindDevices
 from pairbench.model.environment import Device
@@ -17,10 +17,10 @@ class CaseByCase:
     the workers one is at work at any time; the others sleep, and have given back what they held of the device.
     """
 
-    def __init__(self, site: Site, device: Device) -> None:
-        self._verifier = Workers(site, device, interpret=device.kind == "cpu")
-        self._profiler = Workers(site, device)
-        self._rounds = tuple(Workers(site, device) for _ in range(site.settings.rounds))
+    def __init__(self, context: WorkerContext, device: Device) -> None:
+        self._verifier = Workers(context, device, interpret=device.kind == "cpu")
+        self._profiler = Workers(context, device)
+        self._rounds = tuple(Workers(context, device) for _ in range(context.settings.rounds))
         self._started = False
 
     def __enter__(self) -> Self:

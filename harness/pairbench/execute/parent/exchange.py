@@ -28,7 +28,7 @@ class LostError(Exception):
     """An entry ended, or with the worker the whole case did."""
 
 
-class Side:
+class SideWorker:
     """Asks one side's worker about one case at a time."""
 
     def __init__(self, workers: Workers) -> None:
@@ -65,7 +65,7 @@ class Side:
 class Exchange:
     """Two workers, the reference's first, and a folder for outputs on their way from one to the other."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[SideWorker, SideWorker]
     scratch: Path
 
     def outputs(

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.exchange import Exchange, LostError, Side
-from pairbench.execute.parent.pool import Site, Workers
-from pairbench.execute.parent.session import Observer, Session
+from pairbench.execute.parent.exchange import Exchange, LostError, SideWorker
+from pairbench.execute.parent.pool import WorkerContext, Workers
+from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.execute.parent.steps import about
 from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Turn
 from pairbench.execute.stopping import Checks, Stopping, remeasured
@@ -35,7 +35,7 @@ NOT_BOTH = "not timed: the other side did not get that far, so there is nothing 
 
 
 @dataclass(kw_only=True)
-class Twin:
+class SharedCase:
     """A case that both sides have, with the same definition."""
 
     reference: CaseState
@@ -66,24 +66,29 @@ class Twin:
         )
 
 
-class Alternation:
+class Interleaving:
     """A comparison of two commits on one device, under its lock."""
 
     def __init__(
-        self, sites: tuple[Site, Site], device: Device, plans: tuple[Plan, Plan], observer: Observer, scratch: Path
+        self,
+        contexts: tuple[WorkerContext, WorkerContext],
+        device: Device,
+        plans: tuple[Plan, Plan],
+        observer: Observer,
+        scratch: Path,
     ) -> None:
         """Pair the cases.
 
         Args:
-            sites: The reference's, then the current side's, with one set of settings.
+            contexts: The reference's, then the current side's, with one set of settings.
             device: Where.
             plans: What each side is to do. The reference's cases that the current side does not have are left alone.
             observer: Is told how it goes on.
             scratch: A folder for outputs on their way from side to side.
         """
-        self._sites = sites
+        self._sites = contexts
         self._device = device
-        self._settings = sites[1].settings
+        self._settings = contexts[1].settings
         self._observer = observer
         self._scratch = scratch
         present = {
@@ -95,12 +100,12 @@ class Alternation:
             if _identity(case.operator.suite, case.operator.definition_hash, case.case.key) in present
         )
         self.sessions = (
-            Session(sites[0], device, replace(plans[0], cases=wanted), observer),
-            Session(sites[1], device, plans[1], observer),
+            DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer),
+            DeviceSession(contexts[1], device, plans[1], observer),
         )
         before = {_of(state): state for state in self.sessions[0].states}
         self.twins = [
-            Twin(reference=before[_of(state)], current=state)
+            SharedCase(reference=before[_of(state)], current=state)
             for state in self.sessions[1].states
             if _of(state) in before
         ]
@@ -132,14 +137,15 @@ class Alternation:
             session.profile()
 
     @contextlib.contextmanager
-    def _workers(self, *, interpret: bool = False) -> Iterator[tuple[Side, Side]]:
+    def _workers(self, *, interpret: bool = False) -> Iterator[tuple[SideWorker, SideWorker]]:
         with contextlib.ExitStack() as stack:
             before, now = (
-                Side(stack.enter_context(Workers(site, self._device, interpret=interpret))) for site in self._sites
+                SideWorker(stack.enter_context(Workers(context, self._device, interpret=interpret)))
+                for context in self._sites
             )
             yield before, now
 
-    def _leave_out(self, twin: Twin) -> None:
+    def _leave_out(self, twin: SharedCase) -> None:
         both = twin.both()
         for state in twin.states:
             self._end(state, [entry for entry in state.timed() if entry not in both])
@@ -148,7 +154,7 @@ class Alternation:
         for entry in entries:
             state.end(entry, Status.VERIFIED, NOT_BOTH)
 
-    def time(self, rounds: int, twins: list[Twin], first: int = 0) -> None:
+    def time(self, rounds: int, twins: list[SharedCase], first: int = 0) -> None:
         """Time cases in rounds, each in two fresh workers.
 
         Args:
@@ -165,7 +171,7 @@ class Alternation:
                     self._time_twin(twin, sides, index)
                     self._observer.stepped(self._device)
 
-    def _time_twin(self, twin: Twin, sides: tuple[Side, Side], index: int) -> None:
+    def _time_twin(self, twin: SharedCase, sides: tuple[SideWorker, SideWorker], index: int) -> None:
         """Time one case in one round; when an entry ends on a side, all start over without it, on both."""
         while entries := twin.comparable():
             try:
@@ -179,7 +185,9 @@ class Alternation:
             else:
                 return
 
-    def _take_turns(self, twin: Twin, entries: tuple[Entry, ...], sides: tuple[Side, Side], index: int) -> None:
+    def _take_turns(
+        self, twin: SharedCase, entries: tuple[Entry, ...], sides: tuple[SideWorker, SideWorker], index: int
+    ) -> None:
         jobs = [
             OpenCase(**about(state, entries), round=index, capturable=_capturable(twin, entries))
             for state in twin.states
@@ -220,7 +228,7 @@ class Alternation:
         self._leave_out(twin)  # what recheck found wrong
 
 
-def _capturable(twin: Twin, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _capturable(twin: SharedCase, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if all(state.verified[entry].uncapturable is None for state in twin.states))
 
 

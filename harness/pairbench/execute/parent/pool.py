@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.heartbeat import SIZE, Watch, read_watch
-from pairbench.execute.protocol import Broken, Done, Hello, Job, StandIn
+from pairbench.execute.heartbeat import SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.protocol import Broken, Done, Job, StandIn, WorkerConfig
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
@@ -46,7 +46,7 @@ class WorkerEndedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class WorkerContext:
     """What all workers of a run share."""
 
     settings: Settings
@@ -71,13 +71,13 @@ def available_memory(fraction: float) -> int:
 class WorkerProcess:
     """One worker. Use it as a context manager; it is killed at the end, with whatever it has started."""
 
-    def __init__(self, site: Site, device: Device, *, interpret: bool = False) -> None:
-        self._site = site
+    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False) -> None:
+        self._context = context
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115
         self._memory_file.truncate(SIZE)
         self._memory = mmap.mmap(self._memory_file.fileno(), SIZE)
-        Watch(self._memory).rest()
+        Heartbeat(self._memory).rest()
         ours, theirs = socket.socketpair()
         with theirs:
             fds = (theirs.fileno(), self._memory_file.fileno())
@@ -88,18 +88,18 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=_environment(site, device, interpret),
+                env=_environment(context, device, interpret),
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
         self._connection = Connection(ours.detach())
         self._alive = True
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
             self._connection.send(
-                Hello(
+                WorkerConfig(
                     device=device,
-                    settings=site.settings,
-                    memory_bytes=site.memory_bytes,
-                    stand_in=site.stand_in,
+                    settings=context.settings,
+                    memory_bytes=context.memory_bytes,
+                    stand_in=context.stand_in,
                 )
             )
 
@@ -133,7 +133,7 @@ class WorkerProcess:
                     return
                 yield result
         except (EOFError, ConnectionError):
-            index, _ = read_watch(self._memory)
+            index, _ = read_heartbeat(self._memory)
             status, reason = self._explain_end()
             self.close()
             raise WorkerEndedError(index, status, reason) from None
@@ -164,15 +164,15 @@ class WorkerProcess:
     def _wait(self) -> None:
         """Return when there is something to receive; end a worker that is over its time or its memory."""
         while not self._connection.poll(_POLL_S):
-            if self._site.interrupted.is_set():
+            if self._context.interrupted.is_set():
                 raise InterruptedRunError
-            index, deadline = read_watch(self._memory)
+            index, deadline = read_heartbeat(self._memory)
             if time.monotonic() > deadline + _GRACE_S:
-                allowed = self._site.settings.timeout_s
+                allowed = self._context.settings.timeout_s
                 reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
                 raise WorkerEndedError(index, Status.TIMEOUT, reason)
-            if (held := _resident_bytes(self._process.pid)) > self._site.memory_bytes:
-                reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._site.memory_bytes / 2**30:.1f}; ended"
+            if (held := _resident_bytes(self._process.pid)) > self._context.memory_bytes:
+                reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
                 raise WorkerEndedError(index, Status.OOM, reason)
 
     def _explain_end(self) -> tuple[Status, str]:
@@ -197,18 +197,18 @@ class WorkerProcess:
         return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
 
 
-def _environment(site: Site, device: Device, interpret: bool) -> dict[str, str]:
+def _environment(context: WorkerContext, device: Device, interpret: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
-        "TRITON_CACHE_DIR": str(site.cache / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(site.cache / "inductor"),
+        "TRITON_CACHE_DIR": str(context.cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(context.cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
-        environment["PYTHONPYCACHEPREFIX"] = str(site.cache / "bytecode")
+        environment["PYTHONPYCACHEPREFIX"] = str(context.cache / "bytecode")
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
@@ -237,8 +237,8 @@ def _resident_bytes(pid: int) -> int:
 class Workers:
     """A worker that is replaced by a fresh one whenever it has ended."""
 
-    def __init__(self, site: Site, device: Device, *, interpret: bool = False) -> None:
-        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(site, device, interpret=interpret)
+    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False) -> None:
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(context, device, interpret=interpret)
         self._worker: WorkerProcess | None = None
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.pool import Site, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
 from pairbench.model.environment import Device, Environment
 from pairbench.model.finding import Finding
@@ -25,8 +25,8 @@ class Survey:
 class Scout:
     """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
 
-    def __init__(self, site: Site) -> None:
-        self._workers = Workers(site, Device(selector="any", kind="any", name="any"))
+    def __init__(self, context: WorkerContext) -> None:
+        self._workers = Workers(context, Device(selector="any", kind="any", name="any"))
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +61,7 @@ class Scout:
         return found
 
 
-def survey(site: Site, suites: tuple[tuple[str, Path], ...]) -> Survey:
+def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
     """Find the devices and load the suites.
 
     Raises:
@@ -69,7 +69,7 @@ def survey(site: Site, suites: tuple[tuple[str, Path], ...]) -> Survey:
     """
     operators: list[OperatorDescription] = []
     broken: list[BrokenSuite] = []
-    with Scout(site) as scout:
+    with Scout(context) as scout:
         devices = scout.devices()
         for suite, path in suites:
             found = scout.describe(suite, path)
@@ -80,25 +80,25 @@ def survey(site: Site, suites: tuple[tuple[str, Path], ...]) -> Survey:
     return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
 
 
-def diagnose_device(site: Site, device: Device) -> tuple[Finding, ...]:
+def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ...]:
     """Try everything that measuring on a device depends on."""
     found: list[Finding] = []
     try:
-        with WorkerProcess(site, device) as worker:
+        with WorkerProcess(context, device) as worker:
             found.extend(worker.request(Diagnose()))
     except WorkerEndedError as error:
         found.append(Finding(name="Device", state="missing", detail=f"a worker on {device.selector} {error.reason}"))
     return tuple(found)
 
 
-def probe_environment(site: Site, device: Device) -> Environment:
+def probe_environment(context: WorkerContext, device: Device) -> Environment:
     """Read a device's environment in a worker.
 
     Raises:
         PairbenchError: the device cannot be used at all.
     """
     try:
-        with WorkerProcess(site, device) as worker:
+        with WorkerProcess(context, device) as worker:
             (environment,) = worker.request(Probe())
     except WorkerEndedError as error:
         raise PairbenchError(

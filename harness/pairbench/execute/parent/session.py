@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.pool import Site, Workers
+from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
@@ -33,18 +33,18 @@ class Observer(Protocol):
         """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
 
 
-class Session:
+class DeviceSession:
     """A run on one device."""
 
-    def __init__(self, site: Site, device: Device, plan: Plan, observer: Observer) -> None:
-        self._site = site
+    def __init__(self, context: WorkerContext, device: Device, plan: Plan, observer: Observer) -> None:
+        self._context = context
         self._device = device
         self._observer = observer
         self.states = [CaseState(planned=case) for case in plan.cases]
 
     def verify(self, *, impostors: bool) -> None:
         """Verify every case, and report what ended there."""
-        with Workers(self._site, self._device, interpret=self._device.kind == "cpu") as workers:
+        with Workers(self._context, self._device, interpret=self._device.kind == "cpu") as workers:
             for state in self.states:
                 self._observer.step(self._device, "verify", state.planned.case.key)
                 verify_case(state, workers, impostors=impostors)
@@ -59,8 +59,8 @@ class Session:
         """Time everything that was verified, each round in a fresh worker and in another order of cases."""
         for index in range(rounds):
             states = self.timed()
-            random.Random(self._site.settings.seed * 1000 + index).shuffle(states)
-            with Workers(self._site, self._device) as workers:
+            random.Random(self._context.settings.seed * 1000 + index).shuffle(states)
+            with Workers(self._context, self._device) as workers:
                 for state in states:
                     self._observer.step(self._device, f"round {index + 1}/{rounds}", state.planned.case.key)
                     time_case(state, workers, index)
@@ -74,7 +74,7 @@ class Session:
 
         Last, so that a run which does not come to its end has latencies.
         """
-        with Workers(self._site, self._device) as workers:
+        with Workers(self._context, self._device) as workers:
             for state in self.timed():
                 self._observer.step(self._device, "profile", state.planned.case.key)
                 profile_case(state, workers)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_state import CaseState, unprofiled
-from pairbench.execute.parent.pool import Site, WorkerEndedError, Workers
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
     AnyCaseJob,
     BreakDownCase,
@@ -93,17 +93,17 @@ def _serve(state: CaseState, workers: Workers, job: AnyCaseJob) -> tuple[Entry, 
 
 
 def inspect(
-    site: Site, device: Device, jobs: Iterable[BreakDownCase | DivergeCase], *, interpret: bool = False
+    context: WorkerContext, device: Device, jobs: Iterable[BreakDownCase | DivergeCase], *, interpret: bool = False
 ) -> Iterator[tuple[Any, Any]]:
     """Yield jobs about one entry each with what a worker answers; what ends the worker is an `Ended` of that entry.
 
     Args:
-        site: as for a run.
+        context: as for a run.
         device: where.
         jobs: what to ask.
         interpret: run Triton kernels through its interpreter.
     """
-    with Workers(site, device, interpret=interpret) as workers:
+    with Workers(context, device, interpret=interpret) as workers:
         for job in jobs:
             try:
                 for answer in workers.get().request(job):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbench.errors import SuiteError
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.execute.heartbeat import SIZE, Watch
+from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.protocol import (
     Broken,
     CaseJob,
@@ -30,11 +30,11 @@ from pairbench.execute.protocol import (
     Done,
     Ended,
     FindDevices,
-    Hello,
     Job,
     OpenCase,
     Probe,
     TakeTurn,
+    WorkerConfig,
 )
 from pairbench.execute.worker.stand_in import redirect, refuse_strays
 from pairbench.model.operator import Operator
@@ -43,47 +43,47 @@ from pairbench.model.plan import BrokenSuite
 from pairbench.suite import load_suite
 
 if TYPE_CHECKING:
-    from pairbench.execute.worker.interleaved import Turns
+    from pairbench.execute.worker.interleaved import InterleavedCases
 
 
-def main(connection_fd: int, watch_fd: int, parent_pid: int) -> None:
+def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
     _die_with(parent_pid)
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     connection = Connection(connection_fd)
-    watch = Watch(mmap.mmap(watch_fd, SIZE))
-    watch.rest()
-    hello: Hello = connection.recv()
+    heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
+    heartbeat.rest()
+    hello: WorkerConfig = connection.recv()
     _limit_memory(hello)
     if hello.stand_in:
         redirect(hello.stand_in, sys.path)
-    server = _Server(hello, watch)
+    server = _Server(hello, heartbeat)
     while True:
         try:
             job: Job = connection.recv()
         except EOFError:
             return
         if isinstance(job, TakeTurn | CloseCase):
-            watch.go_on()
+            heartbeat.go_on()
         else:
-            watch.begin_job(hello.settings.timeout_s)
+            heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             connection.send(result)
             if isinstance(result, Ended | ImpostorResult) and server.gpu_is_broken():
                 connection.send(Broken())
                 os._exit(1)
-        watch.rest()
+        heartbeat.rest()
         connection.send(Done())
 
 
 class _Server:
     """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
 
-    def __init__(self, hello: Hello, watch: Watch) -> None:
+    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
 
         self._hello = hello
-        self._watch = watch
+        self._heartbeat = heartbeat
         self._suites: dict[Path, dict[str, Operator]] = {}
         pin_flags(tf32=hello.settings.tf32)
         gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
@@ -116,13 +116,13 @@ class _Server:
                 from pairbench.execute.worker.stages import run_stage
 
                 operator = self._load(job.path)[job.operator]
-                yield from run_stage(job, operator, self._hello, self._watch)
+                yield from run_stage(job, operator, self._hello, self._heartbeat)
 
     @functools.cached_property
-    def _turns(self) -> "Turns":
-        from pairbench.execute.worker.interleaved import Turns
+    def _turns(self) -> "InterleavedCases":
+        from pairbench.execute.worker.interleaved import InterleavedCases
 
-        return Turns(self._hello, self._watch)
+        return InterleavedCases(self._hello, self._heartbeat)
 
     def gpu_is_broken(self) -> bool:
         """Return whether the GPU has to be left to a fresh process."""
@@ -158,7 +158,7 @@ def _die_with(parent_pid: int) -> None:
         os._exit(1)
 
 
-def _limit_memory(hello: Hello) -> None:
+def _limit_memory(hello: WorkerConfig) -> None:
     """Let an implementation that allocates without end get an exception, and be the first that the kernel kills."""
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
         Path("/proc/self/oom_score_adj").write_text("1000")

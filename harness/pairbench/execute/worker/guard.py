@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
 from pairbench.execute.worker.faults import SuiteFaultError, explain
 
 
-def guarded(job: CaseJob, index: int, watch: Watch, step: Callable[[], Any]) -> Any:
+def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
     """Run one entry's step; what it raises becomes that entry's end."""
     entry = job.entries[index]
     try:
-        with watch.entry(index):
+        with heartbeat.entry(index):
             return step()
     except SuiteFaultError:
         raise

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbench.execute.garbage import no_collection
-from pairbench.execute.heartbeat import Watch
-from pairbench.execute.protocol import CloseCase, Hello, OpenCase, Opened, TakeTurn, Turn
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Turn, WorkerConfig
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.stages import begin_case, release
@@ -27,12 +27,12 @@ class _Open:
     blocks: Blocks
 
 
-class Turns:
+class InterleavedCases:
     """The case that a worker has open, if any."""
 
-    def __init__(self, hello: Hello, watch: Watch) -> None:
+    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat) -> None:
         self._hello = hello
-        self._watch = watch
+        self._heartbeat = heartbeat
         self._open: _Open | None = None
         self._held = contextlib.ExitStack()
 
@@ -43,12 +43,14 @@ class Turns:
 
     def _get_ready(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
         device = begin_case(self._hello, job)
-        ready = yield from make_ready(job, operator, self._hello, self._watch, device)
+        ready = yield from make_ready(job, operator, self._hello, self._heartbeat, device)
         if len(ready.timed) < len(job.entries):
             return
         self._held.enter_context(no_collection())
         try:
-            blocks = Blocks(ready.timed, timer=ready.timer, recorder=ready.recorder, watch=self._watch, rng=ready.rng)
+            blocks = Blocks(
+                ready.timed, timer=ready.timer, recorder=ready.recorder, heartbeat=self._heartbeat, rng=ready.rng
+            )
         except EntryFailedError as error:
             yield end_of(job, self._hello, error)
             return
@@ -74,7 +76,7 @@ class Turns:
     def close(self, job: CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
         case = self._case()
-        yield from of_case(recheck(case.ready, self._watch))
+        yield from of_case(recheck(case.ready, self._heartbeat))
         result, device = case.blocks.result(case.job.round, job.stop_reason), case.ready.device
         del case
         self._drop()

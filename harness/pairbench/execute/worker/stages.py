@@ -5,19 +5,19 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.heartbeat import NOBODY, Watch
+from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.protocol import (
     BreakDownCase,
     CaseJob,
     CompareOutputs,
     DivergeCase,
     Ended,
-    Hello,
     ProfileCase,
     SaveOutputs,
     TellOutputs,
     TimeCase,
     VerifyCase,
+    WorkerConfig,
     without_baseline,
 )
 from pairbench.execute.worker.calls import make_call, why_invalid
@@ -29,42 +29,42 @@ from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
-from pairbench.execute.worker.verify.case import Reference, check_baseline, make_reference, verify_entry
+from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_reference, verify_entry
 from pairbench.execute.worker.verify.outputs import compare_outputs, save_outputs, tell_outputs
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
 
 
-def run_stage(job: CaseJob, operator: Operator, hello: Hello, watch: Watch) -> Iterator[Any]:
+def run_stage(job: CaseJob, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
     """Yield the results of one stage of one case."""
     device = begin_case(hello, job)
     match job:
         case VerifyCase():
-            yield from of_case(_verify(job, operator, watch, device))
+            yield from of_case(_verify(job, operator, heartbeat, device))
         case TimeCase():
-            yield from of_case(time_case(job, operator, hello, watch, device))
+            yield from of_case(time_case(job, operator, hello, heartbeat, device))
         case ProfileCase():
-            yield from of_case(_profile(job, operator, watch, device))
+            yield from of_case(_profile(job, operator, heartbeat, device))
         case TellOutputs():
-            yield from of_case(tell_outputs(job, operator, watch, device))
+            yield from of_case(tell_outputs(job, operator, heartbeat, device))
         case SaveOutputs():
-            yield from of_case(save_outputs(job, operator, watch, device))
+            yield from of_case(save_outputs(job, operator, heartbeat, device))
         case CompareOutputs():
-            yield from of_case(compare_outputs(job, operator, watch, device))
+            yield from of_case(compare_outputs(job, operator, heartbeat, device))
         case BreakDownCase():
             from pairbench.execute.worker.breakdown.passes import break_down
 
-            yield from of_case(break_down(job, operator, watch, device))
+            yield from of_case(break_down(job, operator, heartbeat, device))
         case DivergeCase():
             from pairbench.execute.worker.diverge.lockstep import diverge
 
-            yield from of_case(diverge(job, operator, hello, watch, device))
+            yield from of_case(diverge(job, operator, hello, heartbeat, device))
     # The next job of this case may be another worker's.
     release(device)
 
 
-def begin_case(hello: Hello, job: CaseJob) -> torch.device:
+def begin_case(hello: WorkerConfig, job: CaseJob) -> torch.device:
     """Forget earlier cases, and return the device."""
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
     device = torch_device(hello.device)
@@ -78,8 +78,8 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
-    references, ended = _references(job, operator, watch, device)
+def _verify(job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
+    references, ended = _references(job, operator, heartbeat, device)
     yield from ended
     if not references:
         return
@@ -97,17 +97,17 @@ def _verify(job: VerifyCase, operator: Operator, watch: Watch, device: torch.dev
                 return Verification(entry=entry, status=Status.SKIPPED, reason=why)
             return verify_entry(operator, variant, entry, references, device)
 
-        yield guarded(job, index, watch, step)
+        yield guarded(job, index, heartbeat, step)
     # Last, for an impostor may do worse than be wrong.
     for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
-        with watch.entry(index):
+        with heartbeat.entry(index):
             outcome = audit_declared(operator, name, references, device)
         yield outcome
 
 
 def _references(
-    job: VerifyCase, operator: Operator, watch: Watch, device: torch.device
-) -> tuple[tuple[Reference, ...], list[Ended]]:
+    job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> tuple[tuple[ExpectedOutputs, ...], list[Ended]]:
     """Return what is right for each seed; without a baseline to believe, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
@@ -116,7 +116,7 @@ def _references(
         status, reason = explain(error)
         raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
     try:
-        with watch.entry(baselines[0] if baselines else NOBODY):
+        with heartbeat.entry(baselines[0] if baselines else NOBODY):
             references = tuple(make_reference(operator, given) for given in inputs)
             wrong = check_baseline(references[0])
     except (Exception, SystemExit) as error:
@@ -129,7 +129,7 @@ def _references(
     return (), without_baseline(job.entries, status, wrong) or [Ended(entry=None, status=status, reason=wrong)]
 
 
-def _profile(job: ProfileCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+def _profile(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     unavailable = launches.unusable() if device.type == "cuda" else None
     for index, entry in enumerate(job.entries):
@@ -137,7 +137,7 @@ def _profile(job: ProfileCase, operator: Operator, watch: Watch, device: torch.d
         def step(entry: Entry = entry) -> Profile:
             return _profile_entry(operator, entry, inputs, device, unavailable)
 
-        yield guarded(job, index, watch, step)
+        yield guarded(job, index, heartbeat, step)
 
 
 def _profile_entry(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbench.integrations.asv.table import Table, foreign, joined
+from pairbench.integrations.asv.table import AsvTable, foreign, joined
 from pairbench.integrations.foreign.reading import field as field_of
 from pairbench.integrations.foreign.reading import number, optional, read_document
 from pairbench.integrations.foreign.values import (
@@ -83,7 +83,7 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
         )
     rows = field_of(document, "results", dict, where)
     columns = [str(name) for name in document["result_columns"]]
-    tables = [Table.of(name, row, columns, benchmarks, where) for name, row in sorted(rows.items())]
+    tables = [AsvTable.of(name, row, columns, benchmarks, where) for name, row in sorted(rows.items())]
     committed = _moment(document.get("date"), f"{where} 'date'")
     measured = min((_moment(table.started_at, where) for table in tables if table.started_at), default=committed)
     kept, twice = told_apart(list(joined(tables)))

@@ -18,7 +18,7 @@ _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class AsvTable:
     """One benchmark with all values of its parameters."""
 
     name: str
@@ -33,7 +33,7 @@ class Table:
     repeats: tuple[object, ...]
 
     @classmethod
-    def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "Table":
+    def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
         """Return a row of the file's table.
 
         Args:
@@ -135,7 +135,7 @@ def _status(value: object) -> tuple[str, str | None]:
     return "measured", None
 
 
-def joined(tables: Iterable[Table]) -> Iterator[Result]:
+def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
     """Yield the results, the peak memory of `peakmem_x` with the latency of `time_x` where both are there."""
     tables = list(tables)
     peaks = {
@@ -162,7 +162,7 @@ def _stem(operator: str) -> str:
     return f"{owner}{dot}{rest}" if prefix in _PREFIXES else operator
 
 
-def foreign(tables: Iterable[Table]) -> Iterator[str]:
+def foreign(tables: Iterable[AsvTable]) -> Iterator[str]:
     """Yield the benchmark's name for each value that is neither a latency nor a peak of memory."""
     for table in tables:
         if table.kind not in (_TIME, _PEAK):

@@ -7,7 +7,7 @@ from pathlib import Path
 from pairbench.integrations.foreign.records import ImportedRun
 from pairbench.model.environment import Device
 from pairbench.model.record import Record, Samples
-from pairbench.store.location import Place
+from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
 
 _IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
@@ -22,7 +22,7 @@ class Intake:
         Raises:
             StoreError: it cannot be listed.
         """
-        self._place = Place.of(store)
+        self._place = StoreLocation.of(store)
         self._known: dict[str, str] = {}
         for file in self._place.files("records"):
             self._add(file.run_id)

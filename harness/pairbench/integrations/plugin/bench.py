@@ -11,7 +11,7 @@ from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_by_case import CaseByCase
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.lock import device_lock
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.wanted import Wanted
@@ -21,9 +21,9 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
 from pairbench.store.writer import RunWriter
-from pairbench.workflow.requested import Asked, asked_of
-from pairbench.workflow.run.record import checkout_of, new_run, site_for, warn_of_foreign, writer_for
-from pairbench.workflow.run.recorder import Keeper
+from pairbench.workflow.requested import Requested, requested_of
+from pairbench.workflow.run.record import checkout_of, context_for, new_run, warn_of_foreign, writer_for
+from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.setup import Chosen
 
 Say = Callable[[str], None]
@@ -34,23 +34,31 @@ class Bench:
     """Verifies and measures one case at a time: all of its entries that the session wants, and their baselines."""
 
     def __init__(
-        self, config: Config, site: Site, pairs: Pairs, say: Say, *, times: bool, save: bool, shared: bool
+        self,
+        config: Config,
+        context: WorkerContext,
+        pairs: Pairs,
+        notify: Say,
+        *,
+        times: bool,
+        save: bool,
+        shared: bool,
     ) -> None:
         """Prepare; nothing is started before the first item asks.
 
         Args:
             config: The settings.
-            site: Where workers run.
+            context: Where workers run.
             pairs: What was collected.
-            say: Tells the user something.
+            notify: Tells the user something.
             times: Whether anything is going to be timed.
             save: Whether the session becomes a run of the store.
             shared: Whether other processes of this session verify on the same device.
         """
         self.config = config
         self.pairs = pairs
-        self._site = site
-        self._say = say
+        self._context = context
+        self._notify = notify
         self._times = times
         self._save = save
         self._shared = shared
@@ -112,7 +120,7 @@ class Bench:
         Raises:
             PairbenchError: the device cannot be used.
         """
-        return self._asked().put_in(probe_environment(self._site, self._device))
+        return self._asked().put_in(probe_environment(self._context, self._device))
 
     @functools.cached_property
     def run(self) -> Run:
@@ -133,7 +141,7 @@ class Bench:
         if state.planned.case.tier == "edge":
             return
         state.leave_out_untimed()
-        state.interrupt(self._site.settings.rounds)
+        state.interrupt(self._context.settings.rounds)
         self._results[key] = _keep(self._keeper, state)
 
     @functools.cached_property
@@ -144,28 +152,28 @@ class Bench:
     @functools.cached_property
     def _cases(self) -> CaseByCase:
         device = self._device
-        held = self._held.enter_context(device_lock(device, self._say, lambda: False, shared=self._shared))
+        held = self._held.enter_context(device_lock(device, self._notify, lambda: False, shared=self._shared))
         assert held
         self.pairs.close()  # its worker has done its work
         if self._times:
             # While no worker of ours is on the device, for it tells who else is.
-            warn_of_foreign(self.environment, self._say)
-        return self._held.enter_context(CaseByCase(site_for(self._site, self.config, device), device))
+            warn_of_foreign(self.environment, self._notify)
+        return self._held.enter_context(CaseByCase(context_for(self._context, self.config, device), device))
 
     @functools.cached_property
-    def _keeper(self) -> Keeper:
+    def _keeper(self) -> Recorder:
         if self._save:
             self._writer = self._held.enter_context(writer_for(self.run, self.config.store, self.pairs.device))
-        return Keeper(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
+        return Recorder(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
 
     def _chosen(self) -> Chosen:
         return Chosen(survey=self.pairs.survey(), selections=())
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> Requested:
         if not self._whole:
             nothing = frozenset[str]()
-            return Asked(select=(), suites=nothing, tiers=nothing, modes=nothing)
-        asked = asked_of(self._chosen(), self.pairs.device, self.config.settings)
+            return Requested(select=(), suites=nothing, tiers=nothing, modes=nothing)
+        asked = requested_of(self._chosen(), self.pairs.device, self.config.settings)
         return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
 
 
@@ -180,7 +188,7 @@ def _only(planned: PlannedCase, wanted: Iterable[Entry]) -> PlannedCase:
     )
 
 
-def _keep(keeper: Keeper, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:
+def _keep(keeper: Recorder, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:
     outcomes = [state.outcome(entry) for entry in state.planned.entries]
     if not outcomes:
         raise PairbenchError(f"{state.planned.case.key}: nothing of it was planned; please report this")

@@ -7,7 +7,7 @@ import pytest
 
 from pairbench.config import Config
 from pairbench.errors import StoreError, UsageError
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.bench import Bench
 from pairbench.integrations.plugin.items import PairItem
 from pairbench.integrations.plugin.wanted import Wanted
@@ -19,16 +19,16 @@ from pairbench.workflow.run.confirm import Confirmed, confirm_run
 from pairbench.workflow.setup import Chosen
 
 
-class SpokenProgress(PlainProgress):
+class MessageProgress(PlainProgress):
     """Progress told through pytest's terminal."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, notify: Callable[[str], None]) -> None:
         super().__init__()
-        self._say = say
+        self._notify = notify
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Print a message."""
-        self._say(text)
+        self._notify(text)
 
 
 def check_reference(config: Config, reference: str) -> None:
@@ -71,7 +71,9 @@ def _series(item: Wanted) -> tuple[str, str, str, str]:
     return (*item.case, item.entry.implementation, item.entry.mode)
 
 
-def judge_session(bench: Bench, site: Site, reference: str, say: Callable[[str], None]) -> Confirmed | None:
+def judge_session(
+    bench: Bench, context: WorkerContext, reference: str, notify: Callable[[str], None]
+) -> Confirmed | None:
     """Judge what a session measured; None if that is nothing.
 
     Raises:
@@ -82,10 +84,10 @@ def judge_session(bench: Bench, site: Site, reference: str, say: Callable[[str],
     chosen = Chosen(survey=bench.pairs.survey(), selections=())
     return confirm_run(
         bench.config,
-        site,
+        context,
         chosen,
         (bench.pairs.device,),
-        SpokenProgress(say),
+        MessageProgress(notify),
         bench.run.run_id,
         reference=reference,
         quiet_only=True,

@@ -9,31 +9,31 @@ from pathlib import Path
 
 from pairbench.config import Config
 from pairbench.errors import SuiteError
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Scout, Survey
 from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, OperatorDescription, PlannedCase
-from pairbench.plan import alike, make_plan, tiers_for
+from pairbench.plan import make_plan, same_model, tiers_for
 from pairbench.workflow.setup import pick_devices, shown
 
 
 class Pairs:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
-    def __init__(self, config: Config, site: Site, wanted: str, files: Iterable[Path]) -> None:
+    def __init__(self, config: Config, context: WorkerContext, wanted: str, files: Iterable[Path]) -> None:
         """Start the worker.
 
         Args:
             config: The settings.
-            site: Where workers run.
+            context: Where workers run.
             wanted: The device, as `--device` names it.
             files: The suites that pytest will come to, as far as that can be told beforehand: they are loaded meanwhile.
         """
         self._config = config
-        self._settings = replace(site.settings, tiers=TIERS)
+        self._settings = replace(context.settings, tiers=TIERS)
         self._wanted = wanted
-        self._scout = Scout(site)
+        self._scout = Scout(context)
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
         self._thread = ThreadPoolExecutor(1)  # one, for a worker takes one job after the other
         self._devices = self._thread.submit(self._scout.devices)
@@ -75,7 +75,7 @@ class Pairs:
         if isinstance(found, BrokenSuite):
             raise SuiteError(found.reason)
         self._operators[shown(path, self._config)] = found
-        gpus = len(alike(self.device, self.devices))
+        gpus = len(same_model(self.device, self.devices))
         triton = find_spec("triton") is not None
         return make_plan(list(found), [], (), self.device, self._settings, gpus=gpus, triton=triton).cases
 

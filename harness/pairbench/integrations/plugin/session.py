@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, MADE, PAIRS, PairItem, SuiteFile
 from pairbench.integrations.plugin.options import Options
 from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.storage import describe_machine, of_device
-from pairbench.workflow.setup import make_site
+from pairbench.workflow.setup import make_context
 
 # What measures and judges is imported where it is used: collecting needs none of it.
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ GATE_FAILED = pytest.ExitCode.USAGE_ERROR
 
 
 @dataclass(kw_only=True)
-class Sitting:
+class PluginSession:
     """What is open for the length of the session."""
 
     options: Options
-    site: Site
+    context: WorkerContext
     pairs: Pairs
     config: pytest.Config
     opened: contextlib.ExitStack
@@ -55,8 +55,8 @@ class Sitting:
             PairbenchError: the options cannot be followed.
         """
         with contextlib.ExitStack() as stack:
-            site = stack.enter_context(make_site(options.config))
-            pairs = Pairs(options.config, site, options.device, files)
+            context = stack.enter_context(make_context(options.config))
+            pairs = Pairs(options.config, context, options.device, files)
             stack.callback(pairs.close)
             device = pairs.device  # one that is not there is known before anything else
             if options.reference is not None:
@@ -66,7 +66,7 @@ class Sitting:
             if _keeps_files(config):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
             config.stash[PAIRS] = pairs
-            return cls(options=options, site=site, pairs=pairs, config=config, opened=stack.pop_all())
+            return cls(options=options, context=context, pairs=pairs, config=config, opened=stack.pop_all())
 
     @functools.cached_property
     def bench(self) -> "Bench":
@@ -77,9 +77,9 @@ class Sitting:
         times = not shared and _times(self.config)
         bench = Bench(
             self.options.config,
-            self.site,
+            self.context,
             self.pairs,
-            _say(self.config),
+            _notify(self.config),
             times=times,
             save=self.options.save,
             shared=shared,
@@ -144,7 +144,7 @@ class Sitting:
                 return None
             from pairbench.integrations.plugin.gate import judge_session, report_regressions
 
-            self.judged = judge_session(self.bench, self.site, self.options.reference, _say(self.config))
+            self.judged = judge_session(self.bench, self.context, self.options.reference, _notify(self.config))
             if self.judged is None:
                 self.trouble = "nothing was judged: nothing was measured"
             else:
@@ -191,14 +191,14 @@ class Sitting:
         }
 
 
-def _say(config: pytest.Config) -> Any:
-    def say(text: str) -> None:
+def _notify(config: pytest.Config) -> Any:
+    def notify(text: str) -> None:
         terminal = config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             terminal.ensure_newline()
             terminal.write_line(text)
 
-    return say
+    return notify
 
 
 def _times(config: pytest.Config) -> bool:

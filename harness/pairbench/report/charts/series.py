@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pairbench.analyze.history.points import Point
+from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
@@ -19,7 +19,7 @@ _LOG_FROM = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class LevelStep:
     """A level that held from one run to another, both included."""
 
     start: int
@@ -56,8 +56,8 @@ class SeriesChart:
     speedup: tuple[float, ...]
     speedup_low: tuple[float, ...]
     speedup_high: tuple[float, ...]
-    levels: tuple[Step, ...]
-    speedup_levels: tuple[Step, ...]
+    levels: tuple[LevelStep, ...]
+    speedup_levels: tuple[LevelStep, ...]
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
     runs: tuple[str, ...]
@@ -91,12 +91,14 @@ def chart(trend: Trend) -> SeriesChart:
         speedup_low=_scaled([_paired(point, point.record.speedup_low) for point in points], 1.0),
         speedup_high=_scaled([_paired(point, point.record.speedup_high) for point in points], 1.0),
         levels=tuple(
-            Step(start=one.start, stop=one.stop, value=one.p50_ns / scale)
+            LevelStep(start=one.start, stop=one.stop, value=one.p50_ns / scale)
             for one in trend.levels
             if not math.isnan(one.p50_ns)
         ),
         speedup_levels=tuple(
-            Step(start=one.start, stop=one.stop, value=one.speedup) for one in trend.levels if one.speedup is not None
+            LevelStep(start=one.start, stop=one.stop, value=one.speedup)
+            for one in trend.levels
+            if one.speedup is not None
         ),
         marks=tuple(_marks(trend)),
         ticks=tuple((place, _tick(points[place])) for place in _thinned(len(points))),
@@ -105,7 +107,7 @@ def chart(trend: Trend) -> SeriesChart:
     )
 
 
-def _paired(point: Point, end: float | None) -> float | None:
+def _paired(point: SeriesPoint, end: float | None) -> float | None:
     return end if point.record.role != "baseline" and point.speedup is not None else None
 
 
@@ -156,7 +158,7 @@ def _thinned(number: int) -> list[int]:
     return sorted(range(number - 1, -1, -step))
 
 
-def _tick(point: Point) -> str:
+def _tick(point: SeriesPoint) -> str:
     record = point.record
     commit = f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else ""
     return shorten("\n".join(filter(None, [record.started_at[:10], commit])).replace("\n", " "), 30)

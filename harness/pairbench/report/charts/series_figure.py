@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
-from pairbench.report.charts.series import SeriesChart, Step, chart
+from pairbench.report.charts.series import LevelStep, SeriesChart, chart
 
 SUFFIXES = (".svg", ".png")
 
@@ -150,7 +150,7 @@ def _dot(values: SeriesChart) -> float:
     return 2.5 if len(values.p50) > 150 else 4.0
 
 
-def _steps(axes: Axes, steps: Sequence[Step], color: str) -> None:
+def _steps(axes: Axes, steps: Sequence[LevelStep], color: str) -> None:
     for step in steps:
         axes.plot([step.start - 0.5, step.stop + 0.5], [step.value] * 2, color=color, lw=1.5, zorder=4, gid="level")
 

@@ -9,7 +9,16 @@ from rich.text import Text
 from pairbench.model.comparison import Change, Comparison, GateOutcome
 from pairbench.report.comparison.annotations import annotations
 from pairbench.report.comparison.markdown import to_markdown
-from pairbench.report.comparison.rows import COLUMNS, Group, Row, Section, by_case, false_alarms, rows_of, sections
+from pairbench.report.comparison.rows import (
+    COLUMNS,
+    ComparisonRow,
+    Group,
+    Section,
+    by_case,
+    false_alarms,
+    rows_of,
+    sections,
+)
 from pairbench.report.comparison.words import eras, headline, name, remarks, shorten, side
 from pairbench.report.layout import INDENT, Column, Layout, cells_of
 from pairbench.report.render import FORMATS, Terminal, clean, to_json
@@ -93,7 +102,7 @@ def _some(section: Section, group: Group) -> list[Change]:
     return ordered if section.bad else ordered[:_LISTED]
 
 
-def _section(section: Section, layout: Layout[Row]) -> Iterator[Text | Padding]:
+def _section(section: Section, layout: Layout[ComparisonRow]) -> Iterator[Text | Padding]:
     yield Text(f"{section.title} ({section.size:,})", style="bold")
     if section.judged and _shown(section):
         yield layout.line(lambda column: column.header, lambda _: "dim")
@@ -109,7 +118,7 @@ def _section(section: Section, layout: Layout[Row]) -> Iterator[Text | Padding]:
             yield Text(f"{' ' * INDENT}and {more:,} more; --format json lists them", style="dim")
 
 
-def _changes(section: Section, group: Group, layout: Layout[Row]) -> Iterator[Text | Padding]:
+def _changes(section: Section, group: Group, layout: Layout[ComparisonRow]) -> Iterator[Text | Padding]:
     for case, changes in by_case(_some(section, group)):
         yield Text(f"  {shorten(case, 400)}", style="cyan")
         for change in changes:
@@ -121,10 +130,10 @@ def _changes(section: Section, group: Group, layout: Layout[Row]) -> Iterator[Te
                 yield Padding(Text(remark, style="dim"), (0, 0, 0, INDENT + 2), expand=False)
 
 
-def _row(row: Row, layout: Layout[Row]) -> Text:
+def _row(row: ComparisonRow, layout: Layout[ComparisonRow]) -> Text:
     cells = cells_of(COLUMNS, row)
 
-    def style(column: Column[Row]) -> str:
+    def style(column: Column[ComparisonRow]) -> str:
         return _STYLES.get(row.judgement.outcome, "") if column.header == "change" else ""
 
     return layout.line(lambda column: cells[column.header], style)

@@ -19,7 +19,7 @@ _MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ComparisonRow:
     """One metric of one change."""
 
     change: Change
@@ -52,20 +52,20 @@ class Section:
         return sum(len(group.changes) for group in self.groups)
 
 
-def _first(text: Callable[[Row], str]) -> Callable[[Row], str]:
+def _first(text: Callable[[ComparisonRow], str]) -> Callable[[ComparisonRow], str]:
     return lambda row: text(row) if row.first else ""
 
 
-def _range(row: Row) -> str:
+def _range(row: ComparisonRow) -> str:
     interval = row.judgement.change
     return units.change_range(interval.low, interval.high) if interval else ""
 
 
-def _control(row: Row) -> str:
+def _control(row: ComparisonRow) -> str:
     return units.change(row.change.control.estimate) if row.change.control else ""
 
 
-COLUMNS: tuple[Column[Row], ...] = (
+COLUMNS: tuple[Column[ComparisonRow], ...] = (
     Column(
         header="implementation",
         text=_first(lambda row: words.shorten(row.change.series.implementation, 40)),
@@ -88,14 +88,16 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 
 
-def rows_of(change: Change) -> list[Row]:
+def rows_of(change: Change) -> list[ComparisonRow]:
     """Return what to show of a change: the metric that decided, the median, and every other one that moved."""
     chosen = [
         judgement
         for place, judgement in enumerate(change.judgements)
         if place == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
     ]
-    return [Row(change=change, judgement=judgement, first=not place) for place, judgement in enumerate(chosen)]
+    return [
+        ComparisonRow(change=change, judgement=judgement, first=not place) for place, judgement in enumerate(chosen)
+    ]
 
 
 def sections(comparison: Comparison) -> list[Section]:

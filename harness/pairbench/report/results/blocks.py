@@ -34,7 +34,7 @@ class Items:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableBlock:
     """Rows of text under headers."""
 
     headers: tuple[str, ...]
@@ -46,16 +46,16 @@ class Table:
     """Rows above which it is folded where that is possible."""
 
 
-Block = Heading | Paragraph | Items | Table
+Block = Heading | Paragraph | Items | TableBlock
 
 
 def table_of(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, title: str = "", fold_above: int | None = None
-) -> Table:
+) -> TableBlock:
     """Return rows as a table, without the columns that say nothing."""
     cells = [cells_of(columns, row) for row in rows]
     kept = telling(columns, cells)
-    return Table(
+    return TableBlock(
         headers=tuple(column.header for column in kept),
         rows=tuple(tuple(row[column.header] for column in kept) for row in cells),
         right=tuple(column.right for column in kept),
@@ -98,7 +98,7 @@ def _painted(block: Block) -> Iterator[Text | RichTable]:
             yield Text(clean(block.text))
         case Items():
             yield from (Text(f"- {clean(text)}") for text in block.texts)
-        case Table():
+        case TableBlock():
             if block.title:
                 yield Text(clean(block.title))
             table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
@@ -107,5 +107,5 @@ def _painted(block: Block) -> Iterator[Text | RichTable]:
             for row in block.rows:
                 table.add_row(*(Text(clean(cell)) for cell in row))
             yield table
-    if not isinstance(block, Heading | Table):
+    if not isinstance(block, Heading | TableBlock):
         yield Text()

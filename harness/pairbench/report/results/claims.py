@@ -6,7 +6,7 @@ from pairbench.model.claim import Claim
 from pairbench.model.results import ClaimState, Judged
 from pairbench.report import rows, units
 from pairbench.report.layout import Column
-from pairbench.report.results.blocks import Table, table_of
+from pairbench.report.results.blocks import TableBlock, table_of
 
 _NS_PER_MS = 1e6
 _BYTES_PER_GIB = 2**30
@@ -57,7 +57,7 @@ def ours(one: Judged) -> str:
     return f"{arrow(before, units.duration(one.variant.call_p50_ns))} ({told}){by}"
 
 
-def claims_table(claims: Sequence[Judged], labels: dict[str, str]) -> Table:
+def claims_table(claims: Sequence[Judged], labels: dict[str, str]) -> TableBlock:
     """Return all claims of an operator as a table.
 
     Args:

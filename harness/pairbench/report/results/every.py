@@ -7,7 +7,7 @@ from pairbench.model.record import Record
 from pairbench.model.results import OperatorResults, Step
 from pairbench.report import rows, units
 from pairbench.report.layout import Column
-from pairbench.report.results.blocks import Table, table_of
+from pairbench.report.results.blocks import TableBlock, table_of
 
 _LONG = 8
 """Rows above which it is folded."""
@@ -22,7 +22,7 @@ class _Row:
     step: Step | None
 
 
-def every_table(results: OperatorResults, labels: Mapping[str, str]) -> Table:
+def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     """Return what was measured of every implementation, in the order of declaration."""
     found = [
         _Row(label=labels[case.case.key], record=record, step=mode.steps.get(str(record.implementation)))

@@ -8,7 +8,7 @@ from pairbench.model.results import CaseResults, Losses, OperatorResults, Term
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.layout import Column
-from pairbench.report.results.blocks import Block, Paragraph, Table, table_of
+from pairbench.report.results.blocks import Block, Paragraph, TableBlock, table_of
 
 _REASON = 140
 _LONG = 15
@@ -35,7 +35,7 @@ def losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterat
     yield _map(results, labels)
 
 
-def _map(results: OperatorResults, labels: Mapping[str, str]) -> Table:
+def _map(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     """Return the speedups of all variants that lose anywhere, in the cases and modes in which one of them does."""
     names = [item.name for item in results.operator.implementations]
     losing = sorted({one.implementation for one in results.losses}, key=names.index)
@@ -69,7 +69,7 @@ def refused_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
         yield _grouped(results.skipped, labels, title="Skipped:")
 
 
-def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str) -> Table:
+def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str) -> TableBlock:
     """Return records in which the same happened to the same implementation as one row."""
     groups: dict[tuple[str | None, ...], list[Record]] = {}
     for record in records:

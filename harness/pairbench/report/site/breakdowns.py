@@ -15,7 +15,7 @@ from pairbench.report.site.values import File
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class BreakdownTable:
     """A table as the template writes it."""
 
     title: str
@@ -55,15 +55,15 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
         )
 
 
-def _tables(part: Breakdown) -> list[Table]:
+def _tables(part: Breakdown) -> list[BreakdownTable]:
     found = [("Modules", tree_rows(part)), *tables(part)]
     return [_table(title, rows) for title, rows in found if rows]
 
 
-def _table(title: str, rows: Rows) -> Table:
+def _table(title: str, rows: Rows) -> BreakdownTable:
     names = dict.fromkeys(name for row in rows for name in row)
     columns = tuple((name, all(_is_number(row.get(name)) for row in rows)) for name in names)
-    return Table(title=title[:1].upper() + title[1:], columns=columns, rows=rows)
+    return BreakdownTable(title=title[:1].upper() + title[1:], columns=columns, rows=rows)
 
 
 def _is_number(value: Any) -> bool:

@@ -127,7 +127,7 @@ def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
     }
 
 
-def _steps(steps: Iterable[series_chart.Step]) -> list[list[float | int | None]]:
+def _steps(steps: Iterable[series_chart.LevelStep]) -> list[list[float | int | None]]:
     return [[step.start, step.stop, figures(step.value, _DIGITS)] for step in steps]
 
 

@@ -21,7 +21,7 @@ _FEW = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class OperatorRow:
     """A series in the table of all of them."""
 
     id: str
@@ -47,7 +47,7 @@ class Limited:
     """By the words of LIMITS; empty for those whose numbers do not say."""
 
 
-def rows(operator: OperatorFacts) -> tuple[Row, ...]:
+def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
     labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(operator.series))}
     ordered = sorted(
@@ -60,7 +60,7 @@ def rows(operator: OperatorFacts) -> tuple[Row, ...]:
     return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
 
 
-def choices(found: tuple[Row, ...]) -> dict[str, tuple[str, ...]]:
+def choices(found: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
     """Return what the table can be filtered by: name of a control -> values, where there are several."""
     series = [row.facts for row in found]
     states = {one.standing.state for one in series}
@@ -75,7 +75,7 @@ def choices(found: tuple[Row, ...]) -> dict[str, tuple[str, ...]]:
     return {name: several for name, several in values.items() if len(several) > 1}
 
 
-def limited(found: tuple[Row, ...]) -> tuple[Limited, ...]:
+def limited(found: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
     """Return what limits each implementation, the baseline first; none where no numbers say."""
     measured = [row for row in found if row.facts.status == Status.MEASURED]
     if not any(row.limit.word for row in measured):
@@ -110,10 +110,10 @@ def no_change(operator: OperatorFacts) -> str:
     return f"{told}: too few to find a change of level." if runs < _FEW else f"None found; {told}."
 
 
-def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> Row:
+def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> OperatorRow:
     speedup = _interval(one)
     fraction = roof_fraction(one, operator.ceilings)
-    return Row(
+    return OperatorRow(
         id=series_id(one),
         facts=one,
         case=case,

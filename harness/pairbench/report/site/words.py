@@ -74,11 +74,11 @@ def state(word: object) -> Markup:
     )
 
 
-def between(interval: Interval | None, say: Callable[[float | None], str] = units.ratio) -> str:
+def between(interval: Interval | None, text_of: Callable[[float | None], str] = units.ratio) -> str:
     """Return the ends of an interval like `2.468x to 2.494x`; empty where they are not known."""
     if interval is None:
         return ""
-    ends = (say(interval.low), say(interval.high))
+    ends = (text_of(interval.low), text_of(interval.high))
     return " to ".join(ends) if all(ends) else ""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError, SuiteError, UsageError
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
@@ -32,7 +32,7 @@ class Part:
     """One side, its suites loaded."""
 
     checkout: Checkout
-    site: Site
+    context: WorkerContext
     chosen: Chosen
     nothing: UsageError | None = None
     """Why nothing of what was asked for is on this side, if so."""
@@ -57,9 +57,9 @@ def read_arguments(config: Config, base: str, rest: list[str], implementations: 
     return Request(repository=repository, base=base, head=head, select=select, implementations=implementations)
 
 
-def load_part(config: Config, site: Site, request: Request, checkout: Checkout) -> Part:
+def load_part(config: Config, context: WorkerContext, request: Request, checkout: Checkout) -> Part:
     """Load what is selected of one side's suites."""
-    site = replace(site, cache=site.cache / checkout.name, stand_in=checkout.stand_in)
+    context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
     root = config.root.resolve()
     inside = root.relative_to(request.repository) if root.is_relative_to(request.repository) else Path()
     places = [_moved(place, request, checkout) for place in _defaults(config) if _is_inside(place, request)]
@@ -67,12 +67,12 @@ def load_part(config: Config, site: Site, request: Request, checkout: Checkout) 
     select = [moved for text in request.select if (moved := _moved_text(text, request, checkout)) is not None]
     if request.select and not select:
         missing = SuiteError(f"there is no {' and no '.join(request.select)}, expected suites of the repository")
-        return Part(checkout=checkout, site=site, chosen=_empty(), nothing=missing)
+        return Part(checkout=checkout, context=context, chosen=_empty(), nothing=missing)
     try:
-        chosen = choose(ours, site, select, request.implementations)
+        chosen = choose(ours, context, select, request.implementations)
     except (SuiteError, SelectionError) as error:
-        return Part(checkout=checkout, site=site, chosen=_empty(), nothing=error)
-    return Part(checkout=checkout, site=site, chosen=chosen)
+        return Part(checkout=checkout, context=context, chosen=_empty(), nothing=error)
+    return Part(checkout=checkout, context=context, chosen=chosen)
 
 
 def plan_part(part: Part, device: Device) -> tuple[Plan, UsageError | None]:
@@ -92,7 +92,7 @@ def plan_part(part: Part, device: Device) -> tuple[Plan, UsageError | None]:
     having = tuple(one for one in wanted if any(names_implementation((one,), name) for name in known))
     chosen = replace(part.chosen, selections=taking or selections, implementations=having or wanted)
     try:
-        return plan_for(part.site, chosen, device, edge=False), None
+        return plan_for(part.context, chosen, device, edge=False), None
     except SelectionError as error:
         return Plan(cases=()), error
 

@@ -14,8 +14,8 @@ from pairbench.analyze.compare.interleaved import compare_in_turns
 from pairbench.analyze.records import Run, broken_record, to_records
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.interleaving import Alternation, Twin
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.model.agreement import OutputsCompared
 from pairbench.model.comparison import Change, Comparison, Side, Verdict
@@ -47,7 +47,12 @@ class SideBySide:
 
 
 def measure_side_by_side(
-    site: Site, parts: tuple[Part, Part], wanted: str, scratch: Path, progress: PlainProgress, policy: Policy
+    context: WorkerContext,
+    parts: tuple[Part, Part],
+    wanted: str,
+    scratch: Path,
+    progress: PlainProgress,
+    policy: Policy,
 ) -> SideBySide:
     """Measure both sides on one device, what looks slower twice, and compare.
 
@@ -62,10 +67,10 @@ def measure_side_by_side(
     done: list[SideBySide] = []
 
     def work(device: Device) -> None:
-        done.append(_Measurement.of(site, parts, plans, device, scratch, progress, policy).run())
+        done.append(_Measurement.of(context, parts, plans, device, scratch, progress, policy).run())
 
-    on_devices(site, (device,), progress, work)
-    if site.interrupted.is_set():
+    on_devices(context, (device,), progress, work)
+    if context.interrupted.is_set():
         raise InterruptedRunError
     return done[0]
 
@@ -93,21 +98,21 @@ def _plans(parts: tuple[Part, Part], device: Device) -> tuple[Plan, Plan]:
 
 @dataclass(kw_only=True)
 class _Measurement:
-    site: Site
+    context: WorkerContext
     parts: tuple[Part, Part]
     plans: tuple[Plan, Plan]
     device: Device
     environment: Environment
-    alternation: Alternation
+    alternation: Interleaving
     progress: PlainProgress
     policy: Policy
     runs: tuple[Run, Run]
-    again: list[Twin] = field(default_factory=list)
+    again: list[SharedCase] = field(default_factory=list)
 
     @classmethod
     def of(
         cls,
-        site: Site,
+        context: WorkerContext,
         parts: tuple[Part, Part],
         plans: tuple[Plan, Plan],
         device: Device,
@@ -122,22 +127,22 @@ class _Measurement:
             for name, part in zip(("reference", "current"), parts, strict=True)
         ]
         reporter = Reporter(progress=progress, keep=lambda _: None)
-        sites = (parts[0].site, parts[1].site)
+        contexts = (parts[0].context, parts[1].context)
         return cls(
-            site=site,
+            context=context,
             parts=parts,
             plans=plans,
             device=device,
-            environment=probe_environment(site, device),
-            alternation=Alternation(sites, device, plans, reporter, scratch),
+            environment=probe_environment(context, device),
+            alternation=Interleaving(contexts, device, plans, reporter, scratch),
             progress=progress,
             policy=policy,
             runs=(runs[0], runs[1]),
         )
 
     def run(self) -> SideBySide:
-        rounds = self.site.settings.rounds
-        warn_of_foreign(self.environment, self.progress.say)
+        rounds = self.context.settings.rounds
+        warn_of_foreign(self.environment, self.progress.notify)
         alternation = self.alternation
         cases = sum(len(session.states) for session in alternation.sessions)
         self.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
@@ -148,14 +153,14 @@ class _Measurement:
         self.again = self._suspected(found.comparison.changes)
         if not self.again:
             return found
-        self.progress.say(
+        self.progress.notify(
             f"pairbench: {len(self.again)} case(s) look slower and are measured again before anything fails"
         )
         self.progress.expect(self.device, rounds * len(self.again))
         alternation.time(rounds, self.again, first=rounds)
         return self._compare()
 
-    def _suspected(self, changes: tuple[Change, ...]) -> list[Twin]:
+    def _suspected(self, changes: tuple[Change, ...]) -> list[SharedCase]:
         wanted = set(suspects(changes))
         slower = {
             (change.series.suite, change.series.case)
@@ -202,7 +207,7 @@ class _Measurement:
         run, plan = self.runs[place], self.plans[place]
         found = [broken_record(run, self.environment, suite) for suite in plan.broken]
         states = {id(state): state for state in self.alternation.sessions[place].states}
-        rounds = self.site.settings.rounds
+        rounds = self.context.settings.rounds
         measured_again = {id(twin.states[place]) for twin in self.again}
         for name, state in states.items():
             found += _rows(run, self.environment, state, range(rounds))

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 
 from pairbench.model.record import Record
-from pairbench.store.run_index import Head
+from pairbench.store.run_index import IndexedRun
 
 _NEAR = dt.timedelta(hours=1)
 """Between a run's id and its start; both are taken from one clock at about the same moment."""
@@ -38,7 +38,7 @@ def _twice(run_id: str, number: int, differing: int) -> str:
     )
 
 
-def clocks(reference: Sequence[Head], current: Sequence[Head]) -> tuple[str, ...]:
+def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:
     """Return a sentence for each run whose start and id do not belong together, or whose sides are in the wrong order."""
     found = [
         f"run {head.run_id} started at {head.started_at} by its records, which is not what its id says: a clock or a file "

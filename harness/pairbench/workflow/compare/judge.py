@@ -18,7 +18,7 @@ from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.workflow.compare.consistency import clocks, once
 from pairbench.workflow.compare.noise import newest_calibrations, past_floors, quiet, widest
-from pairbench.workflow.compare.reference import Reference, covered, default_reference
+from pairbench.workflow.compare.reference import ReferenceRuns, covered, default_reference
 from pairbench.workflow.compare.selectors import AUTO, Picked, Sides
 from pairbench.workflow.git.repository import Repository
 
@@ -26,7 +26,7 @@ _RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class ComparedRuns:
     """A comparison, and what a gate has to know beside it."""
 
     comparison: Comparison
@@ -48,7 +48,7 @@ def judge(
     select: Sequence[str] = (),
     policy: Policy = DEFAULT,
     quiet_only: bool = False,
-) -> Judged:
+) -> ComparedRuns:
     """Compare two sides as the command line names them.
 
     Args:
@@ -87,7 +87,7 @@ def judge(
         *(*problems, *found.problems, *doubled, *acceptances.problems, *calibrations.problems),
         *(*sides.index.problems, *picked.index.problems, *sides.notes, *clocks(found.heads, picked.heads)),
     ]
-    return Judged(
+    return ComparedRuns(
         comparison=Comparison(
             reference=found.side,
             current=picked.side,
@@ -100,14 +100,16 @@ def judge(
     )
 
 
-def _reference(sides: Sides, text: str, picked: Picked, current: Sequence[Record], repository: Repository) -> Reference:
+def _reference(
+    sides: Sides, text: str, picked: Picked, current: Sequence[Record], repository: Repository
+) -> ReferenceRuns:
     if text == AUTO:
         return default_reference(sides, current, repository)
     asked = sides.pick(text, against=picked)
     records, problems = _read(asked)
     note = None if records else f"nothing to compare with: there is no run of {text!r} earlier than the current one"
     problems = tuple(dict.fromkeys([*asked.index.problems, *problems]))
-    return Reference(
+    return ReferenceRuns(
         side=asked.side, heads=asked.heads, records=covered(records, current), problems=problems, note=note
     )
 

@@ -8,7 +8,7 @@ from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.store.run_index import Head, RunIndex
+from pairbench.store.run_index import IndexedRun, RunIndex
 
 RUNS = 30
 """That make up the past."""
@@ -18,12 +18,12 @@ _SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "time
 _COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
 
 
-def past_floors(index: RunIndex, current: Collection[Head], wanted: Collection[Series]) -> dict[Series, Floor]:
+def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collection[Series]) -> dict[Series, Floor]:
     """Return the noise floors that the runs before the current ones show."""
     before = min((head.run_id for head in current), default="")
     devices = frozenset(device for head in current for device in head.devices)
 
-    def counts(head: Head) -> bool:
+    def counts(head: IndexedRun) -> bool:
         return head.run_id < before and not head.dirty and head.confirms is None and bool(head.devices & devices)
 
     heads = index.first(RUNS, counts)

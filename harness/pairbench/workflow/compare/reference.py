@@ -8,7 +8,7 @@ from typing import Any
 from pairbench.model.comparison import Side
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.store.run_index import Head, RunIndex
+from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.compare.selectors import WINDOW, Sides, side
 from pairbench.workflow.git.repository import Repository
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
@@ -27,11 +27,11 @@ _COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class ReferenceRuns:
     """Records to compare with."""
 
     side: Side
-    heads: tuple[Head, ...]
+    heads: tuple[IndexedRun, ...]
     """Newest first."""
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class _Wanted:
             kept.append(run_id)
 
 
-def default_reference(sides: Sides, current: Sequence[Record], repository: Repository) -> Reference:
+def default_reference(sides: Sides, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
     """Return the newest comparable runs of the default branch that are earlier than the current ones.
 
     Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
@@ -84,7 +84,7 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
     before = min((record.run_id for record in current), default="")
     devices = {record.device_name for record in current}
 
-    def eligible(head: Head) -> bool:
+    def eligible(head: IndexedRun) -> bool:
         of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
         return head.run_id < before and of_branch and not head.dirty and bool(head.devices & devices)
 
@@ -92,7 +92,7 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
     scope = Scope.of_records(current)
     gone = _Gone(scope, wanted)
-    looked: list[Head] = []
+    looked: list[IndexedRun] = []
     for chunk in _chunks(sides, eligible):
         rows = sides.index.keys(chunk, _COLUMNS)
         scopes = sides.index.keys(chunk, SCOPE_COLUMNS)
@@ -114,9 +114,9 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
     used = [head for head in looked if head.run_id in serves]
     if not used:
         note = _nothing(sides.index, before, asked, devices)
-        return Reference(side=side(asked, used), heads=(), records=(), note=note)
+        return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
     records, problems = _load(sides.index, used, serves)
-    return Reference(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
+    return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
 
 
 def covered(reference: Iterable[Record], current: Sequence[Record]) -> tuple[Record, ...]:
@@ -150,7 +150,7 @@ class _Gone:
         self._later: list[Scope] = []
         self.of_run: dict[str, set[Series]] = {}
 
-    def look(self, head: Head, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
+    def look(self, head: IndexedRun, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
         """Take the next older run."""
         for row in rows:
             series = _series(row)
@@ -162,8 +162,8 @@ class _Gone:
             self._later.append(Scope.of(scopes))
 
 
-def _chunks(sides: Sides, eligible: Any) -> Iterator[list[Head]]:
-    chunk: list[Head] = []
+def _chunks(sides: Sides, eligible: Any) -> Iterator[list[IndexedRun]]:
+    chunk: list[IndexedRun] = []
     count = 0
     for head in sides.index:
         if not eligible(head) or not sides.is_past(head):
@@ -194,7 +194,7 @@ def _series(row: Mapping[str, Any]) -> Series | None:
 
 
 def _load(
-    index: RunIndex, used: Sequence[Head], serves: Mapping[str, set[Series]]
+    index: RunIndex, used: Sequence[IndexedRun], serves: Mapping[str, set[Series]]
 ) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Read what each run serves with; a run that few series need is not read for all it has."""
     most = max(map(len, serves.values()))

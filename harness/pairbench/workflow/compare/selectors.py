@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Side
-from pairbench.store.run_index import Head, RunIndex
+from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git.repository import Repository
 
 AUTO = "auto"
@@ -31,7 +31,7 @@ class Picked:
 
     asked: str
     index: RunIndex
-    heads: tuple[Head, ...]
+    heads: tuple[IndexedRun, ...]
     """Newest first, with the runs that measured their suspects again."""
 
     @property
@@ -40,7 +40,7 @@ class Picked:
         return side(self.asked, self.heads)
 
 
-def side(asked: str, heads: Sequence[Head]) -> Side:
+def side(asked: str, heads: Sequence[IndexedRun]) -> Side:
     """Return what is said of some runs."""
     ordered = sorted(heads, key=lambda head: head.run_id)
     commits = dict.fromkeys(head.commit + ("+" if head.dirty else "") for head in ordered if head.commit)
@@ -112,7 +112,7 @@ class Sides:
             )
         return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=found)
 
-    def is_past(self, head: Head) -> bool:
+    def is_past(self, head: IndexedRun) -> bool:
         """Return whether a run lies in the past; one that does not is named in the notes."""
         started = max((moment for moment in (head.started, head.named) if moment), default=None)
         if started is None or started <= self._now + _AHEAD:
@@ -133,7 +133,7 @@ class Sides:
         )
         return (*self._notes, note)
 
-    def _by_order(self, text: str, against: Picked | None) -> tuple[Head, ...]:
+    def _by_order(self, text: str, against: Picked | None) -> tuple[IndexedRun, ...]:
         number = text.removeprefix("last:") if text.startswith("last:") else "1"
         if not number.isdecimal() or int(number) < 1:
             raise StoreError(f"{text!r}: expected last:N with N of at least 1, such as last:5")
@@ -141,17 +141,17 @@ class Sides:
 
     def _newest(
         self, index: RunIndex, count: int, against: Picked | None = None, *, branch: str | None = None
-    ) -> tuple[Head, ...]:
+    ) -> tuple[IndexedRun, ...]:
         """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them."""
         before = min((head.run_id for head in against.heads), default=None) if against else None
 
-        def wanted(head: Head) -> bool:
+        def wanted(head: IndexedRun) -> bool:
             earlier = before is None or head.run_id < before
             return head.confirms is None and earlier and branch in (None, head.branch) and self.is_past(head)
 
         return _with_confirming(index, index.first(count, wanted))
 
-    def _by_time(self, text: str) -> tuple[Head, ...]:
+    def _by_time(self, text: str) -> tuple[IndexedRun, ...]:
         begin, dots, end = text.partition("..")
         if not all(not word or _DATE.fullmatch(word) for word in (begin, end)) or not begin + end:
             return ()
@@ -165,7 +165,7 @@ class Sides:
             raise StoreError(f"no run of store {self.index.name!r} started in {text!r} (UTC); {self._there_is()}")
         return _with_confirming(self.index, found)
 
-    def _by_name(self, text: str, against: Picked | None) -> tuple[Head, ...]:
+    def _by_name(self, text: str, against: Picked | None) -> tuple[IndexedRun, ...]:
         named = self.index.beginning(text)
         if exact := tuple(head for head in named if head.run_id == text):
             return _with_confirming(self.index, exact)
@@ -205,7 +205,7 @@ class Sides:
         return "; ".join([f"the newest runs are {told}" if told else "no run of it can be read", *self.index.problems])
 
 
-def _with_confirming(index: RunIndex, heads: Sequence[Head]) -> tuple[Head, ...]:
+def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[IndexedRun, ...]:
     """Return runs with those that measured their suspects again."""
     if not heads:
         return ()

@@ -13,7 +13,7 @@ from pairbench.model.series import COLUMNS, Series
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
-from pairbench.store.location import Place, RunFile
+from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import Reading, dataset_files
 from pairbench.workflow.compare.noise import newest_calibrations
 
@@ -54,7 +54,7 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
         StoreError: there is no such store, or it is empty.
         SelectionError: it names none, or several.
     """
-    place = Place.of(store)
+    place = StoreLocation.of(store)
     looked: set[RunFile] = set()
     found: set[Series] = set()
     problems: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def read_history(store: str, series: Series) -> HistoryReading:
     )
 
 
-def _series_in(place: Place, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
+def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
     reading = read_distinct(place, COLUMNS, files)
     rows = {tuple(row[name] for name in COLUMNS) for found in reading.value.values() for row in found}
     whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)

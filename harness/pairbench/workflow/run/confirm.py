@@ -6,12 +6,12 @@ from typing import Any
 
 from pairbench.analyze.compare.confirm import suspects
 from pairbench.config import Config
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.environment import Device
 from pairbench.model.series import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison.render import document, render_comparison
-from pairbench.workflow.compare.judge import Judged, judge
+from pairbench.workflow.compare.judge import ComparedRuns, judge
 from pairbench.workflow.compare.selectors import AUTO
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.record import DoneRun, record_run
@@ -24,7 +24,7 @@ _NAMED = 5
 class Confirmed:
     """What a run means beside earlier ones."""
 
-    judged: Judged
+    judged: ComparedRuns
     again: DoneRun | None = None
     """The run that measured the suspects again; None where there were none."""
 
@@ -49,7 +49,7 @@ class Confirmed:
 
 def confirm_run(
     config: Config,
-    site: Site,
+    context: WorkerContext,
     chosen: Chosen,
     devices: tuple[Device, ...],
     progress: PlainProgress,
@@ -72,11 +72,11 @@ def confirm_run(
         return Confirmed(judged=judged)
     named = ", ".join(series.name for series in worse[:_NAMED])
     more = f" and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
-    progress.say(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}")
-    modes = tuple(mode for mode in site.settings.modes if mode in {series.mode for series in worse})
+    progress.notify(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}")
+    modes = tuple(mode for mode in context.settings.modes if mode in {series.mode for series in worse})
     again = record_run(
         config,
-        replace(site, settings=replace(site.settings, modes=modes)),
+        replace(context, settings=replace(context.settings, modes=modes)),
         _only(chosen, worse),
         where,
         progress,

@@ -9,12 +9,12 @@ from typing import Any
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.lock import device_lock
-from pairbench.execute.parent.pool import Site
-from pairbench.execute.parent.session import Session
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Plan, PlannedCase
-from pairbench.plan import alike, equipped, left_to, make_plan
+from pairbench.plan import equipped, left_to, make_plan, same_model
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen
 
@@ -104,9 +104,9 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
+def plan_for(context: WorkerContext, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
     """Return what one device is to do."""
-    gpus = len(alike(device, chosen.survey.devices))
+    gpus = len(same_model(device, chosen.survey.devices))
     operators, broken = list(chosen.survey.operators), list(chosen.survey.broken)
     triton = find_spec("triton") is not None
     return make_plan(
@@ -114,7 +114,7 @@ def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
         broken,
         chosen.selections,
         device,
-        site.settings,
+        context.settings,
         implementations=chosen.implementations,
         gpus=gpus,
         triton=triton,
@@ -122,11 +122,11 @@ def plan_for(site: Site, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
     )
 
 
-def plans_for(site: Site, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
+def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
     """Return what each device is to do, the devices with those beside them that their plans need."""
     plans: dict[Device, Plan] = {}
     for device in devices:
-        plan = plan_for(site, chosen, device, edge=edge)
+        plan = plan_for(context, chosen, device, edge=edge)
         leader = next(other for other in devices if (other.kind, other.name) == (device.kind, device.name))
         plan = plan if leader == device else left_to(plan, leader)
         plans[equipped(device, chosen.survey.devices, plan.cases)] = plan
@@ -134,7 +134,7 @@ def plans_for(site: Site, chosen: Chosen, devices: tuple[Device, ...], *, edge: 
 
 
 def on_devices(
-    site: Site, devices: tuple[Device, ...], progress: PlainProgress, work: Callable[[Device], None]
+    context: WorkerContext, devices: tuple[Device, ...], progress: PlainProgress, work: Callable[[Device], None]
 ) -> None:
     """Do something on every device at the same time, one thread and one lock each; the first error is raised.
 
@@ -142,7 +142,7 @@ def on_devices(
     """
 
     def locked(device: Device) -> None:
-        with device_lock(device, progress.say, site.interrupted.is_set) as held:
+        with device_lock(device, progress.notify, context.interrupted.is_set) as held:
             if not held:
                 return
             try:
@@ -150,7 +150,7 @@ def on_devices(
             except InterruptedRunError:
                 return
             except BaseException:
-                site.interrupted.set()  # the other devices need not go on for a run that has failed
+                context.interrupted.set()  # the other devices need not go on for a run that has failed
                 raise
 
     with ThreadPoolExecutor(len(devices)) as threads:
@@ -159,18 +159,18 @@ def on_devices(
 
 
 def verify_devices(
-    site: Site, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, *, impostors: bool
+    context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, *, impostors: bool
 ) -> Verified:
     """Verify the chosen cases on every device."""
     found = Verified()
     lock = threading.Lock()
-    plans = plans_for(site, chosen, devices, edge=True)
+    plans = plans_for(context, chosen, devices, edge=True)
 
     def work(device: Device) -> None:
         plan = plans[device]
         outcomes: list[Outcome] = []
         progress.expect(device, len(plan.cases))
-        session = Session(site, device, plan, Reporter(progress=progress, keep=outcomes.extend))
+        session = DeviceSession(context, device, plan, Reporter(progress=progress, keep=outcomes.extend))
         try:
             session.verify(impostors=impostors)
             session.finish()
@@ -186,5 +186,5 @@ def verify_devices(
                 found.outcomes += [(device, outcome) for outcome in outcomes]
                 found.impostors += [(device, planned, result) for planned, result in session.audits()]
 
-    on_devices(site, tuple(plans), progress, work)
+    on_devices(context, tuple(plans), progress, work)
     return found

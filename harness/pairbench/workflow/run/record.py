@@ -13,9 +13,9 @@ from pairbench.analyze.records import Run
 from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.execute.parent.pool import Site
+from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.execute.parent.session import Session
+from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Status
 from pairbench.model.record import Record
@@ -24,9 +24,9 @@ from pairbench.report.table import expanded
 from pairbench.store.writer import RunWriter
 from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.requested import asked_of
+from pairbench.workflow.requested import requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
-from pairbench.workflow.run.recorder import Keeper
+from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.run.skip_existing import without_existing
 from pairbench.workflow.setup import Chosen
 
@@ -96,7 +96,7 @@ _STOPS = {
 
 def record_run(
     config: Config,
-    site: Site,
+    context: WorkerContext,
     chosen: Chosen,
     devices: tuple[Device, ...],
     progress: PlainProgress,
@@ -108,7 +108,7 @@ def record_run(
 
     Args:
         config: Where the results belong.
-        site: Where workers run.
+        context: Where workers run.
         chosen: The suites and the selection.
         devices: All at the same time.
         progress: To tell.
@@ -121,9 +121,9 @@ def record_run(
     began = time.monotonic()
     run = new_run(checkout_of(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
-    plans = plans_for(site, chosen, devices, edge=False)
+    plans = plans_for(context, chosen, devices, edge=False)
     devices = tuple(plans)
-    sites = {device: site_for(site, config, device) for device in devices}
+    contexts = {device: context_for(context, config, device) for device in devices}
     writers: dict[str, RunWriter] = {}
     held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
     lock = threading.Lock()
@@ -136,15 +136,15 @@ def record_run(
     def work(device: Device) -> None:
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
-        environment, plan = probe_environment(site, device), plans[device]
-        asked = asked_of(chosen, device, site.settings)
+        environment, plan = probe_environment(context, device), plans[device]
+        asked = requested_of(chosen, device, context.settings)
         if skip_existing:
-            plan = without_existing(config, environment, plan, progress.say)
+            plan = without_existing(config, environment, plan, progress.notify)
             if len(plan.cases) < len(plans[device].cases):
                 asked = asked.for_cases(plan.cases)
         environment = asked.put_in(environment)
-        warn_of_foreign(environment, progress.say)
-        keeper = Keeper(
+        warn_of_foreign(environment, progress.notify)
+        keeper = Recorder(
             run=run,
             environment=environment,
             writer=writers[device.slug],
@@ -153,19 +153,21 @@ def record_run(
             held=held[device.slug],
         )
         keeper.keep_broken(plan)
-        progress.expect(device, len(plan.cases) * (2 + site.settings.rounds))
-        session = Session(sites[device], device, plan, Reporter(progress=progress, keep=keeper.keep, hold=keeper.hold))
+        progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
+        session = DeviceSession(
+            contexts[device], device, plan, Reporter(progress=progress, keep=keeper.keep, hold=keeper.hold)
+        )
         try:
-            session.run(site.settings.rounds)
+            session.run(context.settings.rounds)
         finally:
             done.measuring_s[device.selector] = session.measuring_s()
 
     try:
-        on_devices(site, devices, progress, work)
+        on_devices(context, devices, progress, work)
     finally:
         for opened in writers.values():
             opened.close()
-        done.interrupted = site.interrupted.is_set()
+        done.interrupted = context.interrupted.is_set()
         done.wall_s = time.monotonic() - began
     return done
 
@@ -191,19 +193,19 @@ def writer_for(run: Run, store: str, device: Device) -> RunWriter:
     return RunWriter(store, run_id=run.run_id, device_slug=device.slug, month=run.started_at[:7])
 
 
-def site_for(site: Site, config: Config, device: Device) -> Site:
+def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
     """Return the site with what suits a device where nobody chose otherwise.
 
     Raises:
         UsageError: Triton's timer is asked for on a CPU.
     """
     if device.kind == "cuda":
-        return site
+        return context
     if config.settings.timer == "do_bench":
         raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
     if "case_seconds" in config.given:
-        return site
-    return replace(site, settings=replace(site.settings, case_seconds=_CPU_CASE_SECONDS))
+        return context
+    return replace(context, settings=replace(context.settings, case_seconds=_CPU_CASE_SECONDS))
 
 
 _CPU_CASE_SECONDS = 0.3
@@ -216,7 +218,7 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
     return Path(operators[0].path).parent if operators else config.root
 
 
-def warn_of_foreign(environment: Environment, say: Callable[[str], None]) -> None:
+def warn_of_foreign(environment: Environment, notify: Callable[[str], None]) -> None:
     """Say which other processes compute on the device, if any."""
     observed = environment.rest.get("observed", {})
     found = {
@@ -225,7 +227,7 @@ def warn_of_foreign(environment: Environment, say: Callable[[str], None]) -> Non
     }
     for selector, foreign in found.items():
         if foreign:
-            say(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
+            notify(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
 
 
 def stamp(at: "dt.datetime") -> str:

@@ -12,7 +12,7 @@ from pairbench.store.writer import RunWriter
 
 
 @dataclass(kw_only=True)
-class Keeper:
+class Recorder:
     """Turns final outcomes of one device into rows; waits for a case's baseline, which the speedups need."""
 
     run: Run

@@ -12,7 +12,7 @@ from pairbench.model.settings import OWN_TIMERS
 from pairbench.store.reader import read_frame
 
 
-def without_existing(config: Config, environment: Environment, plan: Plan, say: Callable[[str], None]) -> Plan:
+def without_existing(config: Config, environment: Environment, plan: Plan, notify: Callable[[str], None]) -> Plan:
     """Return a device's plan without the cases that were measured on its model, in this environment, by this code.
 
     Failures, and what ran out of time or memory, are tried again.
@@ -24,12 +24,12 @@ def without_existing(config: Config, environment: Environment, plan: Plan, say: 
     except StoreError:  # no store yet
         return plan
     for problem in problems:
-        say(f"pairbench: {problem}")
+        notify(f"pairbench: {problem}")
     timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer
     rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")  # without suites that could not be loaded
     there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
     if there:
-        say(
+        notify(
             f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.store!r} already, "
             "and are left out"
         )

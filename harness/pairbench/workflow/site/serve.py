@@ -15,19 +15,19 @@ _ADDRESS = "127.0.0.1"
 _HOSTS = (_ADDRESS, "localhost")
 
 
-def serve(folder: Path, port: int, say: Callable[[str], None]) -> None:
+def serve(folder: Path, port: int, notify: Callable[[str], None]) -> None:
     """Serve a folder until Ctrl-C.
 
     Args:
         folder: What is served; nothing outside it is, whatever is asked for.
         port: 0 takes one that is free.
-        say: Is told the address.
+        notify: Is told the address.
 
     Raises:
         UsageError: there is no such folder, or the port cannot be had.
     """
     with make_server(folder, port) as server:
-        say(f"serving {folder} at http://{_ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        notify(f"serving {folder} at http://{_ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.worker.breakdown import passes as module
 from pairbench.execute.worker.breakdown.passes import break_down
@@ -22,18 +22,18 @@ CPU = torch.device("cpu")
 
 
 def found(
-    suites: Path, watch: Watch, *names: str, operator: str = "network", trace: Path | None = None
+    suites: Path, heartbeat: Heartbeat, *names: str, operator: str = "network", trace: Path | None = None
 ) -> dict[str, Any]:
     path = suites / "modules.py"
     declared: Operator = load_suite(path)[operator]
     entries = tuple(Entry(implementation=name, mode="eager") for name in names)
     job = BreakDownCase(path=path, operator=operator, case=declared.cases[0], entries=entries, trace=trace)
-    return {answer.entry.implementation: answer for answer in break_down(job, declared, watch, CPU)}
+    return {answer.entry.implementation: answer for answer in break_down(job, declared, heartbeat, CPU)}
 
 
 @pytest.fixture
-def both(suites: Path, watch: Watch) -> dict[str, Breakdown]:
-    return found(suites, watch, "baseline", "casts", "waits")
+def both(suites: Path, heartbeat: Heartbeat) -> dict[str, Breakdown]:
+    return found(suites, heartbeat, "baseline", "casts", "waits")
 
 
 def spots(breakdown: Breakdown, what: str) -> list[Spot]:
@@ -84,14 +84,14 @@ def test_the_planted_cast_is_named_by_its_line(both: dict[str, Breakdown], suite
     assert {both["casts"].spots.index(spot) for spot in casts} <= of
 
 
-def test_a_function_that_several_lines_call_is_told_by_its_callers(suites: Path, watch: Watch) -> None:
+def test_a_function_that_several_lines_call_is_told_by_its_callers(suites: Path, heartbeat: Heartbeat) -> None:
     lines = (suites / "modules.py").read_text().splitlines()
-    casts = spots(found(suites, watch, "helped")["helped"], "cast")
+    casts = spots(found(suites, heartbeat, "helped")["helped"], "cast")
     assert {spot.code for spot in casts} == {"return x.half()"} and [spot.count for spot in casts] == [4, 4]
     called = [lines[int(spot.called_from.removeprefix("modules.py:")) - 1] for spot in casts]
     assert ["first caller" in called[0], "second caller" in called[1]] == [True, True]
     # The norm of each block is called by a module, and the write into the cache by one line.
-    assert {spot.called_from for spot in found(suites, watch, "baseline")["baseline"].spots} == {""}
+    assert {spot.called_from for spot in found(suites, heartbeat, "baseline")["baseline"].spots} == {""}
 
 
 def test_the_planted_wait_is_named_on_a_cpu_too(both: dict[str, Breakdown]) -> None:
@@ -107,21 +107,21 @@ def test_a_write_into_the_state_is_no_mere_copy(both: dict[str, Breakdown]) -> N
     assert not spots(both["baseline"], "copy")
 
 
-def test_without_modules_there_is_still_work(suites: Path, watch: Watch) -> None:
-    breakdown = found(suites, watch, "baseline", operator="plain")["baseline"]
+def test_without_modules_there_is_still_work(suites: Path, heartbeat: Heartbeat) -> None:
+    breakdown = found(suites, heartbeat, "baseline", operator="plain")["baseline"]
     assert breakdown.modules == ()
     assert {piece.module for piece in breakdown.pieces} == {""}
     assert ("softmax", "_softmax") in {piece.ops for piece in breakdown.pieces}
 
 
-def test_what_raises_ends_and_the_others_go_on(suites: Path, watch: Watch) -> None:
-    answers = found(suites, watch, "raises", "baseline")
+def test_what_raises_ends_and_the_others_go_on(suites: Path, heartbeat: Heartbeat) -> None:
+    answers = found(suites, heartbeat, "raises", "baseline")
     assert isinstance(answers["raises"], Ended) and "no such block" in answers["raises"].reason
     assert isinstance(answers["baseline"], Breakdown)
 
 
-def test_the_trace_can_be_kept(suites: Path, watch: Watch, tmp_path: Path) -> None:
-    found(suites, watch, "baseline", trace=tmp_path / "trace.json")
+def test_the_trace_can_be_kept(suites: Path, heartbeat: Heartbeat, tmp_path: Path) -> None:
+    found(suites, heartbeat, "baseline", trace=tmp_path / "trace.json")
     names = {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
     assert {"pairbench::module:net.blocks.0.ffn", "aten::addmm"} <= names
 

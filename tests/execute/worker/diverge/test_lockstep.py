@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import Watch
-from pairbench.execute.protocol import DivergeCase, Ended, Hello
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import DivergeCase, Ended, WorkerConfig
 from pairbench.execute.worker.diverge import lockstep as module
 from pairbench.execute.worker.diverge import order as diverge_order
 from pairbench.execute.worker.diverge.gap import error_of, gap_of, incomparable, is_worse
@@ -23,26 +23,26 @@ from pairbench.model.tolerance import Tolerance
 from pairbench.suite import load_suite
 
 CPU = torch.device("cpu")
-HELLO = Hello(device=Device(selector="cpu", kind="cpu", name="cpu"), settings=Settings(), memory_bytes=2**33)
+HELLO = WorkerConfig(device=Device(selector="cpu", kind="cpu", name="cpu"), settings=Settings(), memory_bytes=2**33)
 
 
-def answer(suites: Path, watch: Watch, variant: str, *, operator: str = "network", case: int = 0) -> Any:
+def answer(suites: Path, heartbeat: Heartbeat, variant: str, *, operator: str = "network", case: int = 0) -> Any:
     path = suites / "modules.py"
     declared: Operator = load_suite(path)[operator]
     entries = (Entry(implementation=variant, mode="eager"),)
     job = DivergeCase(path=path, operator=operator, case=declared.cases[case], entries=entries)
-    (found,) = diverge(job, declared, HELLO, watch, CPU)
+    (found,) = diverge(job, declared, HELLO, heartbeat, CPU)
     return found
 
 
-def divergence(suites: Path, watch: Watch, variant: str, **more: Any) -> Divergence:
-    found = answer(suites, watch, variant, **more)
+def divergence(suites: Path, heartbeat: Heartbeat, variant: str, **more: Any) -> Divergence:
+    found = answer(suites, heartbeat, variant, **more)
     assert isinstance(found, Divergence)
     return found
 
 
-def test_the_module_that_makes_the_error_is_named(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "wrong_ffn")
+def test_the_module_that_makes_the_error_is_named(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "wrong_ffn")
     assert found.first and (found.first.module, found.first.class_name) == ("net.blocks.2.ffn.2", "ShiftedLinear")
     assert found.first.gap and found.first.gap.max_abs == pytest.approx(0.5) and found.first.gap.beyond == 1
     assert found.inputs and found.inputs.within and found.inputs.max_abs == 0
@@ -55,51 +55,53 @@ def test_the_module_that_makes_the_error_is_named(suites: Path, watch: Watch) ->
     assert not found.layers[-1].gap.within
 
 
-def test_an_error_in_no_module_of_its_own_comes_in_from_outside(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "wrong_between")
+def test_an_error_in_no_module_of_its_own_comes_in_from_outside(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "wrong_between")
     # The norm undoes the factor; what takes the sum sees it.
     assert found.first and found.first.module == "net.blocks.1.ffn.0"
     assert found.inputs and not found.inputs.within
 
 
-def test_an_error_behind_all_modules_is_in_the_output_alone(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "wrong_at_the_end")
+def test_an_error_behind_all_modules_is_in_the_output_alone(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "wrong_at_the_end")
     assert found.first is None and found.output_mismatch and found.bad and found.inputs is None
 
 
-def test_nothing_is_off_where_nothing_is_wrong(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "same")
+def test_nothing_is_off_where_nothing_is_wrong(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "same")
     assert found.first is None and not found.bad and len(found.layers) == 37
     assert found.only_variant == tuple(f"net.blocks.{place}.fused" for place in range(4)) and not found.only_baseline
     # The added module of each block is in no one's call.
     assert found.uncalled == ()
 
 
-def test_more_precision_is_within_and_nearer_to_float64(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "casts")
+def test_more_precision_is_within_and_nearer_to_float64(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "casts")
     norm = next(layer for layer in found.layers if layer.module == "net.blocks.0.norm")
     assert not found.bad and norm.gap and 0 < norm.gap.max_abs < 1e-6
     assert norm.variant_oracle is not None and norm.baseline_oracle is not None
     assert norm.variant_oracle < norm.baseline_oracle
 
 
-def test_what_calls_no_module_is_listed(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "without_modules")
+def test_what_calls_no_module_is_listed(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "without_modules")
     assert found.layers == () and ("net", 1, 0) in found.uncalled and len(found.uncalled) == 37
 
 
-def test_an_operator_without_modules_says_what_is_missing(suites: Path, watch: Watch) -> None:
-    found = answer(suites, watch, "by_hand", operator="plain")
+def test_an_operator_without_modules_says_what_is_missing(suites: Path, heartbeat: Heartbeat) -> None:
+    found = answer(suites, heartbeat, "by_hand", operator="plain")
     assert isinstance(found, NoDivergence) and not found.bad
     assert "the baseline and by_hand get no torch.nn.Module" in found.reason
 
 
-def test_what_raises_is_an_end(suites: Path, watch: Watch) -> None:
-    assert isinstance(answer(suites, watch, "raises"), Ended)
+def test_what_raises_is_an_end(suites: Path, heartbeat: Heartbeat) -> None:
+    assert isinstance(answer(suites, heartbeat, "raises"), Ended)
 
 
-def test_a_stretch_at_a_time_gives_the_same(suites: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = divergence(suites, watch, "wrong_ffn")
+def test_a_stretch_at_a_time_gives_the_same(
+    suites: Path, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = divergence(suites, heartbeat, "wrong_ffn")
     lengths: list[int] = []
     plain = diverge_order.stretches
 
@@ -110,30 +112,32 @@ def test_a_stretch_at_a_time_gives_the_same(suites: Path, watch: Watch, monkeypa
 
     monkeypatch.setattr(module, "stretches", counted)
     monkeypatch.setattr(module._Lockstep, "_room", lambda self: 20_000)
-    assert divergence(suites, watch, "wrong_ffn") == whole
+    assert divergence(suites, heartbeat, "wrong_ffn") == whole
     assert len(lengths) > 3 and sum(lengths) == 37
 
 
-def test_without_an_oracle_the_rest_is_said(suites: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_oracle_the_rest_is_said(
+    suites: Path, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cannot(_: Any) -> Any:
         raise TypeError("no float64 here")
 
     monkeypatch.setattr(module, "upcast_tree", cannot)
-    found = divergence(suites, watch, "wrong_ffn")
+    found = divergence(suites, heartbeat, "wrong_ffn")
     assert found.oracle_missing and "no float64 here" in found.oracle_missing
     assert found.first and found.first.variant_oracle is None and found.bad
 
 
-def test_rounding_alone_is_not_bad(suites: Path, watch: Watch) -> None:
-    found = divergence(suites, watch, "wrong_ffn")
+def test_rounding_alone_is_not_bad(suites: Path, heartbeat: Heartbeat) -> None:
+    found = divergence(suites, heartbeat, "wrong_ffn")
     assert found.first
     rounded = replace(found, layers=(replace(found.first, worse=False),), output_mismatch=None)
     assert rounded.first is not None and not rounded.bad
     assert replace(rounded, oracle_missing="none").bad
 
 
-def test_what_is_off_inside_of_what_is_not_is_contained(suites: Path, watch: Watch) -> None:
-    layers = divergence(suites, watch, "wrong_ffn").layers
+def test_what_is_off_inside_of_what_is_not_is_contained(suites: Path, heartbeat: Heartbeat) -> None:
+    layers = divergence(suites, heartbeat, "wrong_ffn").layers
     assert not any(layer.contained for layer in layers)
     # As if block 2 put it right again.
     fine = next(layer.gap for layer in layers if layer.gap and layer.gap.within)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.timing import measure
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
-from pairbench.execute.worker.timing.telemetry import Recorder
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import HostTimer, Sample
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from pairbench.model.plan import Entry
@@ -37,7 +37,7 @@ class FakeTimer:
         return 1
 
 
-class FakeRecorder(Recorder):
+class FakeRecorder(TelemetryRecorder):
     """Throttles as it is told."""
 
     def __init__(self, throttles: Iterator[bool]) -> None:
@@ -67,7 +67,7 @@ def noisy(scale: float, seed: int) -> Callable[[], float]:
 
 
 @pytest.fixture
-def take(watch: Watch) -> Callable[..., TimedRound]:
+def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
     def run(entries: list[Timed], throttles: Iterator[bool] | None = None, **changes: Any) -> TimedRound:
         stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, **changes})
         return time_entries(
@@ -76,7 +76,7 @@ def take(watch: Watch) -> Callable[..., TimedRound]:
             timer=FakeTimer(),
             stopping=stopping,
             recorder=FakeRecorder(throttles or itertools.repeat(False)),
-            watch=watch,
+            heartbeat=heartbeat,
             rng=np.random.default_rng(0),
         )
 
@@ -197,8 +197,8 @@ def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
     assert len(found.throttled) >= 5 and found.stop_reason == TIME_CAP
 
 
-def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], watch: Watch) -> None:
-    watch.begin_job(0.05)
+def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], heartbeat: Heartbeat) -> None:
+    heartbeat.begin_job(0.05)
 
     def slow() -> float:
         time.sleep(0.01)
@@ -245,7 +245,7 @@ def test_the_host_timer() -> None:
 
 @pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.6, 2), (2.5, 1)])
 def test_a_call_of_seconds_is_warm_after_one(
-    seconds: float, calls: int, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    seconds: float, calls: int, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, made = 0.0, 0
 
@@ -255,5 +255,5 @@ def test_a_call_of_seconds_is_warm_after_one(
         return seconds * 1e9
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    measure._warm_up(timed(slow=call), FakeTimer(), watch)
+    measure._warm_up(timed(slow=call), FakeTimer(), heartbeat)
     assert made == calls

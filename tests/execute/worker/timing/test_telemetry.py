@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.timing.telemetry import Nvml, Recorder, open_nvml, throttle_names
+from pairbench.execute.worker.timing.telemetry import Nvml, TelemetryRecorder, open_nvml, throttle_names
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ class FakeNvml(Nvml):
 
 
 def test_a_recorder_sums_up() -> None:
-    recorder = Recorder(FakeNvml((1900, 40, 300, 0), (1500, 60, 500, 0x4), (1800, 50, 400, 0x40 | 0x4)))
+    recorder = TelemetryRecorder(FakeNvml((1900, 40, 300, 0), (1500, 60, 500, 0x4), (1800, 50, 400, 0x40 | 0x4)))
     assert [recorder.throttling() for _ in range(3)] == [False, True, True]
     found = recorder.summary()
     assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1800, 60, 400)
@@ -57,14 +57,14 @@ def test_a_recorder_sums_up() -> None:
 
 
 def test_what_the_driver_refuses_is_unknown() -> None:
-    recorder = Recorder(FakeNvml((None, 40, None, None)))
+    recorder = TelemetryRecorder(FakeNvml((None, 40, None, None)))
     assert not recorder.throttling()
     found = recorder.summary()
     assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == (None, 40, None, ())
 
 
 def test_without_nvml_nothing_is_known() -> None:
-    recorder = Recorder(None)
+    recorder = TelemetryRecorder(None)
     assert not recorder.throttling()
     found = recorder.summary()
     assert (found.sm_clock_mhz, found.temperature_c, found.power_w, found.throttle_reasons) == (None,) * 4
@@ -89,7 +89,7 @@ def test_why_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_beside_the_own_one_that_throttles_counts() -> None:
     own = FakeNvml((1900, 40, 300, 0), (1800, 50, 400, 0x4))
     beside = FakeNvml((900, 90, 700, 0x40), (1700, 60, 500, None))
-    recorder = Recorder(own, [beside])
+    recorder = TelemetryRecorder(own, [beside])
     assert [recorder.throttling() for _ in range(2)] == [True, True]
     found = recorder.summary()
     assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1850, 50, 350), "the own GPU's alone"

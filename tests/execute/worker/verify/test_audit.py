@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
-from pairbench.execute.worker.verify.case import Reference, make_reference
+from pairbench.execute.worker.verify.case import ExpectedOutputs, make_reference
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.tolerance import EXACT, Tolerance
@@ -26,7 +26,7 @@ def declare(baseline: Any = lambda x: x, **changes: Any) -> Operator:
 
 
 def audited(outputs: Any, tolerance: Any = None) -> dict[str, ImpostorResult]:
-    reference = Reference(inputs={}, outputs=outputs, oracle=None, oracle_missing=None)
+    reference = ExpectedOutputs(inputs={}, outputs=outputs, oracle=None, oracle_missing=None)
     return {found.impostor: found for found in audit_automatic(declare(tolerance=tolerance), reference)}
 
 
@@ -90,7 +90,7 @@ def test_nan_outputs_are_spoilt_too() -> None:
     assert all(result.rejected for result in found.values()) and "mean" in found
 
 
-def references(operator: Operator) -> tuple[Reference, Reference]:
+def references(operator: Operator) -> tuple[ExpectedOutputs, ExpectedOutputs]:
     first, second = ({"x": torch.full((4,), value) + torch.arange(4.0)} for value in (1.0, 5.0))
     return make_reference(operator, first), make_reference(operator, second)
 

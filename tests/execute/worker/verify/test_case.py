@@ -9,7 +9,7 @@ from pairbench.execute.worker.devices import SEEDS
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import changed_flags, pin_flags, read_flags, read_variables, restore_flags
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.verify.case import Reference, check_baseline, make_reference, verify_entry
+from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_reference, verify_entry
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
@@ -27,7 +27,7 @@ def declare(variant: Any = lambda x: x * 2, **changes: Any) -> Operator:
     return Operator("op", variants={"v": variant}, **{**plain, **changes})
 
 
-def references(operator: Operator) -> tuple[Reference, ...]:
+def references(operator: Operator) -> tuple[ExpectedOutputs, ...]:
     return tuple(make_reference(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in SEEDS)
 
 
@@ -227,7 +227,7 @@ def test_another_shape_for_another_seed_is_a_fault_of_the_suite() -> None:
 
 
 def test_a_baseline_that_is_far_off_its_oracle_is_not_believed() -> None:
-    def reference(baseline: Any, oracle: Any = None) -> Reference:
+    def reference(baseline: Any, oracle: Any = None) -> ExpectedOutputs:
         return references(declare(baseline=baseline, oracle=oracle))[0]
 
     assert check_baseline(reference(lambda x: x + x)) is None

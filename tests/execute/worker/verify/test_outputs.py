@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench import Operator, Tolerance
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
 from pairbench.execute.worker.verify import outputs as module
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint, save_outputs, tell_outputs
@@ -94,56 +94,56 @@ def test_empty_and_other_leaves() -> None:
     assert fingerprint([object()]) == fingerprint([object()])
 
 
-def exchanged(old: Operator, new: Operator, folder: Path, watch: Watch) -> OutputsCompared:
+def exchanged(old: Operator, new: Operator, folder: Path, heartbeat: Heartbeat) -> OutputsCompared:
     file = folder / "outputs.pt"
     about = {"path": Path("ops.py"), "operator": "op", "case": CASE, "entries": (VARIANT,), "file": file}
-    assert list(save_outputs(SaveOutputs(**about), old, watch, CPU)) == [VARIANT]  # type: ignore[arg-type]
-    (found,) = compare_outputs(CompareOutputs(**about), new, watch, CPU)  # type: ignore[arg-type]
+    assert list(save_outputs(SaveOutputs(**about), old, heartbeat, CPU)) == [VARIANT]  # type: ignore[arg-type]
+    (found,) = compare_outputs(CompareOutputs(**about), new, heartbeat, CPU)  # type: ignore[arg-type]
     assert isinstance(found, OutputsCompared)
     return found
 
 
-def test_outputs_within_the_tolerance_and_beyond_it(tmp_path: Path, watch: Watch) -> None:
+def test_outputs_within_the_tolerance_and_beyond_it(tmp_path: Path, heartbeat: Heartbeat) -> None:
     loose = Tolerance(atol=0.1)
     old = operator(lambda x: x + 1, tolerance=loose)
-    near = exchanged(old, operator(lambda x: x + 1.05, tolerance=loose), tmp_path, watch)
+    near = exchanged(old, operator(lambda x: x + 1.05, tolerance=loose), tmp_path, heartbeat)
     assert near.agreement is Agreement.WITHIN and near.correctness is not None
     assert near.correctness.margin == pytest.approx(0.5, abs=0.01)
-    far = exchanged(old, operator(lambda x: x + 1.2, tolerance=loose), tmp_path, watch)
+    far = exchanged(old, operator(lambda x: x + 1.2, tolerance=loose), tmp_path, heartbeat)
     assert far.agreement is Agreement.DIFFERENT
     assert "differs from the reference's in 6 of 6 elements" in (far.reason or "")
 
 
-def test_outputs_of_another_form_are_different(tmp_path: Path, watch: Watch) -> None:
-    found = exchanged(operator(lambda x: x + 1), operator(lambda x: (x + 1, x)), tmp_path, watch)
+def test_outputs_of_another_form_are_different(tmp_path: Path, heartbeat: Heartbeat) -> None:
+    found = exchanged(operator(lambda x: x + 1), operator(lambda x: (x + 1, x)), tmp_path, heartbeat)
     assert found.agreement is Agreement.DIFFERENT and "the reference returns" in (found.reason or "")
 
 
-def test_trees_of_the_suites_own_types_cross(tmp_path: Path, watch: Watch) -> None:
+def test_trees_of_the_suites_own_types_cross(tmp_path: Path, heartbeat: Heartbeat) -> None:
     def variant(x: torch.Tensor) -> object:
         return {"pair": Pair(x, x + 1), "flag": True, "name": "a", "own": CASE}
 
-    found = exchanged(operator(variant), operator(variant), tmp_path, watch)
+    found = exchanged(operator(variant), operator(variant), tmp_path, heartbeat)
     assert found.agreement is Agreement.WITHIN and found.reason is None
 
 
-def test_inputs_and_outputs_are_told_and_state_counts(watch: Watch) -> None:
+def test_inputs_and_outputs_are_told_and_state_counts(heartbeat: Heartbeat) -> None:
     def moves(x: torch.Tensor) -> torch.Tensor:
         return x.add_(1)
 
     job = TellOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT,))
-    plain = list(tell_outputs(job, operator(lambda x: x + 1), watch, CPU))
-    moved = list(tell_outputs(job, operator(moves, state=["x"]), watch, CPU))
+    plain = list(tell_outputs(job, operator(lambda x: x + 1), heartbeat, CPU))
+    moved = list(tell_outputs(job, operator(moves, state=["x"]), heartbeat, CPU))
     assert all(isinstance(item, Fingerprint) for item in plain + moved)
     assert [item.entry for item in plain] == [None, VARIANT]
     assert plain[0].text == moved[0].text and plain[1].text != moved[1].text
 
 
-def test_what_raises_ends_only_itself(watch: Watch) -> None:
+def test_what_raises_ends_only_itself(heartbeat: Heartbeat) -> None:
     def fails(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("no")
 
     baseline = Entry(implementation="baseline", mode="eager")
     job = TellOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT, baseline))
-    found = list(tell_outputs(job, operator(fails), watch, CPU))
+    found = list(tell_outputs(job, operator(fails), heartbeat, CPU))
     assert "ValueError: no" in found[1].reason and found[2].entry == baseline

@@ -45,7 +45,7 @@ _CALLERS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CodeLine:
     """A line of code."""
 
     code: CodeType
@@ -59,8 +59,8 @@ class Sighting:
     op: str
     what: str
     detail: str
-    place: Place | None
-    caller: Place | None
+    place: CodeLine | None
+    caller: CodeLine | None
     """Where the function of that line was called, if Python did that and no module."""
     module: str
     bytes: int
@@ -182,7 +182,7 @@ def _explicit_waits(mode: Sightings) -> Iterator[None]:
         yield
 
 
-def _calling_lines(skipped: tuple[str, ...]) -> tuple[Place | None, Place | None]:
+def _calling_lines(skipped: tuple[str, ...]) -> tuple[CodeLine | None, CodeLine | None]:
     """Return the innermost line that is neither ours nor torch's nor what a compiler wrote, and the one that called its function."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(skipped):
@@ -194,8 +194,8 @@ def _calling_lines(skipped: tuple[str, ...]) -> tuple[Place | None, Place | None
     return _place(frame), _place(outer) if outer is not None and direct else None
 
 
-def _place(frame: FrameType) -> Place:
-    return Place(code=frame.f_code, line=frame.f_lineno)
+def _place(frame: FrameType) -> CodeLine:
+    return CodeLine(code=frame.f_code, line=frame.f_lineno)
 
 
 def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], list[int]]:
@@ -209,7 +209,7 @@ def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], l
         The spots, and for each sighting the index of its spot.
     """
     lines = [(seen.what, seen.op, seen.detail, seen.place) for seen in sightings]
-    callers: dict[Any, set[Place | None]] = {}
+    callers: dict[Any, set[CodeLine | None]] = {}
     for line, seen in zip(lines, sightings, strict=True):
         callers.setdefault(line, set()).add(seen.caller)
     groups: dict[Any, list[Sighting]] = {}
@@ -224,7 +224,7 @@ def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], l
     return spots, [order[key] for key in keys]
 
 
-def _spot(group: list[Sighting], caller: Place | None, folder: Path) -> Spot:
+def _spot(group: list[Sighting], caller: CodeLine | None, folder: Path) -> Spot:
     first = group[0]
     place = first.place
     file = Path(place.code.co_filename) if place else Path()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.worker.breakdown.idle import busy_ns, idle_of
 from pairbench.execute.worker.breakdown.lines import gather, see
@@ -48,7 +48,7 @@ _CALLS = 5
 """Recorded of a call that is shorter than that: of one alone the times say little."""
 
 
-def break_down(job: BreakDownCase, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     """Yield the breakdown of each entry."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     unusable = launches.unusable() if device.type == "cuda" else None
@@ -67,7 +67,7 @@ def break_down(job: BreakDownCase, operator: Operator, watch: Watch, device: tor
                 return Ended(entry=entry, status=Status.SKIPPED, reason=reason)
             return _Subject(job, call, device).breakdown(entry)
 
-        yield guarded(job, index, watch, step)
+        yield guarded(job, index, heartbeat, step)
 
 
 _Recorded = tuple[Window, float]

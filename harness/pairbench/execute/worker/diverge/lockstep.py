@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.heartbeat import Watch
-from pairbench.execute.protocol import DivergeCase, Hello
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import DivergeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.diverge.gap import Tensors, error_of, gap_of, incomparable, is_worse, size_of, tensors_of
@@ -76,7 +76,9 @@ class _Side:
         return outputs
 
 
-def diverge(job: DivergeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:
+def diverge(
+    job: DivergeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+) -> Iterator[Any]:
     """Yield the `Divergence` of the one entry, or a `NoDivergence`."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     (entry,) = job.entries
@@ -98,7 +100,7 @@ def diverge(job: DivergeCase, operator: Operator, hello: Hello, watch: Watch, de
         )
         return _Lockstep(operator, inputs, *sides, hello.memory_bytes).divergence(entry)
 
-    yield guarded(job, 0, watch, step)
+    yield guarded(job, 0, heartbeat, step)
 
 
 def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str | None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairbench.execute.heartbeat import Watch
-from pairbench.execute.protocol import Ended, Hello, TimeCase
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
@@ -20,7 +20,7 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.do_bench import time_with_do_bench
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
-from pairbench.execute.worker.timing.telemetry import Recorder, open_nvml
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.verify.case import oracle_or_why
@@ -46,19 +46,23 @@ class Ready:
     timed: list[Timed]
     """Of the entries that have a call, in the job's order."""
     timer: Timer
-    recorder: Recorder
+    recorder: TelemetryRecorder
     rng: np.random.Generator
     """For the order within blocks."""
 
 
-def time_case(job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device) -> Iterator[Any]:
+def time_case(
+    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of those that can be timed."""
-    ready = yield from make_ready(job, operator, hello, watch, device)
+    ready = yield from make_ready(job, operator, hello, heartbeat, device)
     if not ready.timed:
         return
     try:
         if hello.settings.timer == "do_bench":
-            result = time_with_do_bench(ready.timed, round_index=job.round, recorder=ready.recorder, watch=watch)
+            result = time_with_do_bench(
+                ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat
+            )
         else:
             result = time_entries(
                 ready.timed,
@@ -66,17 +70,17 @@ def time_case(job: TimeCase, operator: Operator, hello: Hello, watch: Watch, dev
                 timer=ready.timer,
                 stopping=Stopping.of(hello.settings),
                 recorder=ready.recorder,
-                watch=watch,
+                heartbeat=heartbeat,
                 rng=ready.rng,
             )
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, hello, error)
         return
-    yield from recheck(ready, watch)
+    yield from recheck(ready, heartbeat)
     yield result
 
 
-def end_of(job: TimeCase, hello: Hello, error: EntryTimeoutError | EntryFailedError) -> Ended:
+def end_of(job: TimeCase, hello: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
     """Return the end of the entry that could not be timed."""
     status, reason = (
         explain(error.__cause__)
@@ -87,7 +91,7 @@ def end_of(job: TimeCase, hello: Hello, error: EntryTimeoutError | EntryFailedEr
 
 
 def make_ready(
-    job: TimeCase, operator: Operator, hello: Hello, watch: Watch, device: torch.device
+    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
@@ -106,12 +110,12 @@ def make_ready(
             first_call_ns = float(time.perf_counter_ns() - started)
             return (replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call), first_call_ns
 
-        made = guarded(job, index, watch, step)
+        made = guarded(job, index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
         else:
             calls[entry], first_call_ns[entry] = made
-    clocks = _device_clocks(job, calls, timer, watch) if isinstance(timer, CudaTimer) else {}
+    clocks = _device_clocks(job, calls, timer, heartbeat) if isinstance(timer, CudaTimer) else {}
     timed = [
         Timed(
             index=index,
@@ -134,12 +138,14 @@ def make_ready(
         calls=calls,
         timed=timed,
         timer=timer,
-        recorder=Recorder(nvml, beside),
+        recorder=TelemetryRecorder(nvml, beside),
         rng=np.random.default_rng(seed),
     )
 
 
-def _device_clocks(job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, watch: Watch) -> dict[Entry, DeviceClock]:
+def _device_clocks(
+    job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, heartbeat: Heartbeat
+) -> dict[Entry, DeviceClock]:
     """Return the clocks of the calls that are no replays themselves; they replay graphs where those leave room for the calls.
 
     The graphs share their memory. Each with its own, ten forms of a video decoder held all 140 GB of an H200.
@@ -150,7 +156,7 @@ def _device_clocks(job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, wa
     for index, entry in enumerate(job.entries):
         if entry not in calls or entry.mode == "graph" or entry not in job.capturable:
             continue
-        replay = guarded(job, index, watch, lambda call=calls[entry]: _replay(call, pool))  # type: ignore[misc]
+        replay = guarded(job, index, heartbeat, lambda call=calls[entry]: _replay(call, pool))  # type: ignore[misc]
         if replay is not None and not isinstance(replay, Ended):
             replays[entry] = replay
     torch.cuda.empty_cache()
@@ -170,7 +176,7 @@ def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
         return None
 
 
-def recheck(ready: Ready, watch: Watch) -> Iterator[Ended]:
+def recheck(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
     """Put fresh inputs at the addresses that were timed, call the very calls that were timed, and judge what comes."""
     fresh = build_inputs(ready.operator, ready.job.case, ready.device, _RECHECK_SEED + ready.job.round)
     baseline = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(fresh))
@@ -192,7 +198,7 @@ def recheck(ready: Ready, watch: Watch) -> Iterator[Ended]:
                         return wrong
             return None
 
-        found = guarded(ready.job, index, watch, step)
+        found = guarded(ready.job, index, heartbeat, step)
         if isinstance(found, Ended):
             yield found
         elif found is not None:

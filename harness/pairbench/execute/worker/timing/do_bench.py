@@ -2,20 +2,22 @@
 
 import time
 
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker.timing.measure import Timed
-from pairbench.execute.worker.timing.telemetry import Recorder
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.model.outcome import TIME_CAP, EntrySamples, TimedRound
 
 
-def time_with_do_bench(entries: list[Timed], *, round_index: int, recorder: Recorder, watch: Watch) -> TimedRound:
+def time_with_do_bench(
+    entries: list[Timed], *, round_index: int, recorder: TelemetryRecorder, heartbeat: Heartbeat
+) -> TimedRound:
     """Time each entry with `do_bench`'s defaults and keep its single times; nothing is interleaved."""
     import triton.testing  # here, because a machine without Triton can use every other timer
 
     began = time.perf_counter_ns()
     found = []
     for timed in entries:
-        with watch.entry(timed.index):
+        with heartbeat.entry(timed.index):
             at = time.perf_counter_ns() - began
             times = triton.testing.do_bench(timed.run, return_mode="all")
             recorder.throttling()

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.execute.garbage import no_collection
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import Checks, Stopping, remeasured
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
-from pairbench.execute.worker.timing.telemetry import Recorder
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
@@ -68,8 +68,8 @@ def time_entries(
     round_index: int,
     timer: Timer,
     stopping: Stopping,
-    recorder: Recorder,
-    watch: Watch,
+    recorder: TelemetryRecorder,
+    heartbeat: Heartbeat,
     rng: np.random.Generator,
 ) -> TimedRound:
     """Take blocks until the stopping criterion is met.
@@ -79,7 +79,7 @@ def time_entries(
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
-        blocks = Blocks(entries, timer=timer, recorder=recorder, watch=watch, rng=rng)
+        blocks = Blocks(entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng)
         while reason is None:
             blocks.take()
             reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _log_ratios(entries, good))
@@ -90,17 +90,23 @@ class Blocks:
     """The blocks of one case, taken one at a time by entries that are warm."""
 
     def __init__(
-        self, entries: list[Timed], *, timer: Timer, recorder: Recorder, watch: Watch, rng: np.random.Generator
+        self,
+        entries: list[Timed],
+        *,
+        timer: Timer,
+        recorder: TelemetryRecorder,
+        heartbeat: Heartbeat,
+        rng: np.random.Generator,
     ) -> None:
         """Warm the entries up."""
         self._entries = entries
         self._timer = timer
         self._recorder = recorder
-        self._watch = watch
+        self._heartbeat = heartbeat
         self._rng = rng
         self.throttled: list[bool] = []
         """Of each block so far; those since the last reading of the GPU are labelled at the next one."""
-        _warm_up(entries, timer, watch)
+        _warm_up(entries, timer, heartbeat)
         self._began = time.perf_counter_ns()
         recorder.throttling()
         self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
@@ -120,7 +126,7 @@ class Blocks:
             EntryTimeoutError: an entry has used up its time.
         """
         began = time.perf_counter_ns()
-        _take_block(self._entries, self._timer, self._watch, self._rng, self._began)
+        _take_block(self._entries, self._timer, self._heartbeat, self._rng, self._began)
         now = time.perf_counter_ns()
         self._busy_ns += now - began
         self._unread += 1
@@ -147,11 +153,11 @@ class Blocks:
         )
 
 
-def _warm_up(entries: list[Timed], timer: Timer, watch: Watch) -> None:
+def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     share = _WARM_UP_S / len(entries)
     for timed in entries:
-        with _of(timed, watch):
+        with _of(timed, heartbeat):
             began, spent, found = time.perf_counter(), 0.0, list[float]()
             while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timer.flush()
@@ -162,10 +168,10 @@ def _warm_up(entries: list[Timed], timer: Timer, watch: Watch) -> None:
             timed.lead_in = timer.lead_in(statistics.median(found))
 
 
-def _take_block(entries: list[Timed], timer: Timer, watch: Watch, rng: np.random.Generator, began: int) -> None:
+def _take_block(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, rng: np.random.Generator, began: int) -> None:
     for position, place in enumerate(rng.permutation(len(entries))):
         timed = entries[place]
-        with _of(timed, watch):
+        with _of(timed, heartbeat):
             at = time.perf_counter_ns() - began
             for _ in range(timed.lead_in):
                 timer.flush()
@@ -178,14 +184,14 @@ def _take_block(entries: list[Timed], timer: Timer, watch: Watch, rng: np.random
             timed.host_ns.append(sample.host_ns)
             del sample  # with the outputs, so that the next call finds their memory free
             timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
-        if watch.exhausted(timed.index):
+        if heartbeat.exhausted(timed.index):
             raise EntryTimeoutError(timed.index)
 
 
 @contextlib.contextmanager
-def _of(timed: Timed, watch: Watch) -> Iterator[None]:
+def _of(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
     """Blame what happens inside on an entry, exceptions included."""
-    with watch.entry(timed.index):
+    with heartbeat.entry(timed.index):
         try:
             yield
         except (Exception, SystemExit) as error:

@@ -70,7 +70,7 @@ def throttle_names(bits: int) -> tuple[str, ...]:
     return tuple(name for bit, name in _THROTTLES.items() if bits & bit)
 
 
-class Recorder:
+class TelemetryRecorder:
     """Reads the GPU between blocks, in the timing thread itself: a thread beside it would disturb the host latency.
 
     Of GPUs beside it only the reasons to throttle are taken: one that is slow holds up a call that uses several.

@@ -9,13 +9,13 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.trees import copy_tree, map_tensors, refill, same_bits, tensors
-from pairbench.execute.worker.verify.case import Reference
+from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
 
-def audit_automatic(operator: Operator, reference: Reference) -> list[ImpostorResult]:
+def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
     """Judge the baseline's own outputs after each of them was spoilt in every way that a broken kernel spoils one.
 
     By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
@@ -52,7 +52,7 @@ def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
 
 
 def audit_declared(
-    operator: Operator, name: str, references: tuple[Reference, ...], device: torch.device
+    operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> ImpostorResult:
     """Run a declared impostor on every seed, unless its `valid` says that it is not to be tried in this case.
 

@@ -15,7 +15,7 @@ from pairbench.execute.worker.graphs import CaptureError, Replay, capture
 from pairbench.execute.worker.trees import changed_input, copy_tree, refill, tensors, upcast_tree
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.distance import distance
-from pairbench.execute.worker.verify.judge import Judgement, judge, worst
+from pairbench.execute.worker.verify.judge import OutputVerdict, judge, worst
 from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
@@ -23,7 +23,7 @@ from pairbench.model.plan import Entry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class ExpectedOutputs:
     """What is right for one case and seed."""
 
     inputs: dict[str, Any]
@@ -34,12 +34,12 @@ class Reference:
     """Why there is no oracle."""
 
 
-def make_reference(operator: Operator, inputs: dict[str, Any]) -> Reference:
+def make_reference(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
     """Compute what is right for these inputs: the baseline's outputs and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
-    return Reference(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
+    return ExpectedOutputs(inputs=inputs, outputs=outputs, oracle=oracle, oracle_missing=missing)
 
 
 def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | None, str | None]:
@@ -67,7 +67,7 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
 
 
-def check_baseline(reference: Reference) -> str | None:
+def check_baseline(reference: ExpectedOutputs) -> str | None:
     """Return why the baseline itself cannot be believed, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
@@ -95,7 +95,7 @@ def check_baseline(reference: Reference) -> str | None:
 
 
 def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
     """Run one implementation in one mode and judge what it returns."""
     flags = read_flags()
@@ -112,7 +112,7 @@ def verify_entry(
 
 
 def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: tuple[Reference, ...], device: torch.device
+    operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
     inputs = copy_tree(references[0].inputs)
     if entry.mode == "compile":
@@ -154,8 +154,8 @@ def _verify(
 
 
 def _judgements(
-    operator: Operator, call: Call, outputs: Any, references: tuple[Reference, ...], device: torch.device
-) -> Iterator[Judgement]:
+    operator: Operator, call: Call, outputs: Any, references: tuple[ExpectedOutputs, ...], device: torch.device
+) -> Iterator[OutputVerdict]:
     """Yield judgements of runs in the orders that expose unwritten memory, borrowed buffers and cached answers.
 
     Args:
@@ -163,7 +163,7 @@ def _judgements(
     """
     first, second = references
 
-    def run(reference: Reference) -> Any:
+    def run(reference: ExpectedOutputs) -> Any:
         """Run on poisoned memory, from the reference's own state."""
         poison_freed(reference.outputs)
         if isinstance(call.run, Replay):
@@ -177,7 +177,7 @@ def _judgements(
         synchronize(device)
         return outputs
 
-    def judged(outputs: Any, reference: Reference) -> Judgement:
+    def judged(outputs: Any, reference: ExpectedOutputs) -> OutputVerdict:
         return judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for)
 
     again = make_call(operator, operator.baseline, "eager", call.shared).observe()
@@ -191,7 +191,7 @@ def _judgements(
     yield judged(run(second), second)
 
 
-def _strays(judgements: list[Judgement]) -> str | None:
+def _strays(judgements: list[OutputVerdict]) -> str | None:
     most = max(item.strays for item in judgements)
     if not most:
         return None

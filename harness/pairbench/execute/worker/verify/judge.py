@@ -21,7 +21,7 @@ from pairbench.model.tolerance import Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class OutputVerdict:
     """How far outputs are from the baseline's and the oracle's, and why they are wrong, if they are."""
 
     mismatch: str | None
@@ -35,7 +35,7 @@ def judge(
     baseline: Any,
     oracle: Any | None,
     tolerance_for: Callable[[str], Tolerance],
-) -> Judgement:
+) -> OutputVerdict:
     """Judge outputs by the baseline's, element by element, and by the oracle's, as a whole.
 
     Args:
@@ -60,12 +60,12 @@ def judge(
         worst = found.correctness if worst is None else _worse(worst, found.correctness)
         strays += found.strays
         if found.mismatch:
-            return Judgement(mismatch=found.mismatch, correctness=worst)
-    return Judgement(mismatch=None, correctness=worst, strays=strays)
+            return OutputVerdict(mismatch=found.mismatch, correctness=worst)
+    return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
 
 
-def _mismatch(reason: str) -> Judgement:
-    return Judgement(mismatch=reason, correctness=None)
+def _mismatch(reason: str) -> OutputVerdict:
+    return OutputVerdict(mismatch=reason, correctness=None)
 
 
 def _short(value: Any) -> str:
@@ -82,7 +82,7 @@ def _judge_tensor(
     expected: torch.Tensor,
     truth: torch.Tensor | None,
     tolerance_for: Callable[[str], Tolerance],
-) -> Judgement:
+) -> OutputVerdict:
     if value.shape != expected.shape:
         return _mismatch(f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}")
     if value.dtype != expected.dtype:
@@ -117,14 +117,14 @@ def _judge_tensor(
             f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
             f"rtol {rtol:.3g} and atol {atol:.3g}; the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
         )
-        return Judgement(mismatch=mismatch, correctness=correctness)
+        return OutputVerdict(mismatch=mismatch, correctness=correctness)
     if tolerance.rel_l2 is not None:
         wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
     else:
         wrong = _off_the_oracle(ratio)
     if wrong is not None:
-        return Judgement(mismatch=f"{name} is within the tolerance, but {wrong}", correctness=correctness)
-    return Judgement(mismatch=None, correctness=correctness, strays=beyond.strays)
+        return OutputVerdict(mismatch=f"{name} is within the tolerance, but {wrong}", correctness=correctness)
+    return OutputVerdict(mismatch=None, correctness=correctness, strays=beyond.strays)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:

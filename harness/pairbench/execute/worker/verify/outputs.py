@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.heartbeat import Watch
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
@@ -22,7 +22,7 @@ _CHUNK = 1 << 25
 """Bytes that are worked on at once, a multiple of 8."""
 
 
-def tell_outputs(job: TellOutputs, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+def tell_outputs(job: TellOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     """Yield the fingerprints of the inputs and of each entry's outputs."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     yield Fingerprint(entry=None, text=fingerprint(inputs))
@@ -31,10 +31,10 @@ def tell_outputs(job: TellOutputs, operator: Operator, watch: Watch, device: tor
         def step(entry: Entry = entry) -> Fingerprint:
             return Fingerprint(entry=entry, text=fingerprint(_outputs(operator, entry, inputs, device)))
 
-        yield guarded(job, index, watch, step)
+        yield guarded(job, index, heartbeat, step)
 
 
-def save_outputs(job: SaveOutputs, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+def save_outputs(job: SaveOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     """Write the outputs of the one entry, and yield its name when that is done."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     (entry,) = job.entries
@@ -43,10 +43,12 @@ def save_outputs(job: SaveOutputs, operator: Operator, watch: Watch, device: tor
         torch.save(_portable(_outputs(operator, entry, inputs, device)), job.file)
         return entry
 
-    yield guarded(job, 0, watch, step)
+    yield guarded(job, 0, heartbeat, step)
 
 
-def compare_outputs(job: CompareOutputs, operator: Operator, watch: Watch, device: torch.device) -> Iterator[Any]:
+def compare_outputs(
+    job: CompareOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> Iterator[Any]:
     """Yield how the one entry's outputs compare with those in the file."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     (entry,) = job.entries
@@ -62,7 +64,7 @@ def compare_outputs(job: CompareOutputs, operator: Operator, watch: Watch, devic
             correctness=found.correctness,
         )
 
-    yield guarded(job, 0, watch, step)
+    yield guarded(job, 0, heartbeat, step)
 
 
 def _outputs(operator: Operator, entry: Entry, inputs: dict[str, Any], device: torch.device) -> Any:
