@@ -14,8 +14,7 @@ from pairbench.model.plan import PlannedCase
 from pairbench.plan import equipped
 from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.run.one_case import one_case, one_device
-from pairbench.workflow.run.record import stamp
-from pairbench.workflow.setup import choose, configure, open_context
+from pairbench.workflow.setup import choose, configure, open_context, stamp
 
 if TYPE_CHECKING:
     from pairbench.execute.parent.pool import WorkerContext

@@ -14,8 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.run.record import stamp
-from pairbench.workflow.setup import choose, configure, open_context, pick_devices
+from pairbench.workflow.setup import choose, configure, open_context, pick_devices, stamp
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Calibration

@@ -17,6 +17,8 @@ from pairbench.plan import Selection, parse_selection
 from pairbench.suite import find_suites
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
+    import datetime as dt
+
     from pairbench.execute.parent.pool import WorkerContext
     from pairbench.execute.parent.scout import Survey
 
@@ -146,3 +148,10 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
         known = ", ".join(f"{device.selector} ({device.name})" for device in devices)
         raise UsageError(f"--device {wanted!r} is not here, expected auto, all or one of {known}")
     return found
+
+
+def stamp(at: "dt.datetime") -> str:
+    """Return a name that nothing else has, even if it was made in the same second elsewhere."""
+    import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
+
+    return f"{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"

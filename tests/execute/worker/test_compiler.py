@@ -7,7 +7,7 @@ FIRST_CALL_COMPILES = """
 import sys
 import torch
 import pairbench.execute.worker.stages
-from pairbench.execute.worker.compiler import reset_compiler
+from pairbench.execute.worker.stages import reset_compiler
 
 reset_compiler(needed=False)
 assert "torch._dynamo" not in sys.modules, "1.5 s for every worker"

@@ -9,7 +9,7 @@ import pytest
 import pairbench
 from pairbench.errors import SuiteError
 from pairbench.execute.protocol import StandIn
-from pairbench.execute.worker.stand_in import redirect, refuse_strays
+from pairbench.execute.worker.__main__ import redirect, refuse_strays
 
 
 @pytest.fixture

@@ -1,6 +1,11 @@
 """The stages of a case inside a worker: verify, time, profile. Every entry comes back exactly once."""
 
-from collections.abc import Iterator
+import functools
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,7 +26,6 @@ from pairbench.execute.protocol import (
     without_baseline,
 )
 from pairbench.execute.worker.calls import make_call, why_invalid
-from pairbench.execute.worker.compiler import reset_compiler
 from pairbench.execute.worker.devices import SEEDS, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.guard import guarded, of_case
@@ -168,3 +172,49 @@ def _profile_entry(
         allocations=allocations,
         reason=counted.reason,
     )
+
+
+_CONFIG = "torch._dynamo.config"
+_RECOMPILES = 64
+"""Of one function in one case: helpers that all implementations share are compiled once for each of them and each shape."""
+
+
+def reset_compiler(*, needed: bool) -> None:
+    """Forget what was compiled for earlier cases, and refuse to fall back to eager when recompiling too often.
+
+    Args:
+        needed: Whether the case is compiled: then the compiler is loaded now, and not by the first call.
+    """
+    if needed or _CONFIG in sys.modules:
+        torch._dynamo.reset()
+        _limit(torch._dynamo.config)
+    elif _LIMITS not in sys.meta_path:
+        sys.meta_path.insert(0, _LIMITS)
+
+
+def _limit(config: ModuleType) -> None:
+    for name, value in (("recompile_limit", _RECOMPILES), ("fail_on_recompile_limit_hit", True)):
+        if hasattr(config, name):
+            setattr(config, name, value)
+
+
+class _LimitsOnLoad(importlib.abc.MetaPathFinder):
+    """Sets the limits when somebody loads the compiler: a call that compiles within itself is already bound by them."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _CONFIG:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = functools.partial(_load, spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+
+def _load(load: Callable[[ModuleType], None], module: ModuleType) -> None:
+    load(module)
+    _limit(module)
+
+
+_LIMITS = _LimitsOnLoad()

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 
 from pairbench.errors import PairbenchError
 from pairbench.integrations.plugin.pairs import Pairs
-from pairbench.integrations.plugin.sampled_clock import SampledClock
 from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
@@ -21,6 +20,34 @@ MADE = pytest.StashKey["list[PairItem]"]()
 
 _PROPERTIES = ("call_p50_ns", "call_p95_ns", "speedup", "launches_per_call", "ops_per_call", "max_abs_error", "margin")
 """What a junit file says of an item."""
+
+
+class SampledClock:
+    """A clock that each call puts forward by one sample.
+
+    pytest-benchmark reads a clock before and after a call and keeps the difference. A difference of two readings is no
+    way to time a GPU, and calls timed one implementation after the other are no way to compare them; so the calls were
+    timed before, interleaved, and are played back here through nothing but the fixture's public interface.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self._now
+
+    def play(self, benchmark: Any, samples_ns: Sequence[float]) -> None:
+        """Have a fixture that was told of this clock measure one round a sample."""
+        remaining = iter(samples_ns)
+
+        def call() -> None:
+            self._now = next(remaining) / 1e9
+
+        def reset() -> None:
+            self._now = 0.0  # so that no sample loses digits to those before it
+
+        benchmark.pedantic(call, setup=reset, rounds=len(samples_ns))
 
 
 class SuiteFile(pytest.File):

@@ -29,8 +29,8 @@ from pairbench.plan import check_implementations, equipped
 from pairbench.workflow.ab.arguments import Part, plan_part
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.devices import Reporter, on_devices
-from pairbench.workflow.run.record import stamp, warn_of_foreign
-from pairbench.workflow.setup import pick_devices
+from pairbench.workflow.run.record import warn_of_foreign
+from pairbench.workflow.setup import pick_devices, stamp
 
 
 @dataclass(frozen=True, kw_only=True)

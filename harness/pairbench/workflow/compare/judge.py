@@ -16,7 +16,7 @@ from pairbench.model.series import Series
 from pairbench.plan import parse_selection
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
-from pairbench.workflow.compare.consistency import clocks, once
+from pairbench.store.run_index import IndexedRun
 from pairbench.workflow.compare.noise import newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.compare.reference import ReferenceRuns, covered, default_reference
 from pairbench.workflow.compare.selectors import AUTO, Picked, Sides
@@ -136,3 +136,54 @@ def _newer(sides: Sides, picked: Picked, text: str) -> tuple[str, ...]:
     newest = max((head.run_id for head in picked.heads), default="")
     names = {problem: PurePath(problem.partition(": ")[0]).name for problem in sides.index.problems}
     return tuple(problem for problem, name in names.items() if _RUN_FILE.fullmatch(name) and name > newest)
+
+
+_NEAR = dt.timedelta(hours=1)
+"""Between a run's id and its start; both are taken from one clock at about the same moment."""
+
+
+def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    """Return each row once, the first that was read, and a sentence for each run that has some more than once."""
+    kept: dict[tuple[str | None, ...], Record] = {}
+    copies: dict[str, int] = {}
+    differing: dict[str, int] = {}
+    for place, record in enumerate(records):
+        key = (
+            *(record.run_id, record.device_name, record.device_uuid),
+            *(record.suite, record.case, record.implementation, record.mode),
+            None if record.case else str(place),  # a suite that could not be loaded has no name for its rows
+        )
+        first = kept.setdefault(key, record)
+        if first is not record:
+            copies[record.run_id] = copies.get(record.run_id, 0) + 1
+            differing[record.run_id] = differing.get(record.run_id, 0) + (repr(first) != repr(record))
+    return tuple(kept.values()), tuple(_twice(run_id, number, differing[run_id]) for run_id, number in copies.items())
+
+
+def _twice(run_id: str, number: int, differing: int) -> str:
+    told = f"run {run_id} is in the store more than once: {number} of its rows are there again"
+    if not differing:
+        return f"{told}, the same, and were taken once; delete the copies"
+    return (
+        f"{told}, {differing} of them with other values, and the first was taken: two machines gave the same id, or a "
+        "file was changed; keep one of the files"
+    )
+
+
+def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:
+    """Return a sentence for each run whose start and id do not belong together, or whose sides are in the wrong order."""
+    found = [
+        f"run {head.run_id} started at {head.started_at} by its records, which is not what its id says: a clock or a file "
+        "name is wrong; runs are in the order of their ids"
+        for head in (*reference, *current)
+        if head.started and head.named and abs(head.started - head.named) > _NEAR
+    ]
+    begun = min((head.started for head in current if head.started), default=None)
+    first = min((head.run_id for head in current), default="")
+    found += [
+        f"run {head.run_id} of the reference started at {head.started_at}, after the current run, though its id comes before: a "
+        "clock is wrong; runs are in the order of their ids"
+        for head in reference
+        if begun and head.started and head.started > begun and head.run_id < first
+    ]
+    return tuple(dict.fromkeys(found))

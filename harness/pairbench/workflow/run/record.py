@@ -27,11 +27,15 @@ from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.requested import requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.run.recorder import Recorder
-from pairbench.workflow.run.skip_existing import without_existing
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, stamp
 
 if TYPE_CHECKING:
     import datetime as dt
+from pairbench.analyze.existing import COLUMNS, existing
+from pairbench.errors import StoreError
+from pairbench.model.plan import Plan
+from pairbench.model.settings import OWN_TIMERS
+from pairbench.store.reader import read_frame
 
 
 @dataclass(kw_only=True)
@@ -230,8 +234,26 @@ def warn_of_foreign(environment: Environment, notify: Callable[[str], None]) -> 
             notify(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
 
 
-def stamp(at: "dt.datetime") -> str:
-    """Return a name that nothing else has, even if it was made in the same second elsewhere."""
-    import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
+def without_existing(config: Config, environment: Environment, plan: Plan, notify: Callable[[str], None]) -> Plan:
+    """Return a device's plan without the cases that were measured on its model, in this environment, by this code.
 
-    return f"{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    Failures, and what ran out of time or memory, are tried again.
+    """
+    device, settings = environment.device, config.settings
+    where = {"device_name": device.name, "environment_hash": environment.hash}
+    try:
+        frame, problems = read_frame(config.store, columns=COLUMNS, where=where)
+    except StoreError:  # no store yet
+        return plan
+    for problem in problems:
+        notify(f"pairbench: {problem}")
+    timer = OWN_TIMERS[device.kind] if settings.timer == "auto" else settings.timer
+    rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")  # without suites that could not be loaded
+    there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
+    if there:
+        notify(
+            f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.store!r} already, "
+            "and are left out"
+        )
+    left = (planned for planned in plan.cases if (planned.operator.suite, planned.case.key) not in there)
+    return replace(plan, cases=tuple(left))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbench.execute.worker.breakdown.idle import busy_ns, idle_of
+from pairbench.execute.worker.breakdown.passes import busy_ns, idle_of
 from pairbench.execute.worker.breakdown.trace import TraceError, module_of, operators_of, read_windows
 from pairbench.execute.worker.breakdown.work_items import graph_launches, labelled, pieces, spots_by_span, waits
 from tests.execute.traces import Trace

@@ -10,10 +10,8 @@ import torch
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import DivergeCase, Ended, WorkerConfig
 from pairbench.execute.worker.diverge import lockstep as module
-from pairbench.execute.worker.diverge import order as diverge_order
 from pairbench.execute.worker.diverge.gap import error_of, gap_of, incomparable, is_worse
-from pairbench.execute.worker.diverge.lockstep import diverge
-from pairbench.execute.worker.diverge.order import mark_contained
+from pairbench.execute.worker.diverge.lockstep import diverge, mark_contained
 from pairbench.model.divergence import Divergence, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.operator import Operator
@@ -103,7 +101,7 @@ def test_a_stretch_at_a_time_gives_the_same(
 ) -> None:
     whole = divergence(suites, heartbeat, "wrong_ffn")
     lengths: list[int] = []
-    plain = diverge_order.stretches
+    plain = module.stretches
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         for stretch in plain(*args, **kwargs):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch._dynamo.utils
 
-from pairbench.execute.worker.compiler import reset_compiler
+from pairbench.execute.worker.stages import reset_compiler
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.model.outcome import Compilation
 

@@ -1,19 +1,22 @@
 """Reads the device, the driver, the versions and the settings into an `Environment`, inside a worker."""
 
+import functools
 import os
 import platform
 import socket
+import statistics
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pairbench.execute.worker.describe.ceilings import measure_ceilings
 from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
 from pairbench.execute.worker.timing.telemetry import open_nvml
+from pairbench.execute.worker.timing.timers import CudaTimer, HostTimer, Timer
 from pairbench.model.environment import Device, Environment
 
 _PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
@@ -106,3 +109,37 @@ def _versions() -> dict[str, str | None]:
     own = getattr(sys.modules["pairbench"], "__version__", None)
     kernels = {package: version for package in _KERNEL_PACKAGES if (version := _version(package))}
     return {"pairbench": own, **{package: _version(package) for package in _PACKAGES}, **kernels}
+
+
+_SAMPLES = 10
+
+
+def measure_ceilings(device: torch.device) -> dict[str, float]:
+    """Return copy bandwidth in GB/s (read plus written) and dense matrix rates in TFLOP/s by dtype, on random data."""
+    gpu = device.type == "cuda"
+    timer: Timer = CudaTimer(device) if gpu else HostTimer()
+    source = torch.rand((1 << 28) if gpu else (1 << 24), device=device)
+    target = torch.empty_like(source)
+    copied = 2 * source.numel() * source.element_size()
+    found = {"copy_gbps": copied / _median_ns(timer, functools.partial(target.copy_, source))}
+    for dtype, size in _matrices(gpu):
+        left, right = (torch.rand(size, size, device=device).to(dtype) - 0.5 for _ in range(2))
+        elapsed = _median_ns(timer, functools.partial(torch.matmul, left, right))
+        found[f"{str(dtype).removeprefix('torch.')}_tflops"] = 2 * size**3 / elapsed / 1e3
+    return found
+
+
+def _matrices(gpu: bool) -> list[tuple[torch.dtype, int]]:
+    if not gpu:
+        return [(torch.float32, 1024), (torch.float64, 1024)]
+    # Large enough to fill the chip, small enough that the slow float64 takes milliseconds.
+    return [(torch.bfloat16, 8192), (torch.float16, 8192), (torch.float32, 4096), (torch.float64, 4096)]
+
+
+def _median_ns(timer: Timer, run: Callable[[], Any]) -> float:
+    run()
+    samples = []
+    for _ in range(_SAMPLES):
+        timer.flush()
+        samples.append(timer.sample(run).call_ns)
+    return statistics.median(samples)

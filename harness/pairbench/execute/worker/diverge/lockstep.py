@@ -6,7 +6,7 @@ oracle, the baseline and the variant run in this order, and of the first two onl
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from pairbench.execute.protocol import DivergeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.diverge.gap import Tensors, error_of, gap_of, incomparable, is_worse, size_of, tensors_of
-from pairbench.execute.worker.diverge.order import Key, mark_contained, stretches
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
@@ -29,6 +28,9 @@ from pairbench.model.plan import Entry
 
 _PART = 0.25
 """Of the free memory, for outputs that wait to be compared."""
+
+Key = tuple[str, int]
+"""A module's name, and which of its calls."""
 
 
 @dataclass(kw_only=True)
@@ -238,3 +240,41 @@ class _Lockstep:
 
 def _dtypes(found: Tensors) -> str:
     return ", ".join(dict.fromkeys(dtype_name(leaf) for _, leaf in found))
+
+
+def mark_contained(layers: list[Layer]) -> list[Layer]:
+    """Return calls in their order, with those marked that are off inside of a module which is not."""
+    return [
+        replace(layer, contained=not around.off)
+        if layer.off and (around := _around(layers, place)) is not None
+        else layer
+        for place, layer in enumerate(layers)
+    ]
+
+
+def _around(layers: list[Layer], place: int) -> Layer | None:
+    """Return the next call to end of those that a call was inside of, if it was compared."""
+    inner = layers[place].module.split(".")
+    return next(
+        (
+            layer
+            for layer in layers[place + 1 :]
+            if layer.gap and len(outer := layer.module.split(".")) < len(inner) and inner[: len(outer)] == outer
+        ),
+        None,
+    )
+
+
+def stretches(sizes: dict[Key, tuple[int, int]], room: int, *, with_oracle: bool) -> Iterator[set[Key]]:
+    """Yield calls whose outputs fit into so many bytes together, in order; one that is larger goes alone."""
+    stretch: set[Key] = set()
+    held = 0
+    for key, (elements, size) in sizes.items():
+        needed = size + (8 * elements if with_oracle else 0)
+        if stretch and held + needed > room:
+            yield stretch
+            stretch, held = set(), 0
+        stretch.add(key)
+        held += needed
+    if stretch:
+        yield stretch

@@ -18,7 +18,6 @@ from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.timing.do_bench import time_with_do_bench
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
@@ -26,7 +25,7 @@ from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound
 from pairbench.model.plan import Entry
 
 _RECHECK_SEED = 2
@@ -204,3 +203,42 @@ def recheck(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
         elif found is not None:
             reason = f"its timed call is wrong on fresh inputs at the same addresses: {found}"
             yield Ended(entry=entry, status=Status.MISMATCHED, reason=reason)
+
+
+def time_with_do_bench(
+    entries: list[Timed], *, round_index: int, recorder: TelemetryRecorder, heartbeat: Heartbeat
+) -> TimedRound:
+    """Time each entry with `do_bench`'s defaults and keep its single times; nothing is interleaved."""
+    import triton.testing  # here, because a machine without Triton can use every other timer
+
+    began = time.perf_counter_ns()
+    found = []
+    for timed in entries:
+        with heartbeat.entry(timed.index):
+            at = time.perf_counter_ns() - began
+            times = triton.testing.do_bench(timed.run, return_mode="all")
+            recorder.throttling()
+            found.append(_samples(timed, at, [value * 1e6 for value in times]))
+    return TimedRound(
+        round=round_index,
+        timer="do_bench",
+        entries=tuple(found),
+        throttled=(False,) * max(len(samples.call_ns) for samples in found),
+        remeasured=0,
+        stop_reason=TIME_CAP,
+        telemetry=recorder.summary(),
+        measuring_s=(time.perf_counter_ns() - began) / 1e9,
+    )
+
+
+def _samples(timed: Timed, at: int, times: list[float]) -> EntrySamples:
+    return EntrySamples(
+        entry=timed.entry,
+        position=(0,) * len(times),
+        at_ns=(at,) * len(times),
+        call_ns=tuple(times),
+        host_ns=None,
+        device_ns=None,
+        device_timer=None,
+        first_call_ns=timed.first_call_ns,
+    )
