@@ -23,8 +23,8 @@ PACKAGE = ROOT / "harness" / "pairbench"
 # They stand in the order of the house: a straight way down.
 BELOW: dict[str, str] = {
     "cli": "integrations workflow report execute.parent execute store analyze plan config suite model stats errors",
-    "integrations": "workflow report execute.parent execute store analyze plan config suite_text model stats errors",
-    "workflow": "report execute.parent execute store analyze plan config suite suite_text model stats errors",
+    "integrations": "workflow report execute.parent execute store analyze plan config suite model stats errors",
+    "workflow": "report execute.parent execute store analyze plan config suite suite model stats errors",
     "report": "analyze model stats errors",
     # These three meet only in model's values; workflow joins them.
     "execute.parent": "execute model stats errors",
@@ -35,7 +35,6 @@ BELOW: dict[str, str] = {
     "plan": "model errors",
     "config": "model errors",
     "suite": "model errors",
-    "suite_text": "model",
     "model": "stats errors",
     "stats": "",
     "errors": "",

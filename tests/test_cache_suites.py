@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pairbench.execute.worker.inputs import Make
 from pairbench.model.operator import Operator
-from pairbench.suite import load_suite
+from pairbench.suite.load import load_suite
 
 SUITES = Path(__file__).parents[1] / "suites"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.suite import find_suites, load_suite
+from pairbench.suite.load import find_suites, load_suite
 
 ROOT = Path(__file__).parents[2]
 ONLY_ON_A_GPU = {("block_mask_cache", "keyed_without_device")}

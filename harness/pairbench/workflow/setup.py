@@ -14,7 +14,7 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.plan import Selection, parse_selection
-from pairbench.suite import find_suites
+from pairbench.suite.load import find_suites
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     import datetime as dt

@@ -39,7 +39,7 @@ from pairbench.execute.protocol import (
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.plan import BrokenSuite
-from pairbench.suite import load_suite
+from pairbench.suite.load import load_suite
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases

@@ -117,7 +117,7 @@ class PairItem(pytest.Function):
 @functools.cache
 def _lines(path: Path) -> dict[str, int]:
     """Return where a file declares each operator, lines counted from 1."""
-    from pairbench.suite_text import about
+    from pairbench.suite.text import about
 
     return {name: found.line for name, found in about(path, path.name).items()}
 

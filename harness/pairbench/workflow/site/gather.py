@@ -28,7 +28,7 @@ from pairbench.store.call_samples import call_samples
 from pairbench.store.history import read_series
 from pairbench.store.reader import read_records
 from pairbench.store.whole import WholeStore
-from pairbench.suite_text import about
+from pairbench.suite.text import about
 from pairbench.workflow.compare.judge import judge
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED

@@ -15,7 +15,7 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.model.breakdown import Breakdown, Spot
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
-from pairbench.suite import load_suite
+from pairbench.suite.load import load_suite
 from tests.execute.traces import Trace
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 from pairbench.model.settings import Settings
 from pairbench.model.tolerance import Tolerance
-from pairbench.suite import load_suite
+from pairbench.suite.load import load_suite
 
 CPU = torch.device("cpu")
 HELLO = WorkerConfig(device=Device(selector="cpu", kind="cpu", name="cpu"), settings=Settings(), memory_bytes=2**33)

@@ -1,59 +1,64 @@
-"""Suite files: found by path, loaded under a private module name, so that two may have the same file name."""
+"""Finds suite files and loads them: a suite is a Python file that declares operators, named by its path."""
 
-import hashlib
-import importlib.util
-import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
-
-MODULE_PREFIX = "pairbench_suite_"
+from pairbench.suite.modules import load_module
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; a folder gives its `*.py` files that mention `Operator`.
+    """Return the suite files among files and folders; a folder gives the `*.py` files in it and below that declare operators.
 
-    Files of helpers (kernels, say) may stand beside suites; they declare nothing and are passed over.
+    Files of helpers (kernels, say) may stand beside suites; they declare nothing and are passed over. So are hidden folders,
+    virtual environments and caches.
 
     Raises:
         SuiteError: a place does not exist.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for place in places:
         if place.is_dir():
-            found += [file for file in sorted(place.glob("*.py")) if "Operator" in file.read_text(errors="replace")]
+            files += [file for file in _python_files(place) if _declares_operators(file)]
         elif place.is_file():
-            found.append(place)
+            files.append(place)
         else:
             raise SuiteError(f"suite {str(place)!r} does not exist, expected a file or a folder of suite files")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(files))
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """Yield the Python files of a folder, then those of the folders in it, each in the order of their names."""
+    entries = sorted(folder.iterdir())
+    yield from (entry for entry in entries if entry.suffix == ".py" and entry.is_file())
+    for entry in entries:
+        hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
+        if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
+            yield from _python_files(entry)
+
+
+def _declares_operators(file: Path) -> bool:
+    text = file.read_text(errors="replace")
+    return "Operator" in text and "pairbench" in text
 
 
 def load_suite(path: Path) -> dict[str, Operator]:
     """Load a suite file and return its operators by name, in the order of declaration.
 
-    The file's own folder can be imported from while it loads.
+    It can import what lies beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
 
     Raises:
         SuiteError: the file cannot be imported, declares nothing, or declares two operators of one name.
     """
     path = path.resolve()
-    name = f"{MODULE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # inspect, torch.compile and Triton look the functions' source up by it
-    sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        module = load_module(path)
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
         raise SuiteError(_sentence(path, error)) from error
-    finally:
-        sys.path.remove(str(path.parent))
     operators: dict[str, Operator] = {}
     for value in vars(module).values():
         if not isinstance(value, Operator):

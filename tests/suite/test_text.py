@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pairbench.model.site import About
-from pairbench.suite_text import about
+from pairbench.suite.text import about
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SUITE = '''"""Norms of several kinds.
 
 More of them.
@@ -111,7 +111,7 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
 
 
 def test_it_needs_no_torch() -> None:
-    code = "import sys, pairbench.suite_text; sys.exit('torch' in sys.modules)"
+    code = "import sys, pairbench.suite.text; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import SuiteError
-from pairbench.suite import find_suites, load_suite
+from pairbench.suite.load import find_suites, load_suite
 
 PLAIN = """
 from pairbench import Operator, grid

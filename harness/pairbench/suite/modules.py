@@ -1,0 +1,146 @@
+"""Suites and their helpers as Python modules, each under a name made of its path, so that no two files ever share one.
+
+A suite imports what lies beside it by its plain name (`import kernels`), and what lies elsewhere among the suites by a relative
+one (`from ..conv.kernels import gather`). Under plain names in `sys.modules`, the `kernels.py` of one folder would be served
+to the suites of all others, and a wrong kernel would be measured. So a file's imports of its neighbours are made
+relative while it is compiled, and every folder is a package of the namespace `pairbench_suites`, the root folder at the top.
+"""
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+
+NAMESPACE = "pairbench_suites"
+
+
+def load_module(path: Path) -> ModuleType:
+    """Load a Python file, or return its module where it is loaded already.
+
+    Raises:
+        ImportError: the file does not end in .py.
+        Exception: whatever the file raises while it is loaded; nothing of it stays behind.
+    """
+    if path.suffix != ".py":
+        raise ImportError(f"{path.name} is not a Python file")
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    name = NAMESPACE
+    for folder in reversed(path.parent.parents):
+        _make_package(name, folder)
+        name = _child(name, folder, path.parent)
+    _make_package(name, path.parent)
+    return importlib.import_module(f"{name}.{_word(path.stem)}")
+
+
+def file_of(module: str) -> str | None:
+    """Return the file of a module of a suite or of its helpers, by the module's name; None for all other modules."""
+    loaded = sys.modules.get(module) if module.startswith(f"{NAMESPACE}.") else None
+    return getattr(loaded, "__file__", None)
+
+
+def _child(name: str, folder: Path, whole: Path) -> str:
+    return f"{name}.{_word(whole.parts[len(folder.parts)])}"
+
+
+def _word(part: str) -> str:
+    """Return a folder's or a file's name as an identifier; other characters become their code points."""
+    return re.sub(r"\W", lambda character: f"_{ord(character[0]):x}_", part)
+
+
+def _make_package(name: str, folder: Path) -> None:
+    """Make a folder importable under a name; a folder above a suite has no `__init__.py` that would be run."""
+    if name in sys.modules:
+        return
+    spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(folder)]
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, package)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds what lies in a folder that is a package of the namespace."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if path is None or not name.startswith(f"{NAMESPACE}."):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None:  # the name of a file that is no identifier
+            (folder, *_) = path
+            file = next(
+                (file for file in Path(folder).glob("*.py") if _word(file.stem) == name.rpartition(".")[2]), None
+            )
+            spec = file and importlib.util.spec_from_file_location(name, file)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+_FINDER = _Finder()
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles a file with its imports of neighbours made relative."""
+
+    def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
+        # From its source each time: bytecode that Python keeps beside the file would be of the file as it stands, and
+        # this here would be taken for that by whoever imports the file by its plain name.
+        tree = ast.parse(self.get_data(self.path), filename=self.path)
+        tree = ast.fix_missing_locations(_Relative(Path(self.path)).visit(tree))
+        code: CodeType = compile(tree, self.path, "exec", dont_inherit=True)
+        return code
+
+
+class _Relative(ast.NodeTransformer):
+    """Turns `import kernels` into `from . import kernels` wherever `kernels` lies beside the file."""
+
+    def __init__(self, file: Path) -> None:
+        # Inside of a package (a folder with an `__init__.py`) plain names start beside the outermost one, as everywhere.
+        folder, self._level = file.parent, 1
+        while (folder / "__init__.py").is_file():
+            folder, self._level = folder.parent, self._level + 1
+        self._folder, self._file = folder, file
+
+    def visit_Import(self, node: ast.Import) -> ast.AST | list[ast.AST]:
+        return [ast.copy_location(made, node) for alias in node.names for made in self._import(alias)]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.level == 0 and node.module and self._is_beside(node.module):
+            node.level = self._level
+        return node
+
+    def _import(self, alias: ast.alias) -> Iterator[ast.stmt]:
+        if not self._is_beside(alias.name):
+            yield ast.Import(names=[alias])
+            return
+        package, _, last = alias.name.rpartition(".")
+        if alias.asname or not package:
+            yield ast.ImportFrom(package or None, [ast.alias(last, alias.asname)], self._level)
+            return
+        # `import package.module` loads the module and binds the package.
+        yield ast.ImportFrom(package, [ast.alias(last, "_loaded")], self._level)
+        yield ast.ImportFrom(None, [ast.alias(alias.name.partition(".")[0])], self._level)
+
+    def _is_beside(self, name: str) -> bool:
+        first = name.partition(".")[0]
+        module, package = self._folder / f"{first}.py", self._folder / first
+        if module.is_file():
+            return module != self._file  # a suite called triton.py means the library by `import triton`
+        if (package / "__init__.py").is_file():
+            # A package that Python finds in this place by itself (installed, or below the current folder) is imported as
+            # everybody else imports it: twice in one process, it would register its operators twice.
+            found = importlib.machinery.PathFinder.find_spec(first)
+            return not (found and found.origin and Path(found.origin).resolve() == (package / "__init__.py").resolve())
+        # A folder without `__init__.py` comes after all packages that have one, as everywhere.
+        return any(package.glob("*.py")) and importlib.util.find_spec(first) is None
