@@ -45,17 +45,17 @@ def count(operator: Operator, implementation: str, inputs: dict[str, Any]) -> Co
 
 @pytest.fixture(scope="module")
 def rings() -> Operator:
-    return load_suite(SUITES / "kv_ring.py")["kv_cache_ring"]
+    return load_suite(SUITES / "kv" / "ring.py")["kv_cache_ring"]
 
 
 @pytest.fixture(scope="module")
 def counters() -> Operator:
-    return load_suite(SUITES / "kv_index.py")["kv_index_host"]
+    return load_suite(SUITES / "kv" / "index.py")["kv_index_host"]
 
 
 @pytest.fixture(scope="module")
 def prompts() -> Operator:
-    return load_suite(SUITES / "crossattn_cache.py")["crossattn_cache"]
+    return load_suite(SUITES / "attention" / "cross_cache.py")["crossattn_cache"]
 
 
 @settings(max_examples=60)

@@ -18,10 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 BEGIN = """
 import json, os, signal, sys, time
+from pathlib import Path
 import torch
-sys.path.insert(0, sys.argv[1])
-import vae_clip, vae_shard_forms, vae_shard_team, vae_sharded
 from pairbench.execute.worker.inputs import Make
+from pairbench.suite.modules import load_module
+names = ("vae_clip", "vae_shard_forms", "vae_shard_team", "sharded")
+vae_clip, vae_shard_forms, vae_shard_team, vae_sharded = (load_module(Path(sys.argv[1], f"{name}.py")) for name in names)
 torch.set_num_threads(1)
 
 def inputs(latents=2, height=4, width=6, chunk=1, seed=0, **more):
@@ -38,7 +40,7 @@ THREE = "vae_sharded.in_three, vae_sharded.prepare_three"
 
 
 def start(script: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BEGIN + script, str(ROOT / "suites")]
+    command = [sys.executable, "-c", BEGIN + script, str(ROOT / "suites" / "vae")]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -141,7 +143,7 @@ print(json.dumps([process.pid for process in team.processes]), flush=True)
 time.sleep(600)
 """
     )
-    command = [sys.executable, "-c", script, str(ROOT / "suites")]
+    command = [sys.executable, "-c", script, str(ROOT / "suites" / "vae")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         others = json.loads(process.stdout.readline())

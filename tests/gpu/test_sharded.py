@@ -12,7 +12,7 @@ import pytest
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-SUITE = "suites/vae_sharded.py"
+SUITE = "suites/vae/sharded.py"
 
 BEGIN = """
 import json, os, signal, sys, threading, time

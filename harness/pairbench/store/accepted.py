@@ -2,12 +2,14 @@
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.series import Series
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
+from pairbench.store.moved import renamed_series
 from pairbench.store.reader import Reading
 
 _FOLDER = "accepted"
@@ -31,6 +33,7 @@ def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, 
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Acceptance)
-    newest = sorted(found, key=lambda acceptance: acceptance.at)
-    return Reading({acceptance.series: acceptance for acceptance in newest}, problems)
+    location = StoreLocation.of(store)
+    found, problems = read_documents(location, _FOLDER, _KIND, Acceptance)
+    here = (replace(one, series=renamed_series(one.series, location.moved)) for one in found)
+    return Reading({one.series: one for one in sorted(here, key=lambda one: one.at)}, problems)

@@ -1,5 +1,6 @@
 """Where calls spent their time, as far as somebody kept it: `<store>/breakdowns/device=<slug>/<breakdown_id>.json`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pairbench.model.breakdown import KeptBreakdown
@@ -28,5 +29,7 @@ def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBrea
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, KeptBreakdown)
-    return Reading(tuple(sorted(found, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)
+    location = StoreLocation.of(store)
+    found, problems = read_documents(location, _FOLDER, _KIND, KeptBreakdown)
+    here = (replace(kept, suite=location.moved.get(kept.suite, kept.suite)) for kept in found)
+    return Reading(tuple(sorted(here, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)

@@ -1,11 +1,13 @@
 """What comparing a device with itself has shown: `<store>/calibrations/device=<slug>/<calibration_id>.json`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pairbench.model.comparison import Calibration
 from pairbench.model.environment import Device
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
+from pairbench.store.moved import renamed_series
 from pairbench.store.reader import Reading
 
 _FOLDER = "calibrations"
@@ -29,5 +31,10 @@ def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibr
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Calibration)
-    return Reading(tuple(sorted(found, key=lambda calibration: calibration.made_at)), problems)
+    location = StoreLocation.of(store)
+    found, problems = read_documents(location, _FOLDER, _KIND, Calibration)
+    here = (
+        replace(one, floors={renamed_series(series, location.moved): floor for series, floor in one.floors.items()})
+        for one in found
+    )
+    return Reading(tuple(sorted(here, key=lambda one: one.made_at)), problems)

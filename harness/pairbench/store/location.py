@@ -3,9 +3,9 @@
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,22 @@ class StoreLocation:
     root: str
     name: str
     """As the user gave it."""
+    moved: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """For each old name of a suite, as records have it, the name under which its rows are read."""
 
     @classmethod
-    def of(cls, store: "str | Path | StoreLocation") -> "StoreLocation":
-        """Return the place that a setting names.
+    def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
+        """Return the location that a setting names.
+
+        Args:
+            store: A folder or a URL; a location is returned as it is.
+            moved: For each old name of a suite the name under which its rows are to be read.
 
         Raises:
             StoreError: the URL cannot be resolved.
         """
+        if moved is not None:
+            return replace(cls.of(store), moved=moved)
         if isinstance(store, StoreLocation):
             return store
         name = str(store)

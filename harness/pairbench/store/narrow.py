@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pairbench.model.record import Record, columns
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.moved import renamed_rows, with_old_names
 from pairbench.store.schema import VERSION_KEY, schema_of, texts_of
 
 
@@ -31,6 +32,7 @@ class NarrowFile:
             ForeignFileError: not ours.
         """
         self._parquet = _open(place, file)
+        self._moved = place.moved
         self._metadata = self._parquet.metadata
         if VERSION_KEY not in (self._metadata.metadata or {}):
             raise ForeignFileError(file.path)
@@ -45,6 +47,7 @@ class NarrowFile:
 
     def rows(self, names: Sequence[str], wanted: Mapping[str, Collection[object]]) -> list[dict[str, Any]]:
         """Return some columns of the rows that have the wanted values; a column that the file lacks is None."""
+        wanted = with_old_names(wanted, self._moved)
         keys, sought = self._split(list(wanted))
         if any(value not in wanted[name] for name, value in keys.items()):
             return []
@@ -58,7 +61,8 @@ class NarrowFile:
                 match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
                 table = table.filter(functools.reduce(pc.and_, match))
             rows = table.to_pylist()
-        return [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
+        rows = [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
+        return renamed_rows(rows, self._moved)
 
     def distinct(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return the combinations of values that some columns have; none where there are no rows."""
@@ -66,7 +70,8 @@ class NarrowFile:
             return []
         constants, varying = self._split(names)
         rows = self._read(varying).group_by(varying).aggregate([]).to_pylist() if varying else [{}]
-        return [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
+        rows = [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
+        return renamed_rows(rows, self._moved)
 
     def _split(self, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         constants: dict[str, Any] = {}

@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.moved import renamed_table, with_old_names
 from pairbench.store.parts import doubled, tidy
 from pairbench.store.schema import PARTITIONS, ROW_TYPES, VERSION_KEY, from_table, schema_of
 
@@ -183,7 +184,9 @@ def _read(
         if doubled(files):
             tidy(place, files)
         try:
-            table, problems = _scan(place, files, schema, columns=columns, condition=_condition(where or {}))
+            table, problems = _scan(
+                place, files, schema, columns=columns, condition=_condition(with_old_names(where or {}, place.moved))
+            )
         except FileNotFoundError:
             # A run closed between the listing and the reading, and its parts became one file.
             if attempt == _ATTEMPTS - 1:
@@ -191,7 +194,9 @@ def _read(
             continue
         parts = {file.path for file in files if file.is_part}
         if attempt == _ATTEMPTS - 1 or not any(problem.partition(": ")[0] in parts for problem in problems):
-            return table, problems  # else a part may have been swapped between two looks at it
+            return renamed_table(
+                table, place.moved
+            ), problems  # else a part may have been swapped between two looks at it
     raise AssertionError
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from pairbench.model.record import Record
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.moved import renamed_table
 from pairbench.store.parts import doubled
 from pairbench.store.reader import NOT_SOUND, dataset_files, foreign, problem_of
 from pairbench.store.schema import VERSION_KEY, from_columns, schema_of, texts_of
@@ -125,6 +126,7 @@ def _read(place: StoreLocation, file: RunFile, schema: pa.Schema) -> pa.Table | 
             return foreign(file.path)
         there = set(opened.schema_arrow.names)
         table = opened.read(columns=[name for name in schema.names if name in there], use_threads=False)
+        table = renamed_table(table, place.moved)
         columns = [
             _as(table.column(field.name), field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
             for field in schema

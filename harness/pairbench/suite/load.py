@@ -1,5 +1,6 @@
 """Finds suite files and loads them: a suite is a Python file that declares operators, named by its path."""
 
+import tomllib
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
 from pairbench.suite.modules import load_module
+
+_MOVED = "moved.toml"
+"""In a folder of suites: where those are now that earlier runs knew under other names."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -42,6 +46,35 @@ def _python_files(folder: Path) -> Iterator[Path]:
 def _declares_operators(file: Path) -> bool:
     text = file.read_text(errors="replace")
     return "Operator" in text and "pairbench" in text
+
+
+def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
+    """Return the new name of each suite that was moved, by its old name, as the files `moved.toml` of some folders say.
+
+    Names are those that records have, such as `suites/conv/causal.py`.
+
+    Raises:
+        SuiteError: a file cannot be read, or holds something else.
+    """
+    moved: dict[str, str] = {}
+    for file in (place / _MOVED for place in places):
+        if not file.is_file():
+            continue
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SuiteError(f"{file}: cannot be read: {error}") from error
+        for old, new in content.items():
+            if not isinstance(new, str) or not new or old == new:
+                raise SuiteError(
+                    f'{file}: {old!r} is {new!r}, expected another name of a suite: "suites/conv.py" = "suites/conv/causal.py"'
+                )
+            moved[old] = new
+    if chained := sorted(moved.keys() & set(moved.values())):
+        raise SuiteError(
+            f"{_MOVED}: {chained[0]!r} is an old name and a new one, expected the newest name for every old one"
+        )
+    return moved
 
 
 def load_suite(path: Path) -> dict[str, Operator]:

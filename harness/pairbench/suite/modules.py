@@ -81,7 +81,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             file = next(
                 (file for file in Path(folder).glob("*.py") if _word(file.stem) == name.rpartition(".")[2]), None
             )
-            spec = file and importlib.util.spec_from_file_location(name, file)
+            spec = importlib.util.spec_from_file_location(name, file) if file else None
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec

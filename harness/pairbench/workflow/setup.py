@@ -14,13 +14,14 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.plan import Selection, parse_selection
-from pairbench.suite.load import find_suites
+from pairbench.suite.load import find_suites, moved_suites
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     import datetime as dt
 
     from pairbench.execute.parent.pool import WorkerContext
     from pairbench.execute.parent.scout import Survey
+    from pairbench.store.location import StoreLocation
 
 FORMATS = ("table", "markdown", "json")
 
@@ -115,6 +116,18 @@ def default_places(config: Config) -> tuple[Path, ...]:
     return (catalogue_folder("suites"),)
 
 
+def store_of(config: Config) -> "StoreLocation":
+    """Return where results are, with the suites that have moved since earlier runs.
+
+    Raises:
+        StoreError: the URL cannot be resolved.
+        SuiteError: a `moved.toml` is wrong.
+    """
+    from pairbench.store.location import StoreLocation
+
+    return StoreLocation.of(config.store, moved=moved_suites(default_places(config)))
+
+
 def catalogue_folder(name: str) -> Path:
     """Return the folder `suites` or `dashboards` that comes with pairbench: in the wheel, or in the checkout that it runs from."""
     package = Path(__file__).resolve().parents[1]
@@ -124,9 +137,9 @@ def catalogue_folder(name: str) -> Path:
 
 def shown(file: Path, config: Config) -> str:
     """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
-    path = file.resolve()
-    if path.parent == catalogue_folder("suites"):
-        return f"suites/{path.name}"
+    path, catalogue = file.resolve(), catalogue_folder("suites")
+    if path.is_relative_to(catalogue):
+        return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 

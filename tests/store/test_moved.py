@@ -1,0 +1,129 @@
+"""Suites that were moved: what was stored under their old names is read, and asked for, under the new ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pairbench.errors import SuiteError
+from pairbench.model.acceptance import Acceptance
+from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from pairbench.store.accepted import read_acceptances, write_acceptance
+from pairbench.store.breakdowns import read_breakdowns, write_breakdown
+from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.store.history import read_distinct, read_series
+from pairbench.store.location import StoreLocation
+from pairbench.store.reader import dataset_files, read_frame, read_records, read_run
+from pairbench.store.run_index import RunIndex
+from pairbench.store.whole import WholeStore
+from pairbench.suite.load import moved_suites
+from tests.breakdowns_made import kept
+from tests.builders import CASES, SUITE, make_run, run_id_of, write_runs
+
+NEW = "suites/norm/rms.py"
+OTHER = "suites/other.py"
+MOVED = {SUITE: NEW, "suites/gone.py": "suites/never.py"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreLocation:
+    """Return a store whose first two runs are from before the move, and the third from after it."""
+    others = make_run(0, cases=["other[n=1]"], suite=OTHER)
+    write_runs(tmp_path, (*make_run(0), *others), make_run(1), make_run(2, suite=NEW))
+    return StoreLocation.of(tmp_path, moved=MOVED)
+
+
+def suites_of(records: tuple[Record, ...]) -> set[str]:
+    return {record.suite for record in records}
+
+
+def test_a_run_is_read_under_the_new_name(store: StoreLocation) -> None:
+    assert suites_of(read_run(store, run_id_of(0)).value) == {NEW, OTHER}
+    assert suites_of(read_run(store, run_id_of(1)).value) == {NEW}
+    assert suites_of(read_run(store.root, run_id_of(1)).value) == {SUITE}
+
+
+def test_filters_by_the_new_name_find_old_rows(store: StoreLocation) -> None:
+    runs = {run_id_of(number) for number in range(3)}
+    assert {record.run_id for record in read_records(store, runs, where={"suite": NEW}).value} == runs
+    assert set(read_frame(store, columns=["run_id", "suite"], where={"suite": [NEW]}).value["run_id"]) == runs
+    records = read_series(store, where={"suite": NEW, "case": CASES[0]}, columns=("run_id", "suite", "case")).value
+    assert {record.run_id for record in records} == runs and suites_of(records) == {NEW}
+    assert set(read_frame(store, columns=["run_id"], where={"suite": SUITE}).value["run_id"]) == runs
+
+
+def test_every_reader_gives_one_name(store: StoreLocation) -> None:
+    assert set(read_frame(store, columns=["suite"]).value["suite"]) == {NEW, OTHER}
+    assert suites_of(read_series(store, where={"case": CASES[0]}, columns=("run_id", "suite", "case")).value) == {NEW}
+    distinct = read_distinct(store, ["suite"], dataset_files(store, "records")).value
+    assert {row["suite"] for rows in distinct.values() for row in rows} == {NEW, OTHER}
+    index = RunIndex.of_store(store)
+    assert set(index.columns(list(index), ["suite"])["suite"]) == {NEW, OTHER}
+    assert suites_of(index.records(list(index)).value) == {NEW, OTHER}
+
+
+def test_the_whole_store_has_one_history_for_both_names(store: StoreLocation) -> None:
+    whole = WholeStore(store, ("run_id", "case", "implementation"))
+    keys = {key: {record.run_id for record in records} for key, records in whole.by_operator(("run_id", "suite"))}
+    runs = {run_id_of(number) for number in range(3)}
+    assert {(suite, operator): several for (_, suite, operator), several in keys.items()} == {
+        (NEW, "rms_norm"): runs,
+        (OTHER, "other"): {run_id_of(0)},
+    }
+
+
+def test_documents_are_of_the_series_under_its_new_name(store: StoreLocation) -> None:
+    old = Series(device_name="NVIDIA H200", suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
+    new = replace(old, suite=NEW)
+    acceptance = Acceptance(
+        series=old,
+        definition_hash="d" * 16,
+        p50_ns=1.0,
+        p95_ns=None,
+        exact={},
+        run_id="r",
+        at="2024-01-02T03:04:05+00:00",
+        reason="on purpose",
+    )
+    write_acceptance(store, acceptance)
+    assert read_acceptances(store).value == {new: replace(acceptance, series=new)}
+    floors = {old: Floor(p50=0.01, p95=0.02, runs=2, source="calibration")}
+    calibration = Calibration(
+        calibration_id="c",
+        made_at="2024-01-01T00:00:00.000+00:00",
+        device_name="NVIDIA H200",
+        environment_hash="e",
+        runs=("a", "b"),
+        comparisons=1,
+        judged=1,
+        alarms=0,
+        floors=floors,
+    )
+    write_calibration(store, calibration)
+    (read,) = read_calibrations(store).value
+    assert set(read.floors) == {new}
+    write_breakdown(store, kept(suite=SUITE))
+    assert [one.suite for one in read_breakdowns(store).value] == [NEW]
+
+
+def test_the_file_beside_the_suites(tmp_path: Path) -> None:
+    assert moved_suites((tmp_path, tmp_path / "nowhere")) == {}
+    (tmp_path / "moved.toml").write_text(f'"{SUITE}" = "{NEW}"\n')
+    assert moved_suites((tmp_path,)) == {SUITE: NEW}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('"a.py" = ', r"moved\.toml: cannot be read"),
+        ('"a.py" = 3', r"'a\.py' is 3, expected another name of a suite"),
+        ('"a.py" = "a.py"', r"'a\.py' is 'a\.py', expected another name"),
+        ('"a.py" = "b.py"\n"b.py" = "c.py"', r"'b\.py' is an old name and a new one, expected the newest name"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "moved.toml").write_text(text)
+    with pytest.raises(SuiteError, match=words):
+        moved_suites((tmp_path,))
