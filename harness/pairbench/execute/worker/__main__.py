@@ -69,7 +69,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
             heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             connection.send(result)
-            if isinstance(result, Ended | ImpostorResult) and server.gpu_is_broken():
+            if isinstance(result, Ended | ImpostorResult | BrokenSuite) and server.is_spoilt():
                 connection.send(Broken())
                 os._exit(1)
         heartbeat.rest()
@@ -124,15 +124,26 @@ class _Server:
 
         return InterleavedCases(self._hello, self._heartbeat)
 
-    def gpu_is_broken(self) -> bool:
-        """Return whether the GPU has to be left to a fresh process."""
+    def is_spoilt(self) -> bool:
+        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite replaced what all share."""
         from pairbench.execute.worker.faults import gpu_is_broken
+        from pairbench.execute.worker.trusted import replaced
 
-        return gpu_is_broken()
+        return gpu_is_broken() or replaced() is not None
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:
+            from pairbench.execute.worker.trusted import replaced, watch
+
+            watch.see_own_modules()
+            before = _own_modules()
             loaded = load_suite(path)
+            if why := replaced():
+                raise SuiteError(f"suite {path.name}: {why}")
+            if more := _own_modules() - before:
+                raise SuiteError(
+                    f"suite {path.name}: imports {min(more)}, which is the worker's own; a suite needs the names of `pairbench` alone"
+                )
             if self._hello.stand_in:
                 refuse_strays(self._hello.stand_in, path)
             self._suites[path] = loaded
@@ -147,6 +158,11 @@ class _Server:
             yield found
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
+
+
+def _own_modules() -> set[str]:
+    """Return the loaded modules of pairbench that measure and judge."""
+    return {name for name in sys.modules if name.startswith("pairbench.execute.")}
 
 
 def _die_with(parent_pid: int) -> None:

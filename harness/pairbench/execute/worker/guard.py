@@ -6,19 +6,25 @@ from typing import Any
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
 from pairbench.execute.worker.faults import SuiteFaultError, explain
+from pairbench.execute.worker.trusted import replaced
+from pairbench.model.outcome import Status
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
     """Run one entry's step; what it raises becomes that entry's end."""
     entry = job.entries[index]
+    found: Any
     try:
         with heartbeat.entry(index):
-            return step()
+            found = step()
     except SuiteFaultError:
         raise
     except (Exception, SystemExit) as error:
         status, reason = explain(error)
-        return Ended(entry=entry, status=status, reason=reason)
+        found = Ended(entry=entry, status=status, reason=reason)
+    if why := replaced():
+        return Ended(entry=entry, status=Status.FAILED, reason=why)
+    return found
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:

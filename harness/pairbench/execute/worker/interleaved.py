@@ -15,8 +15,10 @@ from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Tu
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.stages import begin_case, release
-from pairbench.execute.worker.timing.case import Ready, end_of, make_ready, recheck
+from pairbench.execute.worker.timing.case import end_of
 from pairbench.execute.worker.timing.measure import Blocks, EntryFailedError, EntryTimeoutError
+from pairbench.execute.worker.timing.ready import Ready, make_ready
+from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.model.operator import Operator
 
 
@@ -49,7 +51,12 @@ class InterleavedCases:
         self._held.enter_context(no_collection())
         try:
             blocks = Blocks(
-                ready.timed, timer=ready.timer, recorder=ready.recorder, heartbeat=self._heartbeat, rng=ready.rng
+                ready.timed,
+                timer=ready.timer,
+                recorder=ready.recorder,
+                heartbeat=self._heartbeat,
+                rng=ready.rng,
+                values=ready.values,
             )
         except EntryFailedError as error:
             yield end_of(job, self._hello, error)
@@ -76,7 +83,7 @@ class InterleavedCases:
     def close(self, job: CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
         case = self._case()
-        yield from of_case(recheck(case.ready, self._heartbeat))
+        yield from of_case(judge_timed(case.ready, self._heartbeat))
         result, device = case.blocks.result(case.job.round, job.stop_reason), case.ready.device
         del case
         self._drop()

@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+_SMALL_PART = 0.05
+"""So that a copy leaves room for what the calls themselves need."""
+
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of each leaf, parameters and buffers of modules included, in a fixed order."""
@@ -74,6 +77,13 @@ def upcast_tree(tree: Any) -> Any:
         return _copy_tensor(tensor.detach()) if exact else tensor.detach().to(wanted)  # to() alone may not copy
 
     return map_tensors(tree, upcast, lambda module: copy.deepcopy(module).double())
+
+
+def has_room(tree: Any, *, copies: int = 1) -> bool:
+    """Return whether copies of a tree's tensors take a small part of the device's free memory; on a CPU they always fit."""
+    found = tensors(tree)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in found)
+    return not any(tensor.is_cuda for tensor in found) or copies * size <= _SMALL_PART * torch.cuda.mem_get_info()[0]
 
 
 def refill(tree: Any, fresh: Any) -> bool:

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import Stopping
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import HostTimer, Sample
+from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from pairbench.model.plan import Entry
 
@@ -30,8 +33,9 @@ class FakeTimer:
     def flush(self) -> None:
         self.flushes += 1
 
-    def sample(self, run: Callable[[], Any]) -> Sample:
-        return Sample(call_ns=float(run()), host_ns=1.0, outputs=None)
+    def sample(self, run: Callable[[], Any], keep: Callable[[Any], Any] | None = None) -> Sample:
+        outputs = run()
+        return Sample(call_ns=float(outputs), host_ns=1.0, kept=keep(torch.tensor(outputs)) if keep else None)
 
     def lead_in(self, call_ns: float) -> int:
         return 1
@@ -68,7 +72,9 @@ def noisy(scale: float, seed: int) -> Callable[[], float]:
 
 @pytest.fixture
 def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
-    def run(entries: list[Timed], throttles: Iterator[bool] | None = None, **changes: Any) -> TimedRound:
+    def run(
+        entries: list[Timed], throttles: Iterator[bool] | None = None, values: Values | None = None, **changes: Any
+    ) -> TimedRound:
         stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, **changes})
         return time_entries(
             entries,
@@ -78,6 +84,7 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
             recorder=FakeRecorder(throttles or itertools.repeat(False)),
             heartbeat=heartbeat,
             rng=np.random.default_rng(0),
+            values=values or Values(shared={}, sets=({},), place_s=0.0, judged=False),
         )
 
     return run
@@ -239,8 +246,8 @@ def test_each_mode_is_paired_with_its_own_baseline(take: Callable[..., TimedRoun
 def test_the_host_timer() -> None:
     timer = HostTimer()
     timer.flush()
-    found = timer.sample(lambda: time.sleep(0.01) or "out")  # type: ignore[func-returns-value]
-    assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.outputs == "out"
+    found = timer.sample(lambda: time.sleep(0.01) or "out", keep=lambda outputs: outputs * 2)  # type: ignore[func-returns-value]
+    assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.kept == "outout"
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.6, 2), (2.5, 1)])
@@ -254,6 +261,25 @@ def test_a_call_of_seconds_is_warm_after_one(
         now, made = now + seconds, made + 1
         return seconds * 1e9
 
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    monkeypatch.setattr(trusted, "perf_counter", lambda: now)
     measure._warm_up(timed(slow=call), FakeTimer(), heartbeat)
     assert made == calls
+
+
+def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:
+    """A result that is remembered by address and version, or by some values, then never fits the timed call."""
+    x = torch.zeros(3)
+    sets = tuple({"x": torch.full((3,), float(number))} for number in range(3))
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, judged=True)
+    seen: list[float] = []
+
+    def call() -> float:
+        seen.append(float(x[0]))
+        return 1.0
+
+    entries = timed(baseline=call, a=lambda: 1.0)
+    take(entries, values=values)
+    warm_up = len(seen) % 2  # then come a lead-in and its sample, time and again
+    pairs = list(zip(seen[warm_up::2], seen[warm_up + 1 :: 2], strict=True))[measure._WARM_UP_BLOCKS :]
+    assert len(pairs) >= 20 and all(lead_in != sample for lead_in, sample in pairs)
+    assert {number for number, _ in entries[0].kept} <= {0, 1, 2} and 2 <= len(entries[0].kept) < len(pairs)

@@ -1,8 +1,8 @@
 """Time the entries of one case, interleaved: blocks of one sample of each in random order."""
 
 import contextlib
+import secrets
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import Checks, Stopping, remeasured
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
+from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
 
 _WARM_UP_S = 0.1
 _WARM_UP_BLOCKS = 3
+_KEPT = 2
+"""The outputs of so many blocks are kept for judging, and of each later block with a chance of this to its number."""
 _READING_S = 0.02
 """Between two readings of the GPU, about as often as NVML renews them."""
 
@@ -38,6 +43,8 @@ class Timed:
     """In this process."""
     lead_in: int = 0
     """Untimed calls before each sample."""
+    kept: list[tuple[int, Any]] = field(default_factory=list)
+    """Outputs of some timed calls, copied as soon as the call had returned, with the set of values that they are of."""
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
     call_ns: list[float] = field(default_factory=list)
@@ -71,6 +78,7 @@ def time_entries(
     recorder: TelemetryRecorder,
     heartbeat: Heartbeat,
     rng: np.random.Generator,
+    values: Values,
 ) -> TimedRound:
     """Take blocks until the stopping criterion is met.
 
@@ -79,7 +87,7 @@ def time_entries(
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
-        blocks = Blocks(entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng)
+        blocks = Blocks(entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng, values=values)
         while reason is None:
             blocks.take()
             reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _log_ratios(entries, good))
@@ -97,6 +105,7 @@ class Blocks:
         recorder: TelemetryRecorder,
         heartbeat: Heartbeat,
         rng: np.random.Generator,
+        values: Values,
     ) -> None:
         """Warm the entries up."""
         self._entries = entries
@@ -104,17 +113,19 @@ class Blocks:
         self._recorder = recorder
         self._heartbeat = heartbeat
         self._rng = rng
+        self._values = values
+        self._changed_ns = trusted.perf_counter_ns()
         self.throttled: list[bool] = []
         """Of each block so far; those since the last reading of the GPU are labelled at the next one."""
         _warm_up(entries, timer, heartbeat)
-        self._began = time.perf_counter_ns()
+        self._began = trusted.perf_counter_ns()
         recorder.throttling()
         self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
 
     @property
     def elapsed_s(self) -> float:
         """Return the time since the entries were warm."""
-        return (time.perf_counter_ns() - self._began) / 1e9
+        return (trusted.perf_counter_ns() - self._began) / 1e9
 
     def take(self) -> int:
         """Take one sample of each entry.
@@ -125,9 +136,9 @@ class Blocks:
         Raises:
             EntryTimeoutError: an entry has used up its time.
         """
-        began = time.perf_counter_ns()
-        _take_block(self._entries, self._timer, self._heartbeat, self._rng, self._began)
-        now = time.perf_counter_ns()
+        began = trusted.perf_counter_ns()
+        self._take_block()
+        now = trusted.perf_counter_ns()
         self._busy_ns += now - began
         self._unread += 1
         self.throttled.append(False)
@@ -138,6 +149,41 @@ class Blocks:
                 self.throttled[-found:] = [True] * found
             self._last_reading, self._unread = now, 0
         return found
+
+    def _take_block(self) -> None:
+        for position, place in enumerate(self._rng.permutation(len(self._entries))):
+            timed = self._entries[place]
+            with _of(timed, self._heartbeat):
+                at = trusted.perf_counter_ns() - self._began
+                for _ in range(timed.lead_in):
+                    self._timer.flush()
+                    timed.run()
+                self._change_values()  # after the lead-in, so that what was remembered of it is of other values
+                self._timer.flush()
+                sample = self._timer.sample(timed.run, keep=self._keep)
+                if sample.kept is not None:
+                    timed.kept.append((self._values.current, sample.kept))
+                timed.position.append(position)
+                timed.at_ns.append(at)
+                timed.call_ns.append(sample.call_ns)
+                timed.host_ns.append(sample.host_ns)
+                if timed.device_clock is not None:
+                    self._change_values()
+                timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
+            if self._heartbeat.exhausted(timed.index):
+                raise EntryTimeoutError(timed.index)
+
+    def _change_values(self) -> None:
+        now = trusted.perf_counter_ns()
+        self._values.change((now - self._changed_ns) / 1e9)
+        self._changed_ns = now
+
+    def _keep(self, outputs: Any) -> Any | None:
+        """Return a copy of some outputs, and None of most: which, nobody can know while the call runs."""
+        block = len(self.throttled)
+        if not self._values.judged or secrets.randbelow(block + _KEPT) >= _KEPT:
+            return None
+        return copy_tree(outputs) if has_room(outputs) else None
 
     def result(self, round_index: int, stop_reason: str) -> TimedRound:
         """Return everything that was taken."""
@@ -158,34 +204,14 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
     share = _WARM_UP_S / len(entries)
     for timed in entries:
         with _of(timed, heartbeat):
-            began, spent, found = time.perf_counter(), 0.0, list[float]()
+            began, spent, found = trusted.perf_counter(), 0.0, list[float]()
             while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timer.flush()
                 found.append(timer.sample(timed.run).call_ns)
                 if timed.device_clock is not None:
                     timed.device_clock.sample()
-                spent = time.perf_counter() - began
+                spent = trusted.perf_counter() - began
             timed.lead_in = timer.lead_in(statistics.median(found))
-
-
-def _take_block(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, rng: np.random.Generator, began: int) -> None:
-    for position, place in enumerate(rng.permutation(len(entries))):
-        timed = entries[place]
-        with _of(timed, heartbeat):
-            at = time.perf_counter_ns() - began
-            for _ in range(timed.lead_in):
-                timer.flush()
-                timed.run()
-            timer.flush()
-            sample = timer.sample(timed.run)
-            timed.position.append(position)
-            timed.at_ns.append(at)
-            timed.call_ns.append(sample.call_ns)
-            timed.host_ns.append(sample.host_ns)
-            del sample  # with the outputs, so that the next call finds their memory free
-            timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
-        if heartbeat.exhausted(timed.index):
-            raise EntryTimeoutError(timed.index)
 
 
 @contextlib.contextmanager

@@ -4,16 +4,17 @@ Three latencies are kept apart. `call` is what the caller of a single call sees:
 does not hide it. `device` has the host's work hidden. `host` is the time until the call returns.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from pairbench.execute.worker import trusted
 from pairbench.model.settings import OWN_TIMERS
 
 Run = Callable[[], Any]
+Keep = Callable[[Any], Any]
 
 _LONG_NS = 20e6
 """A call this long shows nothing of what ran before it."""
@@ -25,7 +26,8 @@ class Sample:
 
     call_ns: float
     host_ns: float | None
-    outputs: Any
+    kept: Any | None
+    """What `keep` made of the outputs, which themselves are let go: the next call finds their memory free."""
 
 
 class Timer(Protocol):
@@ -36,8 +38,8 @@ class Timer(Protocol):
     def flush(self) -> None:
         """Take the data caches away from the next sample."""
 
-    def sample(self, run: Run) -> Sample:
-        """Time one call."""
+    def sample(self, run: Run, keep: Keep | None = None) -> Sample:
+        """Time one call; its outputs are given to `keep` at once, before anything is waited for."""
 
     def lead_in(self, call_ns: float) -> int:
         """Return how many untimed calls go before each sample of a call that takes about so long."""
@@ -51,12 +53,12 @@ class HostTimer:
     def flush(self) -> None:
         """Do nothing: a CPU is timed with the caches as they are."""
 
-    def sample(self, run: Run) -> Sample:
+    def sample(self, run: Run, keep: Keep | None = None) -> Sample:
         """Time one call."""
-        start = time.perf_counter_ns()
+        start = trusted.perf_counter_ns()
         outputs = run()
-        elapsed = float(time.perf_counter_ns() - start)
-        return Sample(call_ns=elapsed, host_ns=elapsed, outputs=outputs)
+        elapsed = float(trusted.perf_counter_ns() - start)
+        return Sample(call_ns=elapsed, host_ns=elapsed, kept=keep(outputs) if keep else None)
 
     def lead_in(self, call_ns: float) -> int:
         """Return one: it fills the caches with the call's own code and data after another implementation's."""
@@ -94,16 +96,18 @@ class CudaTimer:
         """Queue a flush."""
         self._flush.zero_()
 
-    def sample(self, run: Run) -> Sample:
+    def sample(self, run: Run, keep: Keep | None = None) -> Sample:
         """Time one call behind the flush that is in flight."""
-        self._start.record()
-        began = time.perf_counter_ns()
+        trusted.record(self._start)
+        began = trusted.perf_counter_ns()
         outputs = run()
-        returned = time.perf_counter_ns()
-        self._end.record()
-        self._end.synchronize()
+        returned = trusted.perf_counter_ns()
+        trusted.record(self._end)
+        # A copy is queued right behind the end: what another stream has yet to write is not in it.
+        kept = keep(outputs) if keep else None
+        trusted.wait(self._end)
         return Sample(
-            call_ns=self._start.elapsed_time(self._end) * 1e6, host_ns=float(returned - began), outputs=outputs
+            call_ns=trusted.elapsed_ms(self._start, self._end) * 1e6, host_ns=float(returned - began), kept=kept
         )
 
     def lead_in(self, call_ns: float) -> int:
@@ -113,15 +117,15 @@ class CudaTimer:
     def sample_behind_spin(self, run: Run, spin_cycles: int) -> "SpinSample":
         """Time one call whose host work is hidden behind a spinning kernel."""
         torch.cuda._sleep(spin_cycles)
-        self._behind.record()
-        self._start.record()
-        began = time.perf_counter()
+        trusted.record(self._behind)
+        trusted.record(self._start)
+        began = trusted.perf_counter()
         run()
-        host_s = time.perf_counter() - began
-        self._end.record()
-        hidden = not self._behind.query()
-        self._end.synchronize()
-        return SpinSample(device_ns=self._start.elapsed_time(self._end) * 1e6, hidden=hidden, host_s=host_s)
+        host_s = trusted.perf_counter() - began
+        trusted.record(self._end)
+        hidden = not trusted.query(self._behind)
+        trusted.wait(self._end)
+        return SpinSample(device_ns=trusted.elapsed_ms(self._start, self._end) * 1e6, hidden=hidden, host_s=host_s)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, capture
-from pairbench.execute.worker.trees import changed_input, copy_tree, refill, tensors, upcast_tree
+from pairbench.execute.worker.trees import changed_input, copy_tree, has_room, refill, tensors, upcast_tree
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.judge import OutputVerdict, judge, worst
@@ -173,7 +173,8 @@ def _judgements(
             raise SuiteFaultError(
                 Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
             )
-        outputs = call.observe()
+        # Read by a copy behind the call in its own stream: what another stream has yet to write is not in it.
+        outputs = _copied(call.observe())
         synchronize(device)
         return outputs
 
@@ -189,6 +190,11 @@ def _judgements(
             outputs = run(first)
         yield judged(outputs, first)
     yield judged(run(second), second)
+
+
+def _copied(outputs: Any) -> Any:
+    plain = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors(outputs))
+    return copy_tree(outputs) if plain and has_room(outputs) else outputs
 
 
 def _strays(judgements: list[OutputVerdict]) -> str | None:

@@ -19,6 +19,8 @@ from pairbench.execute.worker.verify.distance import (
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import Tolerance
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutputVerdict:
@@ -56,12 +58,25 @@ def judge(
             if type(value) is not type(expected) or value != expected:
                 return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
             continue
+        if why := _not_plain(value, expected):
+            return _mismatch(f"{name} is {why}")
         found = _judge_tensor(name, value, expected, truth, tolerance_for)
         worst = found.correctness if worst is None else _worse(worst, found.correctness)
         strays += found.strays
         if found.mismatch:
             return OutputVerdict(mismatch=found.mismatch, correctness=worst)
     return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
+
+
+def _not_plain(value: torch.Tensor, expected: torch.Tensor) -> str | None:
+    """Return what an output is besides a tensor that holds its values, or None: what computes later would be timed as nothing."""
+    kind = type(value)
+    if kind not in _PLAIN and not (kind is type(expected) and kind.__module__.startswith("torch.")):
+        return f"a {kind.__qualname__}, expected a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
+    for lazy, word in (("is_conj", "conjugated"), ("is_neg", "negated")):
+        if getattr(value, lazy)() and not getattr(expected, lazy)():
+            return f"a view that is {word} only when it is read, where the baseline's holds its values; use resolve_{lazy[3:]}()"
+    return None
 
 
 def _mismatch(reason: str) -> OutputVerdict:

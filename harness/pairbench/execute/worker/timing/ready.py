@@ -1,0 +1,132 @@
+"""A case's calls made ready to be timed: compiled or captured, warmed, with clocks for their device latencies."""
+
+import time
+import zlib
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
+from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
+from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
+from pairbench.execute.worker.timing.values import Values
+from pairbench.model.operator import Operator
+from pairbench.model.plan import Entry
+
+_ROOM = 1.2
+"""Of what the call with the most memory needs: an allocator that is nearly full finds its pieces too small."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A case whose calls are ready to be timed."""
+
+    job: TimeCase
+    operator: Operator
+    device: torch.device
+    inputs: dict[str, Any]
+    calls: dict[Entry, Call]
+    timed: list[Timed]
+    """Of the entries that have a call, in the job's order."""
+    timer: Timer
+    recorder: TelemetryRecorder
+    rng: np.random.Generator
+    """For the order within blocks."""
+    values: Values
+
+
+def make_ready(
+    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+) -> Generator[Ended, None, Ready]:
+    """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
+    inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
+    calls: dict[Entry, Call] = {}
+    first_call_ns: dict[Entry, float] = {}
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    for index, entry in enumerate(job.entries):
+
+        def step(entry: Entry = entry) -> tuple[Call, float]:
+            started = time.perf_counter_ns()
+            call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+            call.run()
+            synchronize(device)
+            first_call_ns = float(time.perf_counter_ns() - started)
+            return (replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call), first_call_ns
+
+        made = guarded(job, index, heartbeat, step)
+        if isinstance(made, Ended):
+            yield made
+        else:
+            calls[entry], first_call_ns[entry] = made
+    clocks = _device_clocks(job, calls, timer, heartbeat) if isinstance(timer, CudaTimer) else {}
+    timed = [
+        Timed(
+            index=index,
+            entry=entry,
+            run=calls[entry].run,
+            device_clock=clocks.get(entry),
+            first_call_ns=first_call_ns[entry],
+        )
+        for index, entry in enumerate(job.entries)
+        if entry in calls
+    ]
+    nvml, _ = open_nvml(hello.device.uuid)
+    beside = [found for item in hello.device.beside if (found := open_nvml(item.uuid)[0])]
+    seed = zlib.crc32(f"{job.case.key}:{hello.settings.seed}:{job.round}".encode())
+    return Ready(
+        job=job,
+        operator=operator,
+        device=device,
+        inputs=inputs,
+        calls=calls,
+        timed=timed,
+        timer=timer,
+        recorder=TelemetryRecorder(nvml, beside),
+        rng=np.random.default_rng(seed),
+        values=Values.of(operator, job.case, device, inputs),
+    )
+
+
+def _device_clocks(
+    job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, heartbeat: Heartbeat
+) -> dict[Entry, DeviceClock]:
+    """Return the clocks of the calls that are no replays themselves; they replay graphs where those leave room for the calls.
+
+    The graphs share their memory. Each with its own, ten forms of a video decoder held all 140 GB of an H200.
+    """
+    pool = torch.cuda.graph_pool_handle()
+    replays: dict[Entry, Replay | Rotation] = {}
+    needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+    for index, entry in enumerate(job.entries):
+        if entry not in calls or entry.mode == "graph" or entry not in job.capturable:
+            continue
+        replay = guarded(job, index, heartbeat, lambda call=calls[entry]: _replay(call, pool))  # type: ignore[misc]
+        if replay is not None and not isinstance(replay, Ended):
+            replays[entry] = replay
+    torch.cuda.empty_cache()
+    if torch.cuda.mem_get_info()[0] < _ROOM * needed:
+        replays = {}
+    return {
+        entry: DeviceClock(timer, call.run, replays.get(entry))
+        for entry, call in calls.items()
+        if entry.mode != "graph"
+    }
+
+
+def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
+    try:
+        return rotate(capture(call.run, pool))
+    except CaptureError:
+        return None

@@ -1,0 +1,159 @@
+"""Whether timed calls computed what they were asked for, each time anew: judged after the clock has stopped."""
+
+import functools
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Ended
+from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.trees import copy_tree, refill
+from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.judge import judge
+from pairbench.model.outcome import Status
+from pairbench.model.plan import Entry
+
+_RECHECK_SEED = 2
+_REMEMBERS, _REMEMBERS_NS = 2.0, 50e3
+"""Beyond so many times a call on known values and so much more, one on new values does what that does not do."""
+_APART = 100
+_NEW_CALLS = 3
+"""That are compared: one or two may have been slowed by something else."""
+
+
+def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
+    """Judge the outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
+
+    The right answers are computed afterwards: while calls were timed, none was in the process to be found.
+    """
+    ended = yield from _judge_kept(ready, heartbeat)
+    yield from _recheck(ready, heartbeat, ended)
+
+
+def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
+    """Yield the ends of entries with a wrong output among those that were kept while they were timed, and return these."""
+    ended: set[Entry] = set()
+    for number in sorted({number for timed in ready.timed for number, _ in timed.kept}):
+        given = {**ready.inputs, **ready.values.sets[number]}
+        expected = _right(ready, given)
+        for timed in ready.timed:
+            outputs = [kept for index, kept in timed.kept if index == number]
+
+            step = functools.partial(_first_wrong, ready, outputs, expected, given)
+            found = guarded(ready.job, timed.index, heartbeat, step) if timed.entry not in ended else None
+            if found is not None:
+                ended.add(timed.entry)
+                reason = f"a timed call gave a wrong output: {found}; it was not finished when the call returned, or remembered"
+                yield found if isinstance(found, Ended) else _mismatched(timed.entry, reason)
+    for timed in ready.timed:
+        timed.kept.clear()
+    return ended
+
+
+def _recheck(ready: Ready, heartbeat: Heartbeat, ended: set[Entry]) -> Iterator[Ended]:
+    """Time the very calls that were timed on values that no call has seen, at the same addresses, and judge them."""
+    count = _NEW_CALLS if len(ready.values.sets) > 1 else 1
+    seeds = [_RECHECK_SEED + ready.job.round + number * _APART for number in range(count)]
+    news = [build_inputs(ready.operator, ready.job.case, ready.device, seed) for seed in seeds]
+    known = copy_tree(ready.inputs) if count > 1 else None
+    again: list[tuple[Timed, _Again]] = []
+    for timed in ready.timed:
+        if timed.entry in ended:
+            continue
+        made = guarded(ready.job, timed.index, heartbeat, functools.partial(_call_again, ready, timed, news, known))
+        if isinstance(made, Ended):
+            yield made
+        else:
+            again.append((timed, made))
+    rights = [_right(ready, new) for new in news]
+    for timed, calls in again:
+        step = functools.partial(_judge_again, ready, calls, news, rights)
+        verdict = guarded(ready.job, timed.index, heartbeat, step)
+        if verdict is not None:
+            yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
+
+
+@dataclass(frozen=True)
+class _Again:
+    outputs: list[tuple[int, Any]]
+    """With the number of the new inputs that they are of."""
+    known_ns: list[float]
+    """Latencies of calls on inputs that came again and again."""
+    new_ns: list[float]
+    """Latencies of the first call on each of the new inputs, each taken right behind one of the known ones."""
+
+
+def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None) -> _Again:
+    call, outputs = ready.calls[timed.entry], list[tuple[int, Any]]()
+    known_ns, new_ns = list[float](), list[float]()
+    for turn in range(max(call.captures, len(news))):
+        if known is not None:
+            _put(ready, call, known)
+            for _ in range(timed.lead_in):
+                ready.timer.flush()
+                call.run()
+            ready.timer.flush()
+            known_ns.append(ready.timer.sample(call.observe).call_ns)
+        _put(ready, call, news[turn % len(news)])
+        ready.timer.flush()
+        sample = ready.timer.sample(call.observe, keep=copy_tree)
+        outputs.append((turn % len(news), sample.kept))
+        new_ns += [sample.call_ns] if turn < len(news) else []
+    synchronize(ready.device)
+    return _Again(outputs, known_ns, new_ns)
+
+
+def _judge_again(ready: Ready, again: _Again, news: list[dict[str, Any]], rights: list[Any]) -> str | None:
+    for number, outputs in again.outputs:
+        if wrong := _first_wrong(ready, [outputs], rights[number], news[number]):
+            return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
+    return remembers(again.known_ns, again.new_ns)
+
+
+def remembers(known_ns: list[float], new_ns: list[float]) -> str | None:
+    """Return a sentence where calls on new values are all so much slower than those on known ones that these are remembered.
+
+    Args:
+        known_ns: Latencies of calls on values that came again and again; the slowest counts.
+        new_ns: Of calls on new values, taken among them in the same way; the fastest counts, for anything may slow some.
+    """
+    if not known_ns or len(new_ns) < _NEW_CALLS:
+        return None
+    known, new = max(known_ns), min(new_ns)
+    if new <= _REMEMBERS * known + _REMEMBERS_NS:
+        return None
+    return (
+        f"a call takes {new / 1e3:.1f} us on values that it has not seen, and {known / 1e3:.1f} us on those that it has: it "
+        "remembers results; nothing may be kept between calls"
+    )
+
+
+def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
+    refill(ready.inputs, inputs)
+    call.refill(inputs)
+
+
+def _right(ready: Ready, inputs: dict[str, Any]) -> Any:
+    call = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(inputs))
+    return copy_tree(call.observe())
+
+
+def _first_wrong(ready: Ready, several: list[Any], expected: Any, inputs: dict[str, Any]) -> str | None:
+    for outputs in several:
+        if not judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
+            continue
+        # Strays are for the oracle to tell. It is asked only here, for it costs more than all that was timed.
+        truth, _ = oracle_or_why(ready.operator, inputs)
+        if wrong := judge(outputs, expected, truth, ready.operator.tolerance_for).mismatch:
+            return wrong
+    return None
+
+
+def _mismatched(entry: Entry, reason: str) -> Ended:
+    return Ended(entry=entry, status=Status.MISMATCHED, reason=reason)

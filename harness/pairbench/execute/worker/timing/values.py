@@ -1,0 +1,99 @@
+"""Values that change while a case is timed, so that an answer which was remembered from an earlier call is a wrong one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.trees import copy_tree, has_room, refill, tensors
+from pairbench.model.case import Case
+from pairbench.model.operator import Operator
+
+_MORE = ((0.1, 2), (1.0, 1))
+"""Further sets of values by the seconds that it takes to make one; where it takes longer there are none."""
+_PART = 0.03
+"""Part of the time of timing that putting values in place may take."""
+_FREE_S = 50e-6
+"""So short a time does not count: the samples of a case are a few thousand."""
+_FIRST_SEED = 1000
+"""Far from those of verification."""
+
+
+@dataclass(kw_only=True)
+class Values:
+    """The sets of values of one case's inputs, all but its constants and its state, and which one is in place."""
+
+    shared: dict[str, Any]
+    """The inputs that every implementation is given, at whose addresses the values change."""
+    sets: tuple[dict[str, Any], ...]
+    """The values by input. With one set nothing ever changes."""
+    place_s: float
+    """Seconds that it takes to put a set in place."""
+    judged: bool
+    """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state."""
+    current: int = 0
+    _debt_s: float = field(default=0.0, init=False)
+
+    @classmethod
+    def of(cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any]) -> "Values":
+        """Make further sets, as many as time and memory allow.
+
+        Args:
+            operator: What is timed.
+            case: Of it.
+            device: Where.
+            inputs: Of the case with the first seed: the first set, and where all others will be put.
+        """
+        names = [name for name in inputs if name not in operator.constants and name not in operator.state]
+        shared, judged = {name: inputs[name] for name in names}, not operator.state
+        if not tensors(shared) or not has_room(shared, copies=1 + _MORE[0][1]):
+            return cls(shared=shared, sets=(shared,), place_s=0.0, judged=judged)
+
+        def make(number: int) -> dict[str, Any]:
+            made = build_inputs(operator, case, device, _FIRST_SEED + number)
+            synchronize(device)
+            return {name: made[name] for name in names}
+
+        first = copy_tree(shared)
+        began = trusted.perf_counter()
+        second = make(1)
+        took = trusted.perf_counter() - began
+        more = next((count for limit, count in _MORE if took < limit), 0)
+        if not more or not _same_form(shared, second):  # the shape of a case may depend on its values
+            return cls(shared=shared, sets=(shared,), place_s=0.0, judged=judged)
+        sets = (first, second, *(make(number) for number in range(2, 1 + more)))
+        values = cls(shared=shared, sets=sets, place_s=0.0, judged=judged)
+        began = trusted.perf_counter()
+        for index in (1, 0):
+            values.put(index)
+        synchronize(device)
+        values.place_s = (trusted.perf_counter() - began) / 2
+        return values
+
+    def put(self, index: int) -> None:
+        """Put a set in place, at the same addresses."""
+        refill(self.shared, self.sets[index])
+        self.current = index
+
+    def change(self, spent_s: float) -> None:
+        """Put the next set in place, or leave it at that while the changes so far have taken their part of the time.
+
+        Args:
+            spent_s: Seconds since this was last called.
+        """
+        if len(self.sets) == 1:
+            return
+        self._debt_s = max(0.0, self._debt_s - _PART * spent_s)
+        if self._debt_s == 0.0 or self.place_s < _FREE_S:
+            self.put((self.current + 1) % len(self.sets))
+            self._debt_s = self.place_s
+
+
+def _same_form(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    mine, theirs = tensors(left), tensors(right)
+    return [(value.shape, value.dtype, value.stride()) for value in mine] == [
+        (value.shape, value.dtype, value.stride()) for value in theirs
+    ]

@@ -1,0 +1,95 @@
+"""What a worker measures and judges with: bound before any suite is loaded, and watched from then on.
+
+A suite is code like any other and may replace whatever it can reach, `torch.cuda.Event.elapsed_time` or pairbench's own `judge`
+among it. A clock that was replaced would change the time of every implementation in the process, so timers call what is
+bound here, and a process in which anything watched has changed is given up: what did it fails by name, and nothing else of that
+process is believed. This is no sandbox: native code, or a change that is taken back before anybody looks, is not seen.
+"""
+
+import gc
+import random
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+perf_counter = time.perf_counter
+perf_counter_ns = time.perf_counter_ns
+synchronize = torch.cuda.synchronize
+record = torch.cuda.Event.record
+wait = torch.cuda.Event.synchronize
+query = torch.cuda.Event.query
+elapsed_ms = torch.cuda.Event.elapsed_time
+
+_OWN = "pairbench."
+_WATCHED: tuple[tuple[str, Any], ...] = (
+    ("time", time),
+    ("gc", gc),
+    ("random", random),
+    ("numpy.random", np.random),
+    ("torch", torch),
+    ("torch.cuda", torch.cuda),
+    ("torch.cuda.Event", torch.cuda.Event),
+    ("torch.cuda.Stream", torch.cuda.Stream),
+    ("torch.cuda.CUDAGraph", torch.cuda.CUDAGraph),
+    ("torch.nn.functional", torch.nn.functional),
+    ("torch.nn.Module", torch.nn.Module),
+    ("torch.testing", torch.testing),
+    ("torch.Tensor", torch.Tensor),
+)
+"""By the names under which users know them."""
+_CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
+"""Replaced by torch itself when its compiler is loaded."""
+
+
+class Watch:
+    """Compares what can be called in the watched places with what was there when each was first seen."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Mapping[str, Any], str, Any, str]] = []
+        """Namespace, name in it, what it held, and the name that a user is told."""
+        self._modules: set[str] = set()
+        for owner, place in _WATCHED:
+            self._add(owner, vars(place))
+        self.see_own_modules()
+
+    def see_own_modules(self) -> None:
+        """Watch those of pairbench's own modules that were loaded since this was last asked."""
+        for owner, module in list(sys.modules.items()):
+            if not owner.startswith(_OWN) or owner in self._modules:
+                continue
+            self._modules.add(owner)
+            self._add(owner, vars(module))
+            for name, value in vars(module).items():
+                if isinstance(value, type) and value.__module__ == owner:
+                    self._add(f"{owner}.{name}", vars(value))
+
+    def _add(self, owner: str, namespace: Mapping[str, Any]) -> None:
+        self._known += [
+            (namespace, name, value, f"{owner}.{name}")
+            for name, value in namespace.items()
+            if (callable(value) or isinstance(value, property | staticmethod | classmethod))
+            and f"{owner}.{name}" not in _CHANGED_BY_TORCH
+        ]
+
+    def changed(self) -> str | None:
+        """Return the names of what was replaced or taken away since, or None; what is new is no concern."""
+        names = [label for namespace, name, value, label in self._known if namespace.get(name) is not value]
+        if not names:
+            return None
+        return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+
+
+watch = Watch()
+"""Of this process. A worker imports this module before it loads a suite."""
+
+
+def replaced() -> str | None:
+    """Return a sentence about what the code that ran last has replaced, or None."""
+    names = watch.changed()
+    return (
+        names and f"replaces {names}, which every implementation in the process shares; call your own functions instead"
+    )
