@@ -20,7 +20,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _RECHECK_SEED = 2
-_REMEMBERS, _REMEMBERS_NS = 2.0, 50e3
+_REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
 """Beyond so many times a call on known values and so much more, one on new values does what that does not do."""
 _APART = 100
 _NEW_CALLS = 3
@@ -113,20 +113,21 @@ def _judge_again(ready: Ready, again: _Again, news: list[dict[str, Any]], rights
     for number, outputs in again.outputs:
         if wrong := _first_wrong(ready, [outputs], rights[number], news[number]):
             return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
-    return remembers(again.known_ns, again.new_ns)
+    return remembers(again.known_ns, again.new_ns, beyond_ns=_REMEMBERS_NS[ready.device.type])
 
 
-def remembers(known_ns: list[float], new_ns: list[float]) -> str | None:
+def remembers(known_ns: list[float], new_ns: list[float], *, beyond_ns: float) -> str | None:
     """Return a sentence where calls on new values are all so much slower than those on known ones that these are remembered.
 
     Args:
         known_ns: Latencies of calls on values that came again and again; the slowest counts.
         new_ns: Of calls on new values, taken among them in the same way; the fastest counts, for anything may slow some.
+        beyond_ns: By how much the clock is off at worst.
     """
     if not known_ns or len(new_ns) < _NEW_CALLS:
         return None
     known, new = max(known_ns), min(new_ns)
-    if new <= _REMEMBERS * known + _REMEMBERS_NS:
+    if new <= _REMEMBERS * known + beyond_ns:
         return None
     return (
         f"a call takes {new / 1e3:.1f} us on values that it has not seen, and {known / 1e3:.1f} us on those that it has: it "
