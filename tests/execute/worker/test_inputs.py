@@ -1,12 +1,17 @@
 """The tensor factory of suites: one seed, one value, on every machine and nearly in every dtype."""
 
+import dataclasses
+import random
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
+from pairbench.model.case import grid
 from pairbench.model.operator import Operator
 
 CPU = torch.device("cpu")
@@ -103,3 +108,54 @@ def test_named_inputs_must_be_there(what: str) -> None:
     operator = declare(lambda make, rows: {"x": make.zeros(rows)}, **{what: ["weight"]})
     with pytest.raises(DeclarationError, match=rf"{what} names 'weight', but inputs\(\) returns only x"):
         build_inputs(operator, operator.cases[0], CPU, 0)
+
+
+def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
+    """The weights of an nn.Linear come from torch's own generator, which every process seeds by chance."""
+
+    def inputs(make: Make, n: int) -> dict[str, Any]:
+        return {
+            "x": make.ones(n),
+            "layer": torch.nn.Linear(n, n),
+            "more": torch.tensor([random.random(), float(np.random.random_sample())]),  # noqa: NPY002
+        }
+
+    operator = Operator(
+        "op",
+        baseline=lambda x, layer, more: x,
+        variants={"v": lambda x, layer, more: x},
+        inputs=inputs,
+        cases=grid(n=[3]),
+    )
+    torch.manual_seed(1)
+    first = build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
+    torch.manual_seed(2)
+    state = torch.random.get_rng_state()
+    second = build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)
+    other = build_inputs(operator, operator.cases[0], torch.device("cpu"), 1)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(first["layer"].weight, second["layer"].weight) and torch.equal(first["more"], second["more"])
+    assert not torch.equal(first["layer"].weight, other["layer"].weight)
+
+
+@dataclasses.dataclass
+class Packed:
+    x: Any
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (torch.Generator, r"'x' as a torch\.Generator, which moves with every call.*pass them as a tensor"),
+        (lambda: Packed(torch.ones(2)), r"'x' as a dataclass Packed, expected tensors.*asdict"),
+        (lambda: torch.eye(3).to_sparse(), r"'x' as a torch\.sparse_coo tensor, expected dense ones"),
+        (lambda: {"deep": [torch.eye(3).to_sparse_csr()]}, r"'x\.deep\[0\]' as a torch\.sparse_csr tensor"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_what_cannot_be_an_input_is_refused_with_what_to_do(made: Callable[[], Any], words: str) -> None:
+    operator = Operator(
+        "op", baseline=lambda x: x, variants={"v": lambda x: x}, inputs=lambda make, n: {"x": made()}, cases=grid(n=[3])
+    )
+    with pytest.raises(DeclarationError, match=words):
+        build_inputs(operator, operator.cases[0], torch.device("cpu"), 0)

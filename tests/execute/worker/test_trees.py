@@ -190,3 +190,11 @@ def test_a_changed_input_is_named_by_its_path() -> None:
     assert changed_input(before, after) is None
     after["cache"][1]["key"][0] = 1
     assert changed_input(before, after) == "cache[1].key"
+
+
+def test_upcast_keeps_what_requires_a_gradient() -> None:
+    """Without it the oracle of a backward pass fails, and accuracy goes unchecked."""
+    found = upcast_tree(
+        {"x": torch.ones(2, requires_grad=True), "y": torch.ones(2), "z": torch.ones(2, dtype=torch.float64)}
+    )
+    assert [tensor.requires_grad for tensor in tensors(found)] == [True, False, False]

@@ -1,12 +1,16 @@
 """The seeded tensor factory that a suite's `inputs` function is given as `make`."""
 
+import dataclasses
+import random
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
@@ -84,12 +88,35 @@ def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int
     Raises:
         DeclarationError: `inputs` does not return a dict, or not the inputs that `constants` and `state` name.
     """
-    make = Make(device=device, seed=zlib.crc32(f"{case.key}:{seed}".encode()))
-    inputs = operator.inputs(make, **dict(case.axes))
+    number = zlib.crc32(f"{case.key}:{seed}".encode())
+    make = Make(device=device, seed=number)
+    # What inputs() makes without `make`, the weights of an nn.Linear say, is the same in every process as well.
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
+        torch.manual_seed(number)
+        random.seed(number)
+        np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
+        inputs = operator.inputs(make, **dict(case.axes))
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
         raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
     for name in (*operator.constants, *operator.state):
         if name not in inputs:
             what = "constants" if name in operator.constants else "state"
             raise DeclarationError(f"{what} names {name!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}")
+    for path, leaf in leaves(inputs):
+        if why := _unsupported(leaf):
+            raise DeclarationError(f"inputs() returned {path!r} as {why}")
     return inputs
+
+
+def _unsupported(leaf: Any) -> str | None:
+    """Return what cannot be copied, refilled and compared, and what to do instead; None for all else."""
+    if isinstance(leaf, torch.Generator):
+        return (
+            "a torch.Generator, which moves with every call, so that no two calls compute the same; "
+            "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
+        )
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+        return f"a dataclass {type(leaf).__qualname__}, expected tensors, modules, and dicts, lists or tuples of these; pass dataclasses.asdict() of it"
+    if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_nested):
+        return f"a {leaf.layout} tensor, expected dense ones; pass its indices and values, and make it within the call"
+    return None

@@ -69,12 +69,13 @@ def _copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def upcast_tree(tree: Any) -> Any:
-    """Return a copy in which floats are float64 and complex numbers complex128."""
+    """Return a copy in which floats are float64 and complex numbers complex128; what requires a gradient still does."""
 
     def upcast(tensor: torch.Tensor) -> torch.Tensor:
         wanted = torch.complex128 if tensor.is_complex() else torch.float64
         exact = tensor.dtype == wanted or not (tensor.is_complex() or tensor.is_floating_point())
-        return _copy_tensor(tensor.detach()) if exact else tensor.detach().to(wanted)  # to() alone may not copy
+        copied = _copy_tensor(tensor.detach()) if exact else tensor.detach().to(wanted)  # to() alone may not copy
+        return copied.requires_grad_(tensor.requires_grad)
 
     return map_tensors(tree, upcast, lambda module: copy.deepcopy(module).double())
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -55,6 +55,10 @@ def judge(
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
         name = f"output {path}" if path else "output"
         if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
+            if is_dataclass(value):
+                return _mismatch(
+                    f"{name} is a dataclass {type(value).__qualname__}, expected tensors, or dicts, lists or tuples of them"
+                )
             if type(value) is not type(expected) or value != expected:
                 return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
             continue
