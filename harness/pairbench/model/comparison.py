@@ -66,11 +66,12 @@ class Judgement:
     verdict: Verdict | None = None
     """Of a latency; None for exact metrics."""
     reference: float | str | None = None
-    """What the reference runs have; of a latency the geometric mean of their rounds, in ns."""
+    """What the reference runs have. A latency is in ns and that which `show` prints of a run; of several runs their median."""
     current: float | str | None = None
-    """The same of the current runs."""
+    """What the current runs have, by the same rule."""
     change: Interval | None = None
-    """Current over reference with its 95 % interval; 1.02 is 2 % slower."""
+    """Current over reference with its 95 % interval, 1.02 for 2 % slower: of the geometric mean of the rounds of each side, or
+    in `ab` of the ratios of rounds. It need not be the ratio of `current` and `reference`, which are medians of samples."""
     minimum_effect: float | None = None
     """Smallest change that counts here: 0.02 is 2 %."""
     floor: float | None = None

@@ -1,10 +1,11 @@
-"""Events: one for each pair of runs between which series moved, with whose doing it was and what else changed."""
+"""Events: one for each pair of runs between which series moved, with its likely cause and what else changed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.analyze.site.events import Found, Heads, events_of, found_in, kernels_wanted, with_kernels
@@ -34,6 +35,10 @@ def trends_of(runs: Runs) -> list[Trend]:
 
 def moves(runs: Runs) -> list[Found]:
     return [one for trend in trends_of(runs) for one in found_in(trend)]
+
+
+def level(acceptance: Acceptance, minimum_effect: float = 0.02) -> AcceptedLevel:
+    return AcceptedLevel(acceptance=acceptance, minimum_effect=minimum_effect)
 
 
 def of(changes: Sequence[Change], trend: Trend) -> list[Change]:
@@ -83,11 +88,13 @@ def test_an_accepted_level_is_marked_and_a_worse_one_is_not() -> None:
         reason="exact",
     )
     trend = next(trend for trend in trends_of(runs) if trend.series == series)
-    (event,) = events_of(found_in(trend, acceptance=accepted), heads_of(runs))
+    (event,) = events_of(found_in(trend, accepted=level(accepted)), heads_of(runs))
     assert event.accepted and event.moved[0].accepted == "exact"
-    (event,) = events_of(found_in(trend, acceptance=replace(accepted, p50_ns=104_000)), heads_of(runs))
+    (event,) = events_of(found_in(trend, accepted=level(replace(accepted, p50_ns=104_000))), heads_of(runs))
     assert not event.accepted
-    (event,) = events_of(found_in(trend, acceptance=replace(accepted, definition_hash="other")), heads_of(runs))
+    (event,) = events_of(found_in(trend, accepted=level(replace(accepted, p50_ns=104_000), 0.08)), heads_of(runs))
+    assert event.accepted, "within the series' own minimum effect"
+    (event,) = events_of(found_in(trend, accepted=level(replace(accepted, definition_hash="other"))), heads_of(runs))
     assert not event.accepted
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency
-from pairbench.analyze.compare.confirm import accepted, again, confirm
+from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency, outcome_of_move
+from pairbench.analyze.compare.accepted import accepted
+from pairbench.analyze.compare.confirm import again, confirm
 from pairbench.analyze.compare.era import elsewhere, era_changes
 from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_status
 from pairbench.analyze.compare.kernels import kernel_changes
@@ -153,13 +154,10 @@ def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> 
         return _Finding(judgement=judgement, decides=decides)
     control = evidence.control.changes.get(judgement.metric) if evidence.control else None
     attribution, why = of_latency(judgement.change, control, known, evidence.policy)
-    proven = attribution is Attribution.CODE or (
-        attribution is Attribution.ENVIRONMENT and judgement.verdict is Verdict.FASTER
-    )
-    if not proven:
-        judgement = replace(judgement, outcome=GateOutcome.UNDECIDED)
-        why = f"{why}; {_NOT_THE_CODE}" if judgement.verdict is Verdict.SLOWER else why
-    return _Finding(judgement=judgement, attribution=attribution, why=why)
+    outcome = outcome_of_move(judgement.change.estimate, attribution)
+    if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
+        why = f"{why}; {_NOT_THE_CODE}"
+    return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why)
 
 
 def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
@@ -172,7 +170,8 @@ def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
     judgement, confirmed = confirm(finding.judgement, reference, current, policy)
     if confirmed is not None:
         finding = replace(finding, judgement=judgement, confirmed=confirmed)
-    covered = accepted(judgement, evidence.acceptance, current, policy) if evidence.acceptance else None
+    asked = evidence.acceptance
+    covered = accepted(judgement, asked, current[-1].definition_hash, policy) if asked else None
     return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
 
 

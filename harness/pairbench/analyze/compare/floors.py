@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.rounds import P50, P95, Bools, Floats, Ints, damage, mean_level, usable
+from pairbench.analyze.compare.rounds import P50, P95, Bools, Floats, Ints, damage, mean_log, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
 from pairbench.model.policy import DEFAULT, Policy
@@ -57,7 +57,7 @@ def past_of(record: Record) -> Past | None:
     if not usable(record) or damage(record):
         return None
     hashes = (record.environment_hash, record.implementation_hash, record.definition_hash, record.timer)
-    return Past(float(np.exp(mean_level(P50, [record]))), float(np.exp(mean_level(P95, [record]))), hashes)
+    return Past(float(np.exp(mean_log(P50, [record]))), float(np.exp(mean_log(P95, [record]))), hashes)
 
 
 def floors_of(

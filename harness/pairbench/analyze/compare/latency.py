@@ -1,4 +1,9 @@
-"""What latencies say, in verdicts and sentences: all series of a comparison at once."""
+"""What latencies say, in verdicts and sentences: all series of a comparison at once.
+
+A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is
+what was tested: the geometric mean of the current rounds over that of the reference rounds. Where the two tell another
+story, the reason gives both.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, collect, mean_level
+from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, collect, latency_of_runs, mean_log
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -96,7 +101,8 @@ def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
 
 def _unjudged(found: Judgement) -> Judgement:
     assert isinstance(found.current, float) and isinstance(found.reference, float)
-    moved = f"{WORDS[found.metric]} {percent(found.current / found.reference)}"
+    ratio = found.change.estimate if found.change else found.current / found.reference
+    moved = f"{WORDS[found.metric]} {percent(ratio)}"
     return replace(
         found,
         outcome=GateOutcome.UNDECIDED,
@@ -159,20 +165,53 @@ def _judge(pairing: Pairing, column: _Column, index: int) -> Judgement:
     known = not math.isnan(column.low[index])
     interval = Interval(ratio, column.low[index], column.high[index]) if known else None
     floor = column.floor[index]
-    # The levels that the change lies between, rather than the records' medians of pooled samples, whose ratio is another.
-    current = math.exp(mean_level(column.metric, pairing.current))
+    shown = _Shown.of(pairing, column.metric)
+    reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum)
     return Judgement(
         metric=column.metric,
         outcome=_OUTCOMES[verdict],
         verdict=verdict,
-        reference=current / ratio,
-        current=current,
+        reference=shown.reference,
+        current=shown.current,
         change=interval,
         minimum_effect=minimum,
         floor=None if math.isnan(floor) else floor,
         p_value=None if math.isnan(column.adjusted[index]) else column.adjusted[index],
-        reason=_reason(WORDS[column.metric], verdict, ratio, interval, minimum),
+        reason="; ".join(filter(None, [reason, shown.unlike(ratio, minimum)])),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """The latencies of both sides of a series in ns: as they are shown, and as means of the rounds, which were judged."""
+
+    reference: float
+    current: float
+    reference_rounds: float
+    current_rounds: float
+
+    @classmethod
+    def of(cls, pairing: Pairing, metric: str) -> "_Shown":
+        sides = (pairing.reference, pairing.current)
+        reference, current = (latency_of_runs(records, metric) for records in sides)
+        of_rounds = [math.exp(mean_log(metric, records)) for records in sides]
+        return cls(
+            reference=reference, current=current, reference_rounds=of_rounds[0], current_rounds=of_rounds[1]
+        )
+
+    def unlike(self, ratio: float, minimum: float) -> str:
+        """Return a sentence where the shown latencies differ from the change by as much as counts; else nothing."""
+        if abs(math.log(self.current / self.reference / ratio)) < math.log1p(minimum):
+            return ""
+        return (
+            f"the rounds of a side disagree: the change is that of their geometric mean, {_micros(self.reference_rounds)} "
+            f"-> {_micros(self.current_rounds)}, and the latencies are medians of all samples, "
+            f"{_micros(self.reference)} -> {_micros(self.current)}"
+        )
+
+
+def _micros(value_ns: float) -> str:
+    return f"{value_ns / 1e3:.4g} us"
 
 
 def _reason(words: str, verdict: Verdict, ratio: float, interval: Interval | None, minimum: float) -> str:

@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
+from pairbench.analyze.compare.attribute import outcome_of_move
+from pairbench.analyze.compare.rounds import P50, latency_of_runs
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
 from pairbench.analyze.history.moves import Move, lines_of, shift, whose
 from pairbench.analyze.history.off_level import Newest, newest
 from pairbench.analyze.history.points import SeriesPoint
-from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, GateOutcome, Verdict
 from pairbench.model.outcome import Status
 from pairbench.model.policy import DEFAULT, Policy
@@ -65,7 +67,7 @@ def latest(
         verdict = Verdict.SLOWER if recent.own > 1 else Verdict.FASTER
         return Latest(
             index=place,
-            outcome=_outcome(verdict, recent.attribution),
+            outcome=outcome_of_move(recent.own, recent.attribution),
             verdict=verdict,
             change=recent.own,
             attribution=recent.attribution,
@@ -81,16 +83,17 @@ def latest(
     return Latest(index=place, outcome=outcome, verdict=said.verdict, change=said.effect, reason=said.reason)
 
 
-def unless_accepted(
-    said: Latest, point: SeriesPoint, acceptance: Acceptance | None, policy: Policy = DEFAULT
-) -> Latest:
-    """Return a slower newest run as unchanged where somebody has accepted a level at least as slow, on purpose."""
-    if acceptance is None or said.verdict is not Verdict.SLOWER or point.p50 is None or acceptance.p50_ns is None:
+def unless_accepted(said: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
+    """Return a slower newest run as unchanged where its level was accepted on purpose, or a slower one."""
+    if accepted is None or said.verdict is not Verdict.SLOWER:
         return said
-    if acceptance.definition_hash != point.record.definition_hash:
+    last = points[said.index].record
+    run_id = last.confirms or last.run_id
+    # What measured the suspects of a run again is one with it, as in a comparison.
+    together = [point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)]
+    if not accepted.covers(P50, latency_of_runs(together, P50), last.definition_hash):
         return said
-    if point.p50.estimate > acceptance.p50_ns * (1 + policy.minimum_effect):
-        return said
+    acceptance = accepted.acceptance
     reason = f"{said.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
     return replace(said, outcome=GateOutcome.UNCHANGED, reason=reason)
 
@@ -114,18 +117,10 @@ def _off_level(
         outcome = GateOutcome.UNDECIDED
         told = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
     else:
-        outcome = _outcome(said.verdict, attribution)
+        outcome = outcome_of_move(effect, attribution)
         told = "" if said.runs == 1 else f"{said.runs} runs in a row"
     reason = "; ".join(filter(None, [said.reason, told, why]))
     return Latest(
         index=index, outcome=outcome, verdict=said.verdict, change=effect, attribution=attribution, reason=reason
     )
 
-
-def _outcome(verdict: Verdict, attribution: Attribution | None) -> GateOutcome:
-    """Return what a move means, as a comparison does: a regression only where it is the code's."""
-    if attribution is Attribution.CODE:
-        return GateOutcome.REGRESSION if verdict is Verdict.SLOWER else GateOutcome.IMPROVEMENT
-    if attribution is Attribution.ENVIRONMENT and verdict is Verdict.FASTER:
-        return GateOutcome.IMPROVEMENT
-    return GateOutcome.UNDECIDED

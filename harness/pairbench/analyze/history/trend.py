@@ -5,12 +5,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
 from pairbench.analyze.history.moves import Move, breaks_of, level, lines_of, moves_of
 from pairbench.analyze.history.points import SeriesPoint, history
-from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import EraChange
 from pairbench.model.plan import BASELINE
 from pairbench.model.policy import DEFAULT, Policy
@@ -64,7 +64,7 @@ def make_trend(
     timer: str | None = None,
     last: int | None = None,
     floor: float | None = None,
-    acceptance: Acceptance | None = None,
+    accepted: AcceptedLevel | None = None,
     policy: Policy = DEFAULT,
 ) -> Trend:
     """Return the trend of a series.
@@ -75,7 +75,7 @@ def make_trend(
         timer: of whose values; that of the newest run where not given.
         last: runs to take, the newest; all where not given.
         floor: the series' noise floor in log units, where it is known.
-        acceptance: of a level of this series, if there is one.
+        accepted: the level of this series that was accepted on purpose, if there is one.
         policy: thresholds.
     """
     found = history(records, series.implementation, timer=timer)
@@ -109,7 +109,7 @@ def make_trend(
         levels=tuple(levels),
         eras=_eras(points),
         definitions=tuple(part[0] for part in parts[1:]),
-        newest=unless_accepted(newest, points[-1], acceptance, policy) if newest else None,
+        newest=unless_accepted(newest, points, accepted) if newest else None,
         notes=found.notes,
     )
 

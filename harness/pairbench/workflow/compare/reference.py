@@ -9,7 +9,7 @@ from pairbench.model.comparison import Side
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.store.run_index import IndexedRun, RunIndex
-from pairbench.workflow.compare.selectors import WINDOW, Sides, side
+from pairbench.workflow.compare.selectors import WINDOW, RunSelector, side
 from pairbench.workflow.git.repository import Repository
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
 
@@ -72,7 +72,7 @@ class _Wanted:
             kept.append(run_id)
 
 
-def default_reference(sides: Sides, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
+def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
     """Return the newest comparable runs of the default branch that are earlier than the current ones.
 
     Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
@@ -86,16 +86,17 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
 
     def eligible(head: IndexedRun) -> bool:
         of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
-        return head.run_id < before and of_branch and not head.dirty and bool(head.devices & devices)
+        comparable = head.has_series and not head.dirty and bool(head.devices & devices)
+        return head.run_id < before and of_branch and comparable
 
     wanted = _wanted(current)
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
     scope = Scope.of_records(current)
     gone = _Gone(scope, wanted)
     looked: list[IndexedRun] = []
-    for chunk in _chunks(sides, eligible):
-        rows = sides.index.keys(chunk, _COLUMNS)
-        scopes = sides.index.keys(chunk, SCOPE_COLUMNS)
+    for chunk in _chunks(selector, eligible):
+        rows = selector.index.keys(chunk, _COLUMNS)
+        scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
             here = rows[head.run_id]
             gone.look(head, here, scopes[head.run_id])
@@ -113,9 +114,9 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
         serves[run_id] |= several
     used = [head for head in looked if head.run_id in serves]
     if not used:
-        note = _nothing(sides.index, before, asked, devices)
+        note = _nothing(selector.index, before, asked, devices)
         return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
-    records, problems = _load(sides.index, used, serves)
+    records, problems = _load(selector.index, used, serves)
     return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
 
 
@@ -162,11 +163,11 @@ class _Gone:
             self._later.append(Scope.of(scopes))
 
 
-def _chunks(sides: Sides, eligible: Any) -> Iterator[list[IndexedRun]]:
+def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
     chunk: list[IndexedRun] = []
     count = 0
-    for head in sides.index:
-        if not eligible(head) or not sides.is_past(head):
+    for head in selector.index:
+        if not eligible(head) or not selector.is_past(head):
             continue
         chunk.append(head)
         count += head.confirms is None

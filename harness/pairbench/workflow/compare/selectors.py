@@ -47,27 +47,37 @@ def side(asked: str, heads: Sequence[IndexedRun]) -> Side:
     return Side(asked=asked, runs=tuple(head.run_id for head in ordered), commits=tuple(commits))
 
 
-class Sides:
-    """Finds runs in a store."""
+class RunSelector:
+    """Finds the runs of a store that the words of a command line mean."""
 
-    def __init__(self, store: str, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Open the store.
+    def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
+        """Take a store that was opened; `of_store` opens it.
 
         Args:
-            store: A folder or a URL.
+            index: The runs of the store.
             repository: To ask about commits, branches and tags.
             now: Runs that say that they began later are left out of whatever is picked by time.
             window: How many runs a branch, or another store, stands for as a reference.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
         """
-        self.index = RunIndex.of_store(store)
+        self.index = index
         self._repository = repository
         self._now = now
         self._window = window
         self._notes: list[str] = []
         self._future: dict[str, str] = {}
+
+    @classmethod
+    def of_store(cls, store: str, folder: Path) -> "RunSelector":
+        """Open a store to find runs in it, as of now.
+
+        Args:
+            store: A folder or a URL.
+            folder: Where the checkout is that is asked about commits, branches and tags.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        return cls(RunIndex.of_store(store), Repository(folder), now=dt.datetime.now(dt.UTC))
 
     def pick(self, text: str, *, against: Picked | None = None) -> Picked:
         """Return the runs that a text means.
@@ -142,12 +152,16 @@ class Sides:
     def _newest(
         self, index: RunIndex, count: int, against: Picked | None = None, *, branch: str | None = None
     ) -> tuple[IndexedRun, ...]:
-        """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them."""
+        """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them.
+
+        A run that could load no suite is not among them: it says nothing of any series.
+        """
         before = min((head.run_id for head in against.heads), default=None) if against else None
 
         def wanted(head: IndexedRun) -> bool:
             earlier = before is None or head.run_id < before
-            return head.confirms is None and earlier and branch in (None, head.branch) and self.is_past(head)
+            own = head.has_series and head.confirms is None
+            return own and earlier and branch in (None, head.branch) and self.is_past(head)
 
         return _with_confirming(index, index.first(count, wanted))
 
@@ -199,7 +213,8 @@ class Sides:
     def _there_is(self) -> str:
         heads = self.index.first(5)
         told = ", ".join(
-            f"{head.run_id} ({', '.join(filter(None, [head.branch, (head.commit or '')[:7]])) or 'no commit'})"
+            f"{head.run_id} ({', '.join(filter(None, [head.branch, (head.commit or '')[:7]])) or 'no commit'}"
+            f"{'' if head.has_series else ', which could load no suite'})"
             for head in heads
         )
         return "; ".join([f"the newest runs are {told}" if told else "no run of it can be read", *self.index.problems])

@@ -5,9 +5,11 @@ import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import FIELDS
+from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.errors import SelectionError
-from pairbench.model.acceptance import Acceptance
+from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.store.accepted import read_acceptances
@@ -15,7 +17,8 @@ from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import Reading, dataset_files
-from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.store.run_index import RunIndex
+from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
 
 _NEWEST = (2, 50)
 """Newest run files of each device model in which a name is looked for, and in which a glob or a part of one is."""
@@ -31,15 +34,56 @@ NEEDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryReading:
-    """All records that a trend needs."""
+    """All that a trend needs of a store."""
 
     value: tuple[Record, ...]
-    """Of the series' case in its mode on its device model, all implementations, oldest run first."""
+    """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
     floor: float | None
-    """The series' noise floor in log units, from the newest calibration that has it."""
-    acceptance: Acceptance | None
-    """Of a level of this series, the newest."""
+    """The series' noise floor in log units, from the newest calibration that has it; None where none has it."""
+    accepted: AcceptedLevel | None
+    """The level of the series that was accepted on purpose; None where none was."""
     problems: tuple[str, ...]
+    """A sentence for each file that could not be read."""
+
+
+def read_trend(
+    store: str,
+    text: str,
+    *,
+    device_name: str | None = None,
+    timer: str | None = None,
+    last: int | None = None,
+    policy: Policy = DEFAULT,
+) -> Reading[Trend]:
+    """Return the trend of the one series that a text names.
+
+    Args:
+        store: A folder or a URL.
+        text: The series' name, or a glob or a part of it.
+        device_name: The model of the device, or a part of its name.
+        timer: Whose values to take; those of the newest run's timer where not given.
+        last: How many of the newest runs to take; all where not given.
+        policy: The thresholds.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+        SelectionError: the text names no series, or several; or no run of it has this timer.
+    """
+    series = find_series(store, text, device_name=device_name)
+    reading = read_history(store, series.value)
+    trend = make_trend(
+        reading.value,
+        series.value,
+        timer=timer,
+        last=last,
+        floor=reading.floor,
+        accepted=reading.accepted,
+        policy=policy,
+    )
+    if timer is not None and not any(point.record.timer == timer for point in trend.points):
+        known = sorted({record.timer for record in reading.value if record.timer})
+        raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")
+    return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
 
 
 def find_series(store: str, text: str, *, device_name: str | None = None) -> Reading[Series]:
@@ -108,10 +152,15 @@ def read_history(store: str, series: Series) -> HistoryReading:
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
     # By the same rule as `compare`: the newest of this environment, else of any.
     _, floors = newest_calibrations(calibrations.value, records[-1:])
+    newest = next((record for record in reversed(records) if Series.of(record) == series), None)
+    accepted = None
+    if series in acceptances.value and newest is not None:  # else no run but these has to be looked at
+        index = RunIndex.of_store(store)
+        accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
     return HistoryReading(
         value=records,
         floor=floors[series].p50 if series in floors else None,
-        acceptance=acceptances.value.get(series),
+        accepted=accepted,
         problems=reading.problems + calibrations.problems + acceptances.problems,
     )
 

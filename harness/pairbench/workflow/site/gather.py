@@ -21,15 +21,13 @@ from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts
 from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
-from pairbench.store.accepted import read_acceptances
 from pairbench.store.breakdowns import read_breakdowns
-from pairbench.store.calibrations import read_calibrations
 from pairbench.store.call_samples import call_samples
 from pairbench.store.history import read_series
 from pairbench.store.reader import read_records
 from pairbench.store.whole import WholeStore
 from pairbench.suite_text import about
-from pairbench.workflow.compare.judge import judge
+from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
 from pairbench.workflow.setup import default_places
@@ -86,11 +84,12 @@ class SiteReading:
             self._heads[key] = run_head(records)
             newest |= {series: record.run_id for record in records if (series := Series.of(record))}
         self._newest, problems = _newest_records(config.store, newest)
-        self._changes = self._compared(newest)
-        acceptances, calibrations = read_acceptances(config.store), read_calibrations(config.store)
+        comparer = Comparer.open(config)
+        self._changes = self._compared(comparer, newest)
+        self._accepted = comparer.accepted_levels(self._newest)
+        acceptances, calibrations = comparer.acceptances, comparer.calibrations
         breakdowns = read_breakdowns(config.store)
         self.breakdowns = breakdowns.value
-        self._accepted = acceptances.value
         _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
         told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
@@ -155,7 +154,7 @@ class SiteReading:
                 stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
             )
 
-    def _compared(self, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
+    def _compared(self, comparer: Comparer, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
         """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
         confirms = {run_id: head.confirms for (run_id, _), head in self._heads.items()}
         wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
@@ -166,7 +165,7 @@ class SiteReading:
         found: defaultdict[Series, list[Change]] = defaultdict(list)
         for run_id in sorted(chosen):
             with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
-                for change in judge(self._config, current=run_id).comparison.changes:
+                for change in comparer.compare(current=run_id).comparison.changes:
                     if change.current_runs:
                         found[change.series].append(change)
         return found
@@ -180,7 +179,7 @@ class SiteReading:
         for _, beside in sorted(cases.items()):
             known = {series for record in beside if (series := Series.of(record))}
             found += [
-                make_trend(beside, series, floor=self._floor(series), acceptance=self._accepted.get(series))
+                make_trend(beside, series, floor=self._floor(series), accepted=self._accepted.get(series))
                 for series in sorted(known, key=_baseline_first)
             ]
         return tuple(found)
