@@ -15,7 +15,6 @@ from pairbench.workflow.calibrate import calibrations_of
 from tests.builders import CASES, DEVICE, make_run
 from tests.cli.conftest import SUITES, settle
 
-
 NOW = dt.datetime(2024, 2, 1, tzinfo=dt.UTC)
 
 

@@ -132,7 +132,11 @@ class Change:
     accepted: str | None = None
     """The reason for which this level was accepted on purpose."""
     reference_runs: tuple[str, ...] = ()
+    """The runs that it was compared with, oldest first; of this series, all of the same source."""
     current_runs: tuple[str, ...] = ()
+    """The runs that were judged, oldest first."""
+    left_out_runs: tuple[str, ...] = ()
+    """The reference runs that were left out because they measured another source of this series than the newest of them."""
 
 
 @dataclass(frozen=True, kw_only=True)

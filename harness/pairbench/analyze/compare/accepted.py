@@ -25,9 +25,7 @@ class AcceptedLevel:
     minimum_effect: float
     """The smallest relative change of this series' latency that counts: 0.08 is 8 %."""
 
-    def covers(
-        self, metric: str, value: float | None, definition_hash: str | None, policy: Policy = DEFAULT
-    ) -> bool:
+    def covers(self, metric: str, value: float | None, definition_hash: str | None, policy: Policy = DEFAULT) -> bool:
         """Return whether a value is no worse than what was accepted.
 
         Args:

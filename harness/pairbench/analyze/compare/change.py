@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency, outcome_of_move
 from pairbench.analyze.compare.accepted import accepted
+from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency, outcome_of_move
 from pairbench.analyze.compare.confirm import again, confirm
 from pairbench.analyze.compare.era import elsewhere, era_changes
 from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_status
@@ -121,6 +121,7 @@ def _described(evidence: Evidence, **more: object) -> Change:
         "series": matched.series,
         "role": record.role or "",
         "tier": record.tier,
+        "left_out_runs": matched.left_out_runs,
         "reference_runs": tuple(dict.fromkeys(item.run_id for item in matched.reference)),
         "current_runs": tuple(dict.fromkeys(item.run_id for item in matched.current)),
     }

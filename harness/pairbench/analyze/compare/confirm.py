@@ -100,4 +100,3 @@ def _count(judgement: Judgement, reference: Record, second: Record, policy: Poli
 def _change(metric: str, reference: Sequence[Record], current: Sequence[Record]) -> float:
     before, now = (mean_log(metric, records) for records in (reference, current))
     return now - before
-

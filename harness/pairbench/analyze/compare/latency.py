@@ -112,6 +112,11 @@ def _unjudged(found: Judgement) -> Judgement:
     )
 
 
+def levels_differ(shown: float, judged: float, minimum_effect: float) -> bool:
+    """Return whether the ratio of the latencies that are shown differs from the judged change by as much as counts."""
+    return abs(math.log(shown / judged)) >= math.log1p(minimum_effect)
+
+
 def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
     """Return whether an undecided latency looks slower by itself, if not beside all the others."""
     if judgement.verdict is not Verdict.UNDECIDED or judgement.change is None or judgement.minimum_effect is None:
@@ -195,13 +200,11 @@ class _Shown:
         sides = (pairing.reference, pairing.current)
         reference, current = (latency_of_runs(records, metric) for records in sides)
         of_rounds = [math.exp(mean_log(metric, records)) for records in sides]
-        return cls(
-            reference=reference, current=current, reference_rounds=of_rounds[0], current_rounds=of_rounds[1]
-        )
+        return cls(reference=reference, current=current, reference_rounds=of_rounds[0], current_rounds=of_rounds[1])
 
     def unlike(self, ratio: float, minimum: float) -> str:
         """Return a sentence where the shown latencies differ from the change by as much as counts; else nothing."""
-        if abs(math.log(self.current / self.reference / ratio)) < math.log1p(minimum):
+        if not levels_differ(self.current / self.reference, ratio, minimum):
             return ""
         return (
             f"the rounds of a side disagree: the change is that of their geometric mean, {_micros(self.reference_rounds)} "

@@ -24,6 +24,8 @@ class Matched:
     """Where there is nothing to judge: new, missing or incomparable; or failed, with the whole suite."""
     reason: str = ""
     attribution: Attribution | None = None
+    left_out_runs: tuple[str, ...] = ()
+    """The reference runs that measured another source than the newest of them, oldest first."""
 
 
 _BAD = frozenset(status.value for status in Status if status.bad)
@@ -122,7 +124,15 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
     same_era = [record for record in kept if record.environment_hash == present.environment_hash]
     if any(usable(record) for record in same_era) and usable(present):
         kept = same_era
-    return Matched(series=series, reference=tuple(kept), current=tuple(current))
+    # An average over several versions of the code is the latency of none: the newest of them is what there was before.
+    source = newest(kept).implementation_hash
+    others = dict.fromkeys(record.run_id for record in kept if record.implementation_hash != source)
+    return Matched(
+        series=series,
+        reference=tuple(record for record in kept if record.implementation_hash == source),
+        current=tuple(current),
+        left_out_runs=tuple(others),
+    )
 
 
 def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, Series]:

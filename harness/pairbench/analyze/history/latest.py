@@ -90,7 +90,9 @@ def unless_accepted(said: Latest, points: Sequence[SeriesPoint], accepted: Accep
     last = points[said.index].record
     run_id = last.confirms or last.run_id
     # What measured the suspects of a run again is one with it, as in a comparison.
-    together = [point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)]
+    together = [
+        point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)
+    ]
     if not accepted.covers(P50, latency_of_runs(together, P50), last.definition_hash):
         return said
     acceptance = accepted.acceptance
@@ -123,4 +125,3 @@ def _off_level(
     return Latest(
         index=index, outcome=outcome, verdict=said.verdict, change=effect, attribution=attribution, reason=reason
     )
-

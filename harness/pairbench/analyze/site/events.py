@@ -37,9 +37,7 @@ class Found:
     era: tuple[str, ...]
 
 
-def found_in(
-    trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
-) -> tuple[Found, ...]:
+def found_in(trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None) -> tuple[Found, ...]:
     """Return what happened to one series.
 
     Args:

@@ -141,9 +141,7 @@ class Comparer:
         gpus = {series for record in current if record.device_kind != "cpu" and (series := Series.of(record))}
         return gpus | quiet(self.calibrations.value, current, self.policy)
 
-    def _reference(
-        self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]
-    ) -> ReferenceRuns:
+    def _reference(self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]) -> ReferenceRuns:
         if text == AUTO:
             return default_reference(selector, current, self.repository)
         asked = selector.pick(text, against=picked)

@@ -23,7 +23,7 @@ ANY = "any branch"
 """What is asked for outside a checkout."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
-_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash")
+_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash", "implementation_hash")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +44,17 @@ class _Wanted:
     """What one current series needs, and the runs that have it, newest first."""
 
     record: Record
-    exact: list[str] = field(default_factory=list)
-    """Measured with the same timer, question and environment."""
-    near: list[str] = field(default_factory=list)
-    """Measured with the same timer and question."""
-    other: list[str] = field(default_factory=list)
-    """Anything else: enough to say why it cannot be compared."""
+    exact: dict[str, str | None] = field(default_factory=dict)
+    """The runs that measured it with the same timer, definition and environment, each with the hash of its source."""
+    near: dict[str, str | None] = field(default_factory=dict)
+    """The runs that measured it with the same timer and definition, each with the hash of its source."""
+    other: dict[str, str | None] = field(default_factory=dict)
+    """All other runs that have it: enough to say why they cannot be compared."""
 
     def runs(self, most: int) -> list[str]:
-        """Return the runs to take."""
-        return (self.exact or self.near)[:most] or self.other[:1]
+        """Return the runs to take: of the newest comparable ones those whose source is the newest's."""
+        newest = list((self.exact or self.near).items())[:most] or list(self.other.items())[:1]
+        return [run_id for run_id, source in newest if source == newest[0][1]]
 
     def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
         now = self.record
@@ -68,8 +69,7 @@ class _Wanted:
             kept = self.exact if row["environment_hash"] == now.environment_hash else self.near
         else:
             kept = self.other
-        if run_id not in kept:
-            kept.append(run_id)
+        kept.setdefault(run_id, row["implementation_hash"])
 
 
 def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
@@ -77,7 +77,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
 
     Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
     far as there is room. Runs with uncommitted changes are never taken. Each series has its own newest runs, those of the
-    same environment if there are any.
+    same environment if there are any, and of these the ones of one source, the newest.
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or ANY
