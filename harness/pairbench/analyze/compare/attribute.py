@@ -30,9 +30,10 @@ class Circumstances:
     control_changed: bool | None
     """Whether the source of the control changed."""
     elsewhere: str = ""
-    """Whether it was another machine or GPU, in words."""
+    """A sentence that says which other machine or GPU it was; empty where it was the same."""
     in_turns: bool = False
-    """Whether both sides were measured in turns: then the machine was the same for both, whatever its control did."""
+    """Whether both sides were measured interleaved: then the machine was the same for both, whatever the control
+    did."""
 
 
 def of_latency(

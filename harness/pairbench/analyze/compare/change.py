@@ -28,7 +28,8 @@ SEVERITY = (
     GateOutcome.IMPROVEMENT,
     GateOutcome.UNCHANGED,
 )
-"""The worst first: it decides where the metrics of a series disagree. Faster with one more launch is a regression."""
+"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more
+launch is a regression."""
 
 _RANK = {outcome: rank for rank, outcome in enumerate(SEVERITY)}
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
@@ -42,7 +43,7 @@ class Control:
     """The implementation that a series is held against."""
 
     changes: Mapping[str, Interval]
-    """Current over reference, by latency."""
+    """The control's change, current over reference, for each latency."""
     pairing: Pairing
 
 
@@ -52,13 +53,13 @@ class Evidence:
 
     matched: Matched
     pairing: Pairing | None
-    """None where its latencies cannot be compared."""
+    """The records whose latencies can be compared; None where a side has none."""
     latencies: Mapping[str, Judgement]
     control: Control | None
     acceptance: Acceptance | None
     policy: Policy
     in_turns: bool = False
-    """Whether both sides were measured in turns, on one machine at one time."""
+    """Whether both sides were measured interleaved, on one machine at one time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ class _Finding:
     confirmed: bool | None = None
     accepted: bool = False
     decides: bool = True
-    """Whether it may make the outcome worse."""
+    """Whether this metric may make the outcome of its series worse."""
 
 
 def change_of(evidence: Evidence) -> Change:

@@ -27,16 +27,16 @@ class Effects:
     """One latency of many series; NaN where it is not known on both sides."""
 
     change: Floats
-    """Current less reference, log units."""
+    """The logarithm of current over reference."""
     error: Floats
-    """Standard error; NaN also where nothing tells how far rounds spread."""
+    """The standard error of the change; NaN also where nothing tells how far rounds spread."""
     freedom: Floats
-    """Degrees of freedom of the standard error."""
+    """The degrees of freedom of the standard error."""
     p_value: Floats
-    """Two-sided, that there is no change."""
+    """The two-sided p value of there being no change."""
     low: Floats
     high: Floats
-    """95 % interval of the change."""
+    """`low` and `high` are the ends of the 95 % interval of the change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,13 @@ class Verdicts:
     """What the effects say, given a policy."""
 
     adjusted: Floats
-    """p values after Benjamini-Hochberg over all latencies."""
+    """The p values after Benjamini-Hochberg over all latencies."""
     minimum: Floats
-    """Minimum effect, log units."""
+    """The minimum effect of each series in log units."""
     slower: Bools
     faster: Bools
     same: Bools
-    """None of the three is undecided."""
+    """`slower`, `faster` and `same` are the verdicts; a series that has none of them is undecided."""
 
 
 def estimate(
@@ -165,11 +165,11 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
 class _Side:
     runs: Floats
     mean: Floats
-    """Of the runs' means."""
+    """The mean of the runs' means."""
     square: Floats
-    """Sum of the squared distances of the runs' means to it."""
+    """The sum of the squared distances of the runs' means to their mean."""
     inverse_rounds: Floats
-    """Variance of the mean if rounds had a variance of 1 and runs nothing in common."""
+    """The variance of the mean if rounds had a variance of 1 and the rounds of a run nothing in common."""
 
 
 def _side(runs: Runs, size: int, current: bool) -> _Side:
@@ -191,9 +191,9 @@ class _Rounds:
     """What the rounds of each series say before it is known how much those of a run have in common."""
 
     change: Floats
-    """Current less reference, log units."""
+    """The logarithm of current over reference."""
     latency: Floats
-    """The mean of both sides, log of ns."""
+    """The mean of both sides as the logarithm of ns."""
     squares: Floats
     """The sum of the squared distances between the rounds of a run, with what other series lend."""
     weight: Floats

@@ -19,7 +19,7 @@ LAUNCHES = {
     "memsets_per_call": "memsets",
     "syncs_per_call": "synchronisations",
 }
-"""Known only where `launch_status` is exact."""
+"""The counts of launches with their names in sentences; they are known only where `launch_status` is exact."""
 
 COUNTS = {"ops_per_call": "dispatched operators", "allocations_per_call": "allocations"}
 
@@ -108,7 +108,7 @@ def _plain(value: float | None) -> str:
 
 
 _RATIO_LIMIT = 2.0
-"""Of the oracle rule: the most that an error may be of the baseline's."""
+"""The oracle rule allows an error of at most this multiple of the baseline's."""
 
 
 def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:

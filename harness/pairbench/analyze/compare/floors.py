@@ -19,15 +19,15 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 
 LEAST_RUNS = 5
-"""Runs below which nothing can be said."""
+"""The number of runs below which nothing can be said of a series' noise."""
 _LATEST = 30
-"""Runs that are looked at: what was usual long ago is not usual now."""
+"""The number of newest runs that are looked at: what was usual long ago is not usual now."""
 _TELLING = 8
-"""Changes that it takes to tell a spike or a step from noise."""
+"""The number of changes that it takes to tell a spike or a step from noise."""
 _FAR = 4.0
-"""Standard deviations beyond which a value is a spike, or a difference a step."""
+"""The number of standard deviations beyond which a value is a spike, or a difference a step."""
 _STEPS = 0.1
-"""Most of the differences that can be steps; with more, they are how this series behaves."""
+"""The largest part of the differences that can be steps; with more of them, steps are how this series behaves."""
 _NORMAL = 1.959963984540054
 
 
@@ -37,7 +37,7 @@ class Past(NamedTuple):
     p50_ns: float | None
     p95_ns: float | None
     sameness: tuple[str | None, ...]
-    """Hashes of environment, implementation and definition, and the timer."""
+    """The hashes of environment, implementation and definition, and the timer."""
 
 
 class Calibrated(NamedTuple):
@@ -45,11 +45,11 @@ class Calibrated(NamedTuple):
 
     floors: dict[Series, Floor]
     comparisons: int
-    """Pairs of runs."""
+    """The number of pairs of runs that were compared."""
     judged: int
-    """Series in all of them."""
+    """The number of series that were judged in all these comparisons."""
     alarms: int
-    """Regressions and improvements, all of them false."""
+    """The number of regressions and improvements that were found, all of them false."""
 
 
 def past_of(record: Record) -> Past | None:

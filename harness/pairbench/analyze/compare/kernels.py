@@ -7,7 +7,7 @@ from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import KernelCount, Record
 
 _NOTICEABLE_NS = 500.0
-"""Profiled times differ by this much from run to run whatever the kernel."""
+"""The least difference that is named: profiled times differ by this much from run to run whatever the kernel."""
 
 
 def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:

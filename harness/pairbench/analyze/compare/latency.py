@@ -20,7 +20,7 @@ from pairbench.model.series import Series
 from pairbench.stats import Interval
 
 _LARGEST = 100.0
-"""Of the logarithm of a change."""
+"""The largest logarithm of a change that is turned into a ratio."""
 
 WORDS = {P50: "median latency", P95: "95th percentile"}
 

@@ -18,10 +18,11 @@ class Matched:
 
     series: Series
     reference: tuple[Record, ...]
-    """Without those that cannot be compared, as long as there are others."""
+    """The reference records, without those that cannot be compared as long as there are others."""
     current: tuple[Record, ...]
     outcome: GateOutcome | None = None
-    """Where there is nothing to judge: new, missing or incomparable; or failed, with the whole suite."""
+    """The outcome where there is nothing to judge: new, missing, incomparable, or failed with the whole suite; else
+    None."""
     reason: str = ""
     attribution: Attribution | None = None
     left_out_runs: tuple[str, ...] = ()

@@ -34,15 +34,15 @@ class Runs:
     """The rounds of runs in log units, one entry a run of a series; rounds are independent only within their run."""
 
     series: Ints
-    """Index of the series, from 0."""
+    """The index of the run's series, counted from 0."""
     current: Bools
-    """Which side the run is on."""
+    """Whether the run is on the current side."""
     count: Floats
-    """Rounds."""
+    """The number of rounds of the run."""
     mean: Floats
-    """Of their logarithms."""
+    """The mean of the logarithms of the rounds' latencies."""
     square: Floats
-    """Sum of the squared distances to that mean."""
+    """The sum of the squared distances of these logarithms to their mean."""
 
 
 class LogRounds(NamedTuple):

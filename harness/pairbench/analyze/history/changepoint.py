@@ -32,21 +32,22 @@ from pairbench.analyze.history.bimodal import place
 from pairbench.stats import Floats
 
 MIN_RUNS = 4
-"""Shortest level; a series of fewer than twice as many runs has no changepoint yet."""
+"""The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
 
 _PENALTY = 7.0
 _MEMORY = 0.6
 _FINEST = 1e-4
-"""Standard deviation, in log units, below which noise is not believed: 0.01 %."""
+"""The standard deviation in log units below which noise is not believed: 0.01 %."""
 _CANDIDATES = 16
 _MOST = 50
-"""Changes in one set. The time goes with its square, and a reader does not follow more."""
+"""The largest number of changes in one set. The time goes with its square, and a reader does not follow more."""
 _AT_ONCE = 64
-"""Ends of levels whose rewards are computed together: time goes with their number, not with the arithmetic."""
+"""The number of ends of levels whose rewards are computed together: time goes with their number, not with the
+arithmetic."""
 _WINDOW = 5
 _OUTLIER = 4.0
 FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))
-"""A floor bounds 95 % of the differences of two runs."""
+"""What turns a floor into a standard deviation: a floor bounds 95 % of the differences of two runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +55,14 @@ class Changepoint:
     """A lasting move of a series to a new level."""
 
     index: int
-    """Place of the first run on the new level, among all runs, those without a value included."""
+    """The index of the first run on the new level among all runs, those without a value included."""
     before: float
-    """Level that was left: mean natural log, spikes pulled in."""
+    """The level that was left, as a mean natural logarithm with spikes pulled in."""
     after: float
-    """Level that was reached."""
+    """The level that was reached, by the same measure."""
     strength: float
-    """Log-likelihood, in nats, by which the series with this change beats the series without it: noise as in step 3."""
+    """The log-likelihood, in nats, by which the series with this change beats the series without it, with the noise
+    of step 3."""
 
     @property
     def effect(self) -> float:

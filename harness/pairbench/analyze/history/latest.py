@@ -17,7 +17,7 @@ from pairbench.model.policy import DEFAULT, Policy
 from pairbench.stats import Interval
 
 _NEWS = 2 * MIN_RUNS
-"""Runs for which a new level is news: half of them it takes to be seen."""
+"""The number of runs for which a new level is news: half of them it takes to be seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class Latest:
     index: int
     outcome: GateOutcome
     verdict: Verdict | None = None
-    """None where there is no latency to judge."""
+    """What the latency says; None where there is no latency to judge."""
     change: float | None = None
-    """Its median latency over the level, or the new level over the one before; 1.02 is 2 % slower."""
+    """The median latency of the newest run over its level, or the new level over the one before; 1.02 is 2 % slower."""
     attribution: Attribution | None = None
     reason: str
 

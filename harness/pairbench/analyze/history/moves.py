@@ -17,7 +17,7 @@ from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
 
 _NEAR = 3
-"""Runs within which a move of the latency and one of the speedup are the same."""
+"""The number of runs within which a move of the latency and one of the speedup are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,17 +25,17 @@ class Move:
     """A changepoint: the series, or its speedup, moved between two runs to a level that lasted."""
 
     before: int
-    """Place among the points of the last run with a value before it."""
+    """The index among the points of the last run with a value before the move."""
     index: int
-    """Place of the first run after it."""
+    """The index among the points of the first run after the move."""
     own: float
-    """Level of the median latency after over that before; 1.02 is 2 % slower."""
+    """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
-    """The same of the control; None where there is none."""
+    """The same ratio of the control; None where there is no control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None
-    """None where only the control moved."""
+    """The likely cause; None where only the control moved."""
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str

@@ -19,12 +19,12 @@ from pairbench.model.comparison import Verdict
 from pairbench.stats import Floats
 
 _ALPHA = 0.01
-"""Share of newest runs on an unchanged level that may be called slower or faster."""
+"""The share of newest runs on an unchanged level that may be called slower or faster."""
 _LEAST_HISTORY = 5
 _FAR = 4.0
-"""Standard deviations: one run so far off is as little news after another as one farther off."""
+"""A number of standard deviations: one run so far off is as little news after another as one farther off."""
 _SHORTEST = 3
-"""Runs that a level must have besides the ones that are judged."""
+"""The number of runs that a level must have besides the ones that are judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,14 @@ class Newest:
 
     verdict: Verdict
     runs: int
-    """Newest runs that were judged together; 0 where none could be."""
+    """The number of newest runs that were judged together; 0 where none could be."""
     level: float | None
-    """What they are judged against, a natural log: the current level without them, or the one before a new one."""
+    """The level that they are judged against, a natural logarithm: the current level without them, or the one before
+    a new one."""
     effect: float | None
-    """Their mean over that level: 1.03 is 3 % more."""
+    """The mean of these runs over that level: 1.03 is 3 % more."""
     p_value: float | None
-    """That noise alone takes so many runs so far; None where a changepoint already says it."""
+    """The chance that noise alone takes so many runs so far; None where a changepoint already says it."""
     reason: str
 
 
@@ -51,11 +52,12 @@ class _Tail:
     level: float
     shift: float
     halfwidth: float
-    """Of the 95 % interval of the shift, in log units."""
+    """Half the width of the 95 % interval of the shift, in log units."""
     gaussian: float
-    """P value of the run among them that is least far off to the side of the shift, if noise were normal."""
+    """The p value of the run among them that is least far off to the side of the shift, if noise were normal."""
     seen: float
-    """Share of the earlier places where as many neighbouring runs all lay that far off to that side, or far enough."""
+    """The share of the earlier places where as many neighbouring runs all lay that far off to that side, or far
+    enough."""
 
     @property
     def p_value(self) -> float:

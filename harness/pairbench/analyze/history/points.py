@@ -19,9 +19,10 @@ class SeriesPoint:
 
     record: Record
     control: Record | None
-    """Of the same run on the same device."""
+    """The record of the control of the same run on the same device; None where there is none."""
     part: int
-    """Counted from 0; a new one begins with each change of the definition."""
+    """The number of the part that the run belongs to, counted from 0; a new part begins with each change of the
+    definition."""
 
     @functools.cached_property
     def p50(self) -> Interval | None:

@@ -24,9 +24,9 @@ class Level:
 
     start: int
     stop: int
-    """Places of the first and the last of its runs."""
+    """`start` and `stop` are the indices of the first and the last of the level's runs among the points."""
     p50_ns: float
-    """Median of their median latencies; NaN where none has a value."""
+    """The median of the runs' median latencies in ns; NaN where no run has a value."""
     speedup: float | None
 
 
@@ -51,7 +51,7 @@ class Trend:
     levels: tuple[Level, ...]
     eras: tuple[Era, ...]
     definitions: tuple[int, ...]
-    """Places of the runs with which a new definition, and so a new series, begins."""
+    """The indices of the runs with which a new definition, and so a new series, begins."""
     newest: Latest | None
     """What the newest run says; None where there is no run."""
     notes: tuple[str, ...] = ()

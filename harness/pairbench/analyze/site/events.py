@@ -19,13 +19,13 @@ from pairbench.model.series import Series
 from pairbench.model.site import Event, Moved, RunHead
 
 _RECENT = 2 * MIN_RUNS
-"""Runs for which a new level says the same as a worse newest run."""
+"""The number of runs for which a new level says the same as a worse newest run."""
 _WORST = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
 
 Heads = Mapping[tuple[str, str], RunHead]
-"""By run and device model."""
+"""What each run is, by run and device model."""
 Key = tuple[str, str, str | None, str]
-"""Kind, device model, the last run before and the first run after."""
+"""What one event has in common: kind, device model, the last run before and the first run after."""
 
 
 @dataclass(frozen=True, kw_only=True)

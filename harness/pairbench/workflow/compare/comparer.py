@@ -195,7 +195,7 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
 
 
 _NEAR = dt.timedelta(hours=1)
-"""Between a run's id and its start; both are taken from one clock at about the same moment."""
+"""The most that a run's id and its start may differ; both are taken from one clock at about the same moment."""
 
 
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:

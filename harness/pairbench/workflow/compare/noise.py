@@ -14,7 +14,7 @@ from pairbench.model.series import COLUMNS, Series
 from pairbench.store.run_index import IndexedRun, RunIndex
 
 RUNS = 30
-"""That make up the past."""
+"""The number of runs that make up the past of a series."""
 
 _LEVELS = ("status", "call_p50_ns", "call_p95_ns")
 _SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer")

@@ -14,13 +14,14 @@ from pairbench.workflow.git.repository import Repository
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
 
 LOOK_BACK = 50
-"""Runs that are looked at until each series has its own; runs may hold different cases."""
+"""The number of runs that are looked at until each series has its own; runs may hold different cases."""
 
 RECORDS = 10_000
-"""Of a reference outside a checkout: every earlier run of a small store, and no longer wait for a large one."""
+"""The number of records of a reference outside a checkout: every earlier run of a small store, and no longer wait
+for a large one."""
 
 ANY = "any branch"
-"""What is asked for outside a checkout."""
+"""What the reference is called outside a checkout."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash", "implementation_hash")
@@ -32,11 +33,11 @@ class ReferenceRuns:
 
     side: Side
     heads: tuple[IndexedRun, ...]
-    """Newest first."""
+    """The runs that the records are of, newest first."""
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
     note: str | None = None
-    """Why there is nothing to compare with."""
+    """A sentence that says why there is nothing to compare with; None where there is something."""
 
 
 @dataclass(kw_only=True)

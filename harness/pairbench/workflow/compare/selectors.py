@@ -13,14 +13,15 @@ from pairbench.workflow.git.repository import Repository
 
 AUTO = "auto"
 WINDOW = 5
-"""Runs that make up a reference: more average out more noise between runs, and reach further back in time."""
+"""The number of runs that make up a reference: more average out more noise between runs, and reach further back in
+time."""
 WORDS = (
     "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
     "2026-11-01..2026-11-07, a parquet file, or another store"
 )
 
 _AHEAD = dt.timedelta(hours=1)
-"""A clock may be that far ahead of ours before a run counts as one from the future."""
+"""The most that a clock may be ahead of ours before a run counts as one from the future."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _SHA = re.compile(r"[0-9a-f]{4,40}")
 
@@ -32,7 +33,7 @@ class Picked:
     asked: str
     index: RunIndex
     heads: tuple[IndexedRun, ...]
-    """Newest first, with the runs that measured their suspects again."""
+    """The runs, newest first, with those that measured their suspects again."""
 
     @property
     def side(self) -> Side:

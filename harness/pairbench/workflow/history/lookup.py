@@ -21,7 +21,8 @@ from pairbench.store.run_index import RunIndex
 from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
 
 _NEWEST = (2, 50)
-"""Newest run files of each device model in which a name is looked for, and in which a glob or a part of one is."""
+"""The number of newest run files of each device model in which a name is looked for, and in which a glob or a part
+of one is."""
 _LISTED = 10
 NEEDED = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
@@ -29,7 +30,7 @@ NEEDED = (
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "speedup_low", "speedup_high"),
 )
-"""Columns that a trend is made of; the fewer, the faster."""
+"""The columns that a trend is made of; the fewer there are, the faster it is read."""
 
 
 @dataclass(frozen=True, kw_only=True)

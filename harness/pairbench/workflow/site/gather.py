@@ -47,11 +47,13 @@ _RUN = (
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
 _COMPARED = 6
-"""Newest runs that are compared with their references; series whose newest run is another one are judged by their history."""
+"""The number of newest runs that are compared with their references; series whose newest run is another one are
+judged by their history."""
 _SHORT, _LATEST = 40, 12
-"""Of a store of so many runs at most the latest are all compared; a longer history shows what lasted as levels."""
+"""Of a store of at most `_SHORT` runs the latest `_LATEST` are all compared; a longer history shows what lasted as
+levels."""
 _EXPLAINED = 100
-"""Newest events that say how kernels differ."""
+"""The number of newest events that say how kernels differ."""
 
 
 class SiteReading:
