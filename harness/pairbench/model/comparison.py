@@ -1,4 +1,4 @@
-"""What a comparison of a current run with a reference says: a verdict for each series, and whose doing it is."""
+"""What a comparison of a current run with a reference says: a verdict for each series, and the likely cause."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class GateOutcome(StrEnum):
 
 
 class Attribution(StrEnum):
-    """Whose doing a change is."""
+    """The likely cause of a change."""
 
     CODE = "code"
     """The implementation moved, and its control did not."""

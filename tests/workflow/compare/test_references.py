@@ -93,6 +93,8 @@ def test_a_run_that_could_load_no_suite_is_no_reference(tmp_path: Path) -> None:
     assert found.comparison.reference.runs == (run_id_of(0),) and found.newer == ()
     found = compared(tmp_path / "last", [make_run(0), broken(1), make_run(2)], "last:1")
     assert found.comparison.reference.runs == (run_id_of(0),)
+    found = compared(tmp_path / "dates", [make_run(0), broken(1), make_run(2)], "..2024-01-01T01:30")
+    assert found.comparison.reference.runs == (run_id_of(0),) and found.note is None
     found = compared(tmp_path / "named", [make_run(0), broken(1), make_run(2)], run_id_of(1))
     assert found.note and "could load no suite" in found.note
     assert {change.outcome for change in found.comparison.changes} == {GateOutcome.NEW}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.analyze.compare.interleaved import compare_in_turns
+from pairbench.analyze.compare.interleaved import compare_interleaved
 from pairbench.analyze.compare.rounds import P50, latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
@@ -74,7 +74,7 @@ def test_of_several_runs_the_median_is_shown_and_the_table_says_so() -> None:
 
 def test_two_commits_in_turns_show_the_p50_of_their_records() -> None:
     before, now = make_run(0), make_run(1, slower={"fused": 1.1})
-    change = fused(compare_in_turns(before, now))
+    change = fused(compare_interleaved(before, now))
     record = next(one for one in now if (one.implementation, one.case) == ("fused", CASES[0]))
     assert p50(change).current == record.call_p50_ns
 

@@ -31,7 +31,7 @@ class Circumstances:
     """Whether the source of the control changed."""
     elsewhere: str = ""
     """A sentence that says which other machine or GPU it was; empty where it was the same."""
-    in_turns: bool = False
+    interleaved: bool = False
     """Whether both sides were measured interleaved: then the machine was the same for both, whatever the control
     did."""
 
@@ -46,10 +46,10 @@ def of_latency(
         return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}" + (
             f"; {beside}" if beside else ""
         )
-    if moved and not known.in_turns:
+    if moved and not known.interleaved:
         sources = "; the sources of both changed" if known.implementation_changed and known.control_changed else ""
         return Attribution.MACHINE, f"{beside}" + (f"; {known.elsewhere}" if known.elsewhere else "") + sources
-    alone = "" if known.in_turns else "there is no control to tell"
+    alone = "" if known.interleaved else "there is no control to tell"
     return Attribution.CODE, "; ".join(part for part in (beside or alone, _source(known), known.elsewhere) if part)
 
 

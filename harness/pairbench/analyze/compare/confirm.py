@@ -72,17 +72,17 @@ def _latency(
     """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
     seen = _change(judgement.metric, reference, second)
     if judgement.outcome is GateOutcome.REGRESSION and judgement.change is not None:
-        found = math.log(judgement.change.estimate)
+        moved = math.log(judgement.change.estimate)
     elif judgement.metric != P50:
         return None
     else:
         # Together they may say nothing any more; what made it a suspect was the first measurement alone.
-        found = _change(judgement.metric, reference, [record for record in current if record not in second])
-        if not found >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
+        moved = _change(judgement.metric, reference, [record for record in current if record not in second])
+        if not moved >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
             return None
     if math.isnan(seen):
         return None
-    if seen >= policy.confirmed_part * found:
+    if seen >= policy.confirmed_part * moved:
         return "" if judgement.outcome is GateOutcome.REGRESSION else None
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pairbench.analyze.compare.match import newest
+from pairbench.analyze.compare.match import representative
 from pairbench.analyze.compare.rounds import usable
 from pairbench.model.comparison import GateOutcome, Judgement
 from pairbench.model.outcome import Status
@@ -169,7 +169,7 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
     Of several current runs the newest of its own speaks, not one that measured suspects again: what fails and then
     works is not known to work.
     """
-    before = newest(reference)
+    before = representative(reference)
     own = [record for record in current if record.confirms is None] or list(current)
     now = own[-1]
     again = [record for record in current if record.confirms is not None]

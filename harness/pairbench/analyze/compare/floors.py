@@ -84,10 +84,10 @@ def floors_of(
             kinds[row, column] = labels.setdefault(item.sameness, len(labels))
     logs = np.log(np.where(levels > 0, levels, np.nan))
     (p50, differences), (p95, _) = (noise(values, kinds) for values in logs)
-    found = zip(enough, p50.tolist(), p95.tolist(), differences.tolist(), strict=True)
+    estimates = zip(enough, p50.tolist(), p95.tolist(), differences.tolist(), strict=True)
     return {
         series: Floor(p50=of_p50, p95=of_p95 if np.isfinite(of_p95) else of_p50, runs=int(number) + 1, source=source)
-        for series, of_p50, of_p95, number in found
+        for series, of_p50, of_p95, number in estimates
         if number + 1 >= least_runs
     }
 
@@ -149,8 +149,8 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
 
 
 def _differences(logs: Floats, alike: Bools) -> Floats:
-    found: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
-    return found
+    differences: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
+    return differences
 
 
 def _rough(differences: Floats) -> Floats:
@@ -161,10 +161,10 @@ def _rough(differences: Floats) -> Floats:
     middle = np.maximum(number - 1, 0)
     rows = np.arange(len(ordered))
     median = (ordered[rows, middle // 2] + ordered[rows, (middle + 1) // 2]) / 2
-    found: Floats = np.where(number > 0, 1.4826 * median, np.nan)
-    return found
+    deviation: Floats = np.where(number > 0, 1.4826 * median, np.nan)
+    return deviation
 
 
 def _median_of_three(values: Floats) -> Floats:
-    found: Floats = np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)
-    return found
+    medians: Floats = np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)
+    return medians

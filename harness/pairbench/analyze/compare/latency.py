@@ -33,7 +33,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairing:
+class MeasuredSides:
     """The records of a series that were measured on both sides, oldest first."""
 
     series: Series
@@ -42,15 +42,15 @@ class Pairing:
 
 
 def judge_latencies(
-    pairings: Sequence[Pairing], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
+    all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency that both sides have."""
-    if not pairings:
+    if not all_measured:
         return []
-    sides = [(pairing.reference, pairing.current) for pairing in pairings]
-    groups = groups_of_pairings(pairings)
-    null = np.array([pairing.current[-1].role == "baseline" for pairing in pairings], dtype=np.bool_)
-    known = [floors.get(pairing.series) for pairing in pairings]
+    sides = [(measured.reference, measured.current) for measured in all_measured]
+    groups = spread_groups(all_measured)
+    null = np.array([measured.current[-1].role == "baseline" for measured in all_measured], dtype=np.bool_)
+    known = [floors.get(measured.series) for measured in all_measured]
     runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
     floor_of = {
         P50: np.array([floor.p50 if floor else math.nan for floor in known], dtype=np.float64),
@@ -60,18 +60,18 @@ def judge_latencies(
         metric: estimate(collect(sides, metric), groups=groups, null=null, floor=floor, floor_runs=runs, policy=policy)
         for metric, floor in floor_of.items()
     }
-    return judgements(pairings, effects, floor_of, policy)
+    return judgements(all_measured, effects, floor_of, policy)
 
 
-def groups_of_pairings(pairings: Sequence[Pairing]) -> Ints:
+def spread_groups(all_measured: Sequence[MeasuredSides]) -> Ints:
     """Return for each series a label; those with the same are alike in how far they spread."""
-    kinds = [(pairing.series.device_name, pairing.series.mode) for pairing in pairings]
+    kinds = [(measured.series.device_name, measured.series.mode) for measured in all_measured]
     labels = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
     return np.array([labels[kind] for kind in kinds], dtype=np.int64)
 
 
 def judgements(
-    pairings: Sequence[Pairing],
+    all_measured: Sequence[MeasuredSides],
     effects: Mapping[str, Effects],
     floor_of: Mapping[str, Floats],
     policy: Policy = DEFAULT,
@@ -79,36 +79,36 @@ def judgements(
     """Return for each series the judgement of each latency, all of them decided together.
 
     Args:
-        pairings: The series.
+        all_measured: The series.
         effects: Of each latency, a value for each series.
         floor_of: Noise floors in log units, likewise; NaN where there is none.
         policy: The thresholds.
     """
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
-    found: list[dict[str, Judgement]] = [{} for _ in pairings]
+    by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
     for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
         column = _Column.of(metric, effect, verdict, floor_of[metric])
-        for index, pairing in enumerate(pairings):
+        for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
-                found[index][metric] = _judge(pairing, column, index)
-    return found
+                by_series[index][metric] = _judge(measured, column, index)
+    return by_series
 
 
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
-    return {metric: _unjudged(found) for metric, found in judgements.items()}
+    return {metric: _unjudged(judgement) for metric, judgement in judgements.items()}
 
 
-def _unjudged(found: Judgement) -> Judgement:
-    assert isinstance(found.current, float) and isinstance(found.reference, float)
-    ratio = found.change.estimate if found.change else found.current / found.reference
-    moved = f"{WORDS[found.metric]} {percent(ratio)}"
+def _unjudged(judgement: Judgement) -> Judgement:
+    assert isinstance(judgement.current, float) and isinstance(judgement.reference, float)
+    ratio = judgement.change.estimate if judgement.change else judgement.current / judgement.reference
+    moved = f"{WORDS[judgement.metric]} {percent(ratio)}"
     return replace(
-        found,
+        judgement,
         outcome=GateOutcome.UNDECIDED,
         verdict=Verdict.UNDECIDED,
         minimum_effect=None,
-        reason=f"{moved}, not judged: `pairbench calibrate` has not found this CPU quiet",
+        reason=f"{moved}, not judged: `pairbench calibrate` has not judgement this CPU quiet",
     )
 
 
@@ -161,16 +161,16 @@ class _Column:
 
 def _ratio(logs: Floats) -> list[float]:
     # A clock that went mad may leave rounds so far apart that the end of their interval is no number any more.
-    found: list[float] = np.exp(np.clip(logs, -_LARGEST, _LARGEST)).tolist()
-    return found
+    ratios: list[float] = np.exp(np.clip(logs, -_LARGEST, _LARGEST)).tolist()
+    return ratios
 
 
-def _judge(pairing: Pairing, column: _Column, index: int) -> Judgement:
+def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     verdict, ratio, minimum = column.verdicts[index], column.ratio[index], column.minimum[index]
     known = not math.isnan(column.low[index])
     interval = Interval(ratio, column.low[index], column.high[index]) if known else None
     floor = column.floor[index]
-    shown = _Shown.of(pairing, column.metric)
+    shown = _Shown.of(measured, column.metric)
     reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum)
     return Judgement(
         metric=column.metric,
@@ -196,8 +196,8 @@ class _Shown:
     current_rounds: float
 
     @classmethod
-    def of(cls, pairing: Pairing, metric: str) -> "_Shown":
-        sides = (pairing.reference, pairing.current)
+    def of(cls, measured: MeasuredSides, metric: str) -> "_Shown":
+        sides = (measured.reference, measured.current)
         reference, current = (latency_of_runs(records, metric) for records in sides)
         of_rounds = [math.exp(mean_log(metric, records)) for records in sides]
         return cls(reference=reference, current=current, reference_rounds=of_rounds[0], current_rounds=of_rounds[1])

@@ -36,7 +36,7 @@ class _Fit:
     """The values half way between the modes, before the step and after it."""
 
 
-def place(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
+def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
     """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the newest run of a series means: on its level or off it, whose doing that is, and so whether it is a regression."""
+"""What the newest run of a series means: on its level or off it, the likely cause, and so whether it is a regression."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import outcome_of_move
 from pairbench.analyze.compare.rounds import P50, latency_of_runs
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
-from pairbench.analyze.history.moves import Move, lines_of, shift, whose
-from pairbench.analyze.history.off_level import Newest, newest
+from pairbench.analyze.history.moves import Move, cause_of, lines_of, shift
+from pairbench.analyze.history.off_level import NewestRuns, judge_newest
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.model.comparison import Attribution, GateOutcome, Verdict
 from pairbench.model.outcome import Status
@@ -47,18 +47,18 @@ def latest(
 
     Args:
         points: of one series, at least one.
-        first: place at which the newest definition begins.
+        first: index at which the newest definition begins.
         moves: of the series, oldest first.
-        own: changepoints of the latency since `first`, places counted from there.
+        own: changepoints of the latency since `first`, indices counted from there.
         floor: noise floor in log units, where it is known.
         policy: the minimum effect, and how much of a change a control must share.
     """
-    place = len(points) - 1
-    record = points[place].record
-    if points[place].p50 is None:
+    index = len(points) - 1
+    record = points[index].record
+    if points[index].p50 is None:
         bad = record.status not in (Status.MEASURED, Status.SKIPPED)
         return Latest(
-            index=place,
+            index=index,
             outcome=GateOutcome.FAILED if bad else GateOutcome.UNDECIDED,
             reason=f"{record.status}: {record.reason or 'no value was stored'}",
         )
@@ -66,7 +66,7 @@ def latest(
     if recent is not None and abs(math.log(recent.own)) >= math.log1p(policy.minimum_effect):
         verdict = Verdict.SLOWER if recent.own > 1 else Verdict.FASTER
         return Latest(
-            index=place,
+            index=index,
             outcome=outcome_of_move(recent.own, recent.attribution),
             verdict=verdict,
             change=recent.own,
@@ -74,13 +74,13 @@ def latest(
             reason=f"on a new level since run {points[recent.index].record.run_id}: {recent.reason}",
         )
     here = points[first:]
-    said = newest(lines_of(here).own, own, floor=floor, minimum_effect=policy.minimum_effect)
+    said = judge_newest(lines_of(here).own, own, floor=floor, minimum_effect=policy.minimum_effect)
     if said.verdict in (Verdict.SLOWER, Verdict.FASTER) and said.effect is not None:
-        return _off_level(here, said.effect, said, own, index=place, policy=policy)
+        return _off_level(here, said.effect, said, own, index=index, policy=policy)
     outcome = GateOutcome.UNCHANGED if said.verdict is Verdict.SAME else GateOutcome.UNDECIDED
     if first and len(here) == 1:
-        return Latest(index=place, outcome=GateOutcome.NEW, reason="the first run of a new definition")
-    return Latest(index=place, outcome=outcome, verdict=said.verdict, change=said.effect, reason=said.reason)
+        return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
+    return Latest(index=index, outcome=outcome, verdict=said.verdict, change=said.effect, reason=said.reason)
 
 
 def unless_accepted(said: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
@@ -103,18 +103,18 @@ def unless_accepted(said: Latest, points: Sequence[SeriesPoint], accepted: Accep
 def _off_level(
     points: Sequence[SeriesPoint],
     effect: float,
-    said: Newest,
+    said: NewestRuns,
     own: Sequence[Changepoint],
     *,
     index: int,
     policy: Policy,
 ) -> Latest:
     """Return what it means that the newest runs are off their level."""
-    measured = [place for place, point in enumerate(points) if point.p50]
+    measured = [at for at, point in enumerate(points) if point.p50]
     after, before = measured[-said.runs], measured[-said.runs - 1]
     start = own[-1].index if own else 0
     control = shift(lines_of(points).control, after, (start, len(points)))
-    attribution, why = whose(Interval(effect, effect, effect), control, points[before], points[-1], policy)
+    attribution, why = cause_of(Interval(effect, effect, effect), control, points[before], points[-1], policy)
     if said.runs == 1 and said.verdict is Verdict.SLOWER:
         outcome = GateOutcome.UNDECIDED
         told = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"

@@ -28,7 +28,7 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Newest:
+class NewestRuns:
     """What the newest runs of a series say of its current level."""
 
     verdict: Verdict
@@ -64,14 +64,14 @@ class _Tail:
         return max(self.gaussian, self.seen)
 
 
-def newest(
+def judge_newest(
     levels: ArrayLike,
     changepoints: Sequence[Changepoint],
     *,
     floor: float | None = None,
     minimum_effect: float = 0.02,
     rise: Verdict = Verdict.SLOWER,
-) -> Newest:
+) -> NewestRuns:
     """Say whether the newest run, or the newest two or three, lie on the current level.
 
     Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier
@@ -100,10 +100,10 @@ def newest(
     return _judged(tails, math.log1p(minimum_effect), rise)
 
 
-def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> Newest:
+def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> NewestRuns:
     """Judge a run on a level that is too new to have a history: by the changepoint itself."""
     back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
-    return Newest(
+    return NewestRuns(
         verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before, rise),
         runs=runs,
         level=last.before,
@@ -118,7 +118,7 @@ def _towards(shift: float, rise: Verdict) -> Verdict:
     return rise if shift > 0 else fall
 
 
-def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> Newest:
+def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> NewestRuns:
     off = [tail for tail in tails if tail.p_value < _ALPHA / len(tails) and abs(tail.shift) >= smallest]
     if off:
         tail = min(off, key=lambda tail: tail.p_value)
@@ -170,8 +170,8 @@ def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
     return np.concatenate(rows or [np.empty((0, runs))])
 
 
-def _said(verdict: Verdict, tail: _Tail, reason: str) -> Newest:
-    return Newest(
+def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
+    return NewestRuns(
         verdict=verdict,
         runs=tail.runs,
         level=tail.level,
@@ -181,5 +181,5 @@ def _said(verdict: Verdict, tail: _Tail, reason: str) -> Newest:
     )
 
 
-def _undecided(reason: str) -> Newest:
-    return Newest(verdict=Verdict.UNDECIDED, runs=0, level=None, effect=None, p_value=None, reason=reason)
+def _undecided(reason: str) -> NewestRuns:
+    return NewestRuns(verdict=Verdict.UNDECIDED, runs=0, level=None, effect=None, p_value=None, reason=reason)

@@ -1,4 +1,4 @@
-"""The history of one series: where it moved, between which commits, whose doing it was, and what its newest run says."""
+"""The history of one series: where it moved, between which commits, the likely cause, and what its newest run says."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
-from pairbench.analyze.history.moves import Move, breaks_of, level, lines_of, moves_of
+from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of
 from pairbench.analyze.history.points import SeriesPoint, history
 from pairbench.model.comparison import EraChange
 from pairbench.model.plan import BASELINE
@@ -78,9 +78,9 @@ def make_trend(
         accepted: the level of this series that was accepted on purpose, if there is one.
         policy: thresholds.
     """
-    found = history(records, series.implementation, timer=timer)
-    points = found.points[-last:] if last else found.points
-    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda place: points[place].part)]
+    past = history(records, series.implementation, timer=timer)
+    points = past.points[-last:] if last else past.points
+    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
     moves: list[Move] = []
     levels: list[Level] = []
     own: tuple[Changepoint, ...] = ()
@@ -96,28 +96,30 @@ def make_trend(
         sign = 1 if series.implementation == BASELINE else -1
         for start, stop in itertools.pairwise([part[0], *(move.index for move in moved), part[-1] + 1]):
             side = slice(start - part[0], stop - part[0])
-            ratio = level(lines.relative[side])
+            ratio = median_level(lines.relative[side])
             speedup = None if math.isnan(ratio) else math.exp(sign * ratio)
-            levels.append(Level(start=start, stop=stop - 1, p50_ns=math.exp(level(lines.own[side])), speedup=speedup))
+            levels.append(
+                Level(start=start, stop=stop - 1, p50_ns=math.exp(median_level(lines.own[side])), speedup=speedup)
+            )
     newest = latest(points, parts[-1][0], moves, own, floor=floor, policy=policy) if parts else None
     return Trend(
         series=series,
         points=points,
-        timer=found.timer,
-        control=found.control,
+        timer=past.timer,
+        control=past.control,
         moves=tuple(moves),
         levels=tuple(levels),
         eras=_eras(points),
         definitions=tuple(part[0] for part in parts[1:]),
         newest=unless_accepted(newest, points, accepted) if newest else None,
-        notes=found.notes,
+        notes=past.notes,
     )
 
 
 def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
-    found = [
-        Era(index=place, changes=era_changes(before.record, after.record))
-        for place, (before, after) in enumerate(itertools.pairwise(points), start=1)
+    eras = [
+        Era(index=index, changes=era_changes(before.record, after.record))
+        for index, (before, after) in enumerate(itertools.pairwise(points), start=1)
         if before.record.environment_hash != after.record.environment_hash
     ]
-    return tuple(era for era in found if era.changes)
+    return tuple(era for era in eras if era.changes)

@@ -29,7 +29,7 @@ Key = tuple[str, str, str | None, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SeriesEvent:
     """What happened to one series; with what happened to others between the same runs it makes an event."""
 
     key: Key
@@ -37,7 +37,9 @@ class Found:
     era: tuple[str, ...]
 
 
-def found_in(trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None) -> tuple[Found, ...]:
+def series_events(
+    trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
+) -> tuple[SeriesEvent, ...]:
     """Return what happened to one series.
 
     Args:
@@ -53,14 +55,14 @@ def found_in(trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLev
     return (*_moves(trend, accepted), *_compared(wanted, told=told))
 
 
-def events_of(found: Iterable[Found], heads: Heads) -> tuple[Event, ...]:
+def events_of(found: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
     """Return the events that what happened to the series makes up, the newest first.
 
     Args:
-        found: from `found_in`, of as many series as are wanted in the events.
+        found: from `series_events`, of as many series as are wanted in the events.
         heads: of all runs; what is between others is left out.
     """
-    by_key: defaultdict[Key, list[Found]] = defaultdict(list)
+    by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
     for one in found:
         if (one.key[3], one.key[1]) in heads:
             by_key[one.key].append(one)
@@ -97,13 +99,13 @@ def _words(change: KernelChange) -> str:
     return f"{change.what}: {change.name} ({counts}, {times})"
 
 
-def _moves(trend: Trend, accepted: AcceptedLevel | None) -> Iterable[Found]:
+def _moves(trend: Trend, accepted: AcceptedLevel | None) -> Iterable[SeriesEvent]:
     for move in trend.moves:
         if move.attribution is None:  # only its control moved, and the control's own series says so
             continue
         before, after = trend.points[move.before].record, trend.points[move.index].record
         covered = accepted is not None and accepted.covers(P50, move.after_ns, after.definition_hash)
-        yield Found(
+        yield SeriesEvent(
             key=("moved", trend.series.device_name, before.run_id, after.run_id),
             moved=Moved(
                 series=trend.series,
@@ -119,7 +121,7 @@ def _moves(trend: Trend, accepted: AcceptedLevel | None) -> Iterable[Found]:
         )
 
 
-def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[Found]:
+def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[SeriesEvent]:
     for change in changes:
         if change.outcome not in (GateOutcome.REGRESSION, GateOutcome.FAILED) or not change.current_runs:
             continue
@@ -127,7 +129,7 @@ def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[Found]:
         if kind == "newest" and told:
             continue
         p50 = next((judgement for judgement in change.judgements if judgement.metric == P50), None)
-        yield Found(
+        yield SeriesEvent(
             key=(kind, change.series.device_name, max(change.reference_runs, default=None), min(change.current_runs)),
             moved=Moved(
                 series=change.series,
@@ -148,7 +150,7 @@ def _number(value: float | str | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _event(key: Key, several: Sequence[Found], heads: Heads) -> Event:
+def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads) -> Event:
     kind, device_name, before, after = key
     moved = sorted((one.moved for one in several), key=lambda one: (-_size(one), one.series))
     return Event(

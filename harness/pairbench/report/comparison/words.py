@@ -145,10 +145,12 @@ def left_out(comparison: Comparison) -> list[str]:
 
 def legend(comparison: Comparison) -> str:
     """Return what the latencies and their changes are computed from."""
-    in_turns = not comparison.current.runs
-    several = "" if in_turns else ", of several runs their median"
+    interleaved = not comparison.current.runs
+    several = "" if interleaved else ", of several runs their median"
     change = (
-        "geometric mean of the rounds' ratios" if in_turns else "geometric mean of the rounds, current over reference"
+        "geometric mean of the rounds' ratios"
+        if interleaved
+        else "geometric mean of the rounds, current over reference"
     )
     return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
 

@@ -160,8 +160,8 @@ class Comparer:
 def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     records, problems = picked.index.records(picked.heads)
     ids = {head.run_id for head in picked.heads}
-    found, doubled = once(record for record in records if record.run_id in ids)
-    return found, (*problems, *doubled)
+    unique, doubled = once(record for record in records if record.run_id in ids)
+    return unique, (*problems, *doubled)
 
 
 def _selected(records: Iterable[Record], select: Sequence[str]) -> tuple[Record, ...]:
@@ -228,7 +228,7 @@ def _twice(run_id: str, number: int, differing: int) -> str:
 
 def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:
     """Return a sentence for each run whose start and id do not belong together, or whose sides are in the wrong order."""
-    found = [
+    sentences = [
         f"run {head.run_id} started at {head.started_at} by its records, which is not what its id says: a clock or a file "
         "name is wrong; runs are in the order of their ids"
         for head in (*reference, *current)
@@ -236,10 +236,10 @@ def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tu
     ]
     begun = min((head.started for head in current if head.started), default=None)
     first = min((head.run_id for head in current), default="")
-    found += [
+    sentences += [
         f"run {head.run_id} of the reference started at {head.started_at}, after the current run, though its id comes before: a "
         "clock is wrong; runs are in the order of their ids"
         for head in reference
         if begun and head.started and head.started > begun and head.run_id < first
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(sentences))

@@ -34,7 +34,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
-    found: dict[Series, list[Past]] = {}
+    past: dict[Series, list[Past]] = {}
     known: dict[tuple[Any, ...], Series | None] = {}
     several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
     for key, (status, p50, p95), sameness in zip(*several, strict=True):
@@ -42,8 +42,8 @@ def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Ser
             series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
             known[key] = series if series in wanted else None
         if (one := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
-            found.setdefault(one, []).append(Past(p50, p95, sameness))
-    return found
+            past.setdefault(one, []).append(Past(p50, p95, sameness))
+    return past
 
 
 def accepted_levels(
@@ -112,8 +112,8 @@ def quiet(
 
 def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
     """Return for each series the larger of its floors: what moved that far once can do so again."""
-    found: dict[Series, Floor] = {}
+    widest_floors: dict[Series, Floor] = {}
     for floors in several:
         for series, floor in floors.items():
-            found[series] = max(found.get(series, floor), floor, key=lambda one: one.p50)
-    return found
+            widest_floors[series] = max(widest_floors.get(series, floor), floor, key=lambda one: one.p50)
+    return widest_floors

@@ -105,11 +105,11 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
                 if (series := _series(row)) in wanted:
                     wanted[series].offer(head.run_id, row)
         looked += chunk
-        if all(len(found.exact) >= most for found in wanted.values()):
+        if all(len(need.exact) >= most for need in wanted.values()):
             break
     serves: dict[str, set[Series]] = defaultdict(set)
-    for series, found in wanted.items():
-        for run_id in found.runs(most):
+    for series, need in wanted.items():
+        for run_id in need.runs(most):
             serves[run_id].add(series)
     for run_id, several in gone.of_run.items():
         serves[run_id] |= several
@@ -182,12 +182,12 @@ def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
 
 
 def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
-    found: dict[Series, _Wanted] = {}
+    wanted: dict[Series, _Wanted] = {}
     for record in current:
         series = Series.of(record)
-        if series is not None and (series not in found or found[series].record.status != "measured"):
-            found[series] = _Wanted(record=record)
-    return found
+        if series is not None and (series not in wanted or wanted[series].record.status != "measured"):
+            wanted[series] = _Wanted(record=record)
+    return wanted
 
 
 def _series(row: Mapping[str, Any]) -> Series | None:

@@ -100,7 +100,8 @@ class RunSelector:
             raise StoreError(
                 f"{text!r} is the current side itself ({', '.join(sorted(taken))}); name another reference"
             )
-        return replace(picked, heads=heads)
+        # A run that could load no suite is a reference for nothing; alone it stays, so that this can be said of it.
+        return replace(picked, heads=tuple(head for head in heads if head.has_series) or heads)
 
     def _pick(self, text: str, against: Picked | None) -> Picked:
         if text.endswith(".parquet"):
@@ -111,17 +112,17 @@ class RunSelector:
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
         if text in (AUTO, "latest") or text.startswith("last:"):
-            found = self._by_order(text, against)
+            heads = self._by_order(text, against)
             known = against is not None and bool(self.index.first(1))
         else:
-            found = self._by_time(text) or self._by_name(text, against)
+            heads = self._by_time(text) or self._by_name(text, against)
             known = against is not None and any(head.branch == text for head in self.index)
         # What is there, though not before the current side, is nothing to compare with, and no mistake.
-        if not found and not known:
+        if not heads and not known:
             raise StoreError(
                 f"{text!r} names no run of store {self.index.name!r}; {self._there_is()}; expected {WORDS}"
             )
-        return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=found)
+        return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=heads)
 
     def is_past(self, head: IndexedRun) -> bool:
         """Return whether a run lies in the past; one that does not is named in the notes."""
@@ -175,10 +176,10 @@ class RunSelector:
             last = _span(end if dots else begin)[1] if not dots or end else dt.datetime.max.replace(tzinfo=dt.UTC)
         except ValueError as error:
             raise StoreError(f"{text!r}: {error}; expected a date like 2026-11-01") from error
-        found = tuple(head for head in self.index if head.started and first <= head.started < last)
-        if not found:
+        heads = tuple(head for head in self.index if head.started and first <= head.started < last)
+        if not heads:
             raise StoreError(f"no run of store {self.index.name!r} started in {text!r} (UTC); {self._there_is()}")
-        return _with_confirming(self.index, found)
+        return _with_confirming(self.index, heads)
 
     def _by_name(self, text: str, against: Picked | None) -> tuple[IndexedRun, ...]:
         named = self.index.beginning(text)
@@ -200,16 +201,16 @@ class RunSelector:
         sha = next(iter(commits), None) or self._repository.commit(text)
         if sha is None:
             return ()
-        found = tuple(head for head in self.index if head.commit == sha)
-        if not found:
+        heads = tuple(head for head in self.index if head.commit == sha)
+        if not heads:
             raise StoreError(
                 f"no run of store {self.index.name!r} is of commit {sha[:12]} ({text}); {self._there_is()}"
             )
         # What lay uncommitted beside a commit is another state of the code.
-        if clean := tuple(head for head in found if not head.dirty):
+        if clean := tuple(head for head in heads if not head.dirty):
             return _with_confirming(self.index, clean)
         self._notes.append(f"all runs of commit {sha[:12]} ({text}) had uncommitted changes")
-        return found
+        return heads
 
     def _there_is(self) -> str:
         heads = self.index.first(5)
@@ -227,13 +228,13 @@ def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[Inde
         return ()
     ids = {head.run_id for head in heads}
     oldest = min(ids)
-    found = list(heads)
+    together = list(heads)
     for head in index:
         if head.run_id < oldest:  # what confirms a run comes after it
             break
         if head.confirms in ids and head.run_id not in ids:
-            found.append(head)
-    return tuple(sorted(found, key=lambda head: head.run_id, reverse=True))
+            together.append(head)
+    return tuple(sorted(together, key=lambda head: head.run_id, reverse=True))
 
 
 def _span(text: str) -> tuple[dt.datetime, dt.datetime]:

@@ -101,7 +101,7 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
     """
     place = StoreLocation.of(store)
     looked: set[RunFile] = set()
-    found: set[Series] = set()
+    known: set[Series] = set()
     problems: tuple[str, ...] = ()
     here: list[Series] = []
     matches: list[Series] = []
@@ -109,15 +109,15 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
     for stage, files in enumerate(_stages(dataset_files(place, "records"))):
         more, missed = _series_in(place, [file for file in files if file not in looked])
         looked.update(files)
-        found |= more
+        known |= more
         problems += missed
-        here = _on_device(found, device_name)
+        here = _on_device(known, device_name)
         exact = [series for series in here if series.name == text]
         matches = exact or _fitting(here, text)
         if exact or (matches and stage):
             break
     if not here:
-        names = ", ".join(sorted({series.device_name for series in found})) or "none"
+        names = ", ".join(sorted({series.device_name for series in known})) or "none"
         raise SelectionError(
             f"--device-name {device_name!r} has no series in store {store!r}; device models are: {names}"
         )
@@ -145,8 +145,8 @@ def read_history(store: str, series: Series) -> HistoryReading:
     # The environment is long and seldom another, so it is read once for each that there was.
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
-        found = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
-        environments = {record.environment_hash: record.environment for record in found.value}
+        reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
+        environments = {record.environment_hash: record.environment for record in reading_of_first.value}
         records = tuple(
             replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
         )
@@ -168,7 +168,7 @@ def read_history(store: str, series: Series) -> HistoryReading:
 
 def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
     reading = read_distinct(place, COLUMNS, files)
-    rows = {tuple(row[name] for name in COLUMNS) for found in reading.value.values() for row in found}
+    rows = {tuple(row[name] for name in COLUMNS) for of_file in reading.value.values() for row in of_file}
     whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)
     return {Series(**row) for row in whole}, reading.problems
 
@@ -180,26 +180,26 @@ def _stages(files: list[RunFile]) -> list[list[RunFile]]:
 
 
 def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
-    found: dict[str, list[RunFile]] = {}
+    by_device: dict[str, list[RunFile]] = {}
     for file in files:
         device = next((part for part in file.path.split("/") if part.startswith("device=")), "")
-        found.setdefault(device, []).append(file)
-    return found
+        by_device.setdefault(device, []).append(file)
+    return by_device
 
 
-def _on_device(found: Iterable[Series], device_name: str | None) -> list[Series]:
+def _on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
     if device_name is None:
-        return sorted(found)
-    exact = [series for series in found if series.device_name == device_name]
-    return sorted(exact or (series for series in found if device_name.lower() in series.device_name.lower()))
+        return sorted(known)
+    exact = [series for series in known if series.device_name == device_name]
+    return sorted(exact or (series for series in known if device_name.lower() in series.device_name.lower()))
 
 
-def _fitting(found: list[Series], text: str) -> list[Series]:
+def _fitting(known: list[Series], text: str) -> list[Series]:
     """Return the series whose names a glob fits; else those that have it, or the text, as a part of their names."""
     # A name holds brackets, which a glob would read as a set of characters.
     glob = text.replace("[", "[[]")
-    whole = [series for series in found if fnmatch.fnmatchcase(series.name, glob)]
-    return whole or [series for series in found if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
+    whole = [series for series in known if fnmatch.fnmatchcase(series.name, glob)]
+    return whole or [series for series in known if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
 
 
 def _several(text: str, matches: list[Series]) -> str:
