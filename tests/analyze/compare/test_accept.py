@@ -104,5 +104,5 @@ def test_what_is_accepted_is_the_runs_own_latency_and_counts() -> None:
     found = acceptance_of(LEVEL.series, [RECORD], run_id=RECORD.run_id, at="2026", reason="right")
     assert (found.p50_ns, found.p95_ns) == (RECORD.call_p50_ns, RECORD.call_p95_ns)
     assert found.exact["launches_per_call"] == RECORD.launches_per_call and found.exact["margin"] == RECORD.margin
-    with pytest.raises(UsageError, match="has no level to accept in run .*: failed: made up"):
+    with pytest.raises(UsageError, match=r"has no level to accept in run .*: failed: made up"):
         acceptance_of(LEVEL.series, [ended(RECORD, "failed")], run_id=RECORD.run_id, at="2026", reason="right")

@@ -108,7 +108,7 @@ def _unjudged(judgement: Judgement) -> Judgement:
         outcome=GateOutcome.UNDECIDED,
         verdict=Verdict.UNDECIDED,
         minimum_effect=None,
-        reason=f"{moved}, not judged: `pairbench calibrate` has not judgement this CPU quiet",
+        reason=f"{moved}, not judged: `pairbench calibrate` has not found this CPU quiet",
     )
 
 
