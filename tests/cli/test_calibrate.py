@@ -1,5 +1,6 @@
 """`pairbench calibrate`: runs of the same code against one another, kept for later comparisons."""
 
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -7,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.cli.calibrate import calibrations
 from pairbench.model.comparison import Calibration
 from pairbench.report.calibration import render_calibrations
 from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.workflow.calibrate import calibrations_of
 from tests.builders import CASES, DEVICE, make_run
 from tests.cli.conftest import SUITES, settle
+
+NOW = dt.datetime(2024, 2, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,7 @@ def made() -> Calibration:
     runs = [
         [*make_run(number), *make_run(number, device_name="Another")][: 8 if number < 2 else 4] for number in range(6)
     ]
-    found = {calibration.device_name: calibration for calibration in calibrations(runs)}
+    found = {calibration.device_name: calibration for calibration in calibrations_of(runs, NOW)}
     assert len(found["Another"].runs) == 2
     return found[DEVICE]
 

@@ -14,7 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.verdicts import policy_of, tell_github
+from pairbench.cli.verdicts import annotate_github, policy_of
 from pairbench.workflow.setup import configure, open_context
 
 
@@ -80,7 +80,7 @@ def ab(
         typer.echo(_document(found, strict), nl=False)
     else:
         typer.echo(render_comparison(found.comparison, output), nl=False)
-    tell_github(found.comparison)
+    annotate_github(found.comparison)
     for reason in found.broken:
         typer.echo(f"pairbench: {reason}", err=True)
     if code := found.comparison.exit_code(strict=strict) or (2 if found.broken else 0):

@@ -1,6 +1,5 @@
 """`pairbench export`."""
 
-import datetime as dt
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,15 +58,14 @@ def export(
 
 def _read(store: str, run: str, root: Path) -> "tuple[Picked, tuple[Record, ...]]":
     from pairbench.errors import StoreError
-    from pairbench.workflow.compare.selectors import Sides
-    from pairbench.workflow.git.repository import Repository
+    from pairbench.workflow.compare.selectors import RunSelector
 
-    sides = Sides(store, Repository(root), now=dt.datetime.now(dt.UTC))
-    picked = sides.pick(run)
+    selector = RunSelector.of_store(store, root)
+    picked = selector.pick(run)
     found, problems = picked.index.records(picked.heads)
     ids = {head.run_id for head in picked.heads}
     records = tuple(record for record in found if record.run_id in ids)
-    problems = tuple(dict.fromkeys([*picked.index.problems, *problems, *sides.notes]))
+    problems = tuple(dict.fromkeys([*picked.index.problems, *problems, *selector.notes]))
     if not records:
         raise StoreError(f"nothing of {run!r} can be read: {'; '.join(problems) or 'it has no rows'}")
     for problem in problems:

@@ -14,7 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.verdicts import tell
+from pairbench.cli.verdicts import report_problems
 from pairbench.workflow.setup import choose, configure, open_context, pick_devices
 
 
@@ -95,6 +95,6 @@ def run(
     for suite in chosen.survey.broken:
         typer.echo(f"pairbench: {suite.reason}", err=True)
     if confirmed:
-        tell(confirmed.judged)
+        report_problems(confirmed.judged)
     if code := max(done.exit_code, confirmed.exit_code if confirmed else 0):
         raise typer.Exit(code)

@@ -12,7 +12,7 @@ from pairbench.store.history import read_distinct, read_file
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import Reading, dataset_files, read_frame, read_records
 
-_COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name")
+_COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
 _AT_ONCE = 8
 
 
@@ -28,6 +28,8 @@ class IndexedRun:
     dirty: bool
     confirms: str | None
     devices: frozenset[str]
+    has_series: bool = True
+    """Whether it has a row of any series; False where no suite could be loaded, so that it says nothing of any."""
 
     @property
     def started(self) -> dt.datetime | None:
@@ -174,6 +176,7 @@ def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[R
         dirty=any(row["dirty"] for _, row in rows),
         confirms=first["confirms"],
         devices=frozenset(row["device_name"] for _, row in rows),
+        has_series=any(row["mode"] is not None for _, row in rows),
     )
 
 

@@ -18,15 +18,15 @@ class Node:
 
     label: str
     class_name: str = ""
-    """Empty for what is never called itself: the whole call, and lists of modules."""
+    """The module's class. It is empty for what is never called itself: the whole call, and lists of modules."""
     calls: int = 0
     ns: float = 0.0
     own_ns: float = 0.0
-    """In this module, and in none below."""
+    """The time in this module and in none below it."""
     count: int = 0
     launches: int = 0
     kinds: dict[str, float] = field(default_factory=dict)
-    """Nanoseconds of each."""
+    """The nanoseconds of each kind."""
     children: "list[Node]" = field(default_factory=list)
 
     def add(self, piece: Piece, kind: str) -> None:
@@ -62,9 +62,9 @@ class SpotTime:
 
     spot: Spot
     ns: float | None
-    """None where it is not known which of the work is its."""
+    """The time of it; None where it is not known which of the work is its own."""
     waits: int
-    """Of the host for the device, as the trace has them."""
+    """How often the host waits for the device, as the trace has it."""
 
 
 def parts_ns(breakdown: Breakdown) -> float:

@@ -10,7 +10,7 @@ from pairbench.model.record import Record
 from pairbench.model.results import CaseResults, ClaimState, Judged, ModeResults, speedup_of
 
 COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
-"""What a claim is about -> the column that says it; a speedup is its own, and a pair of latencies makes one."""
+"""The column that holds what a claim is about; a speedup is a column of its own, and a pair of latencies makes one."""
 
 
 def judged(operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]) -> tuple[Judged, ...]:

@@ -10,13 +10,13 @@ from pairbench.model.record import Record
 from pairbench.model.results import CaseResults, Condition, Losses, ModeResults, Term
 
 SIZE = "bytes"
-"""What a condition on the size is about: the bytes that a case demands."""
+"""The name under which conditions speak of the size of a case: the bytes that it demands."""
 _FEWEST = 4
-"""Cases below which any axis would tell them apart."""
+"""The number of cases below which any axis would tell them apart."""
 _TELLS = 0.75
-"""Part of the losing cases that a condition must hold, less the part of the others that it holds."""
+"""The part of the losing cases that a condition must hold, less the part of the others that it holds."""
 _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
-"""Up to how much one bound leaves room for a second, how much more the two must tell, and of how many cases."""
+"""Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class CasePoint:
     """A case in which a variant was measured."""
 
     axes: Mapping[str, object]
-    """And its size, under SIZE."""
+    """The case's axes, and its size under SIZE."""
     loses: bool
 
 

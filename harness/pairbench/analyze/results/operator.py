@@ -26,13 +26,13 @@ COLUMNS = (
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )
-"""What of a record is needed."""
+"""The columns of a record that are needed here."""
 
 _BAD = {status for status in Status if status.bad}
 _Key = tuple[str, str, str]
-"""Case, implementation, mode."""
+"""Case, implementation and mode together name a row of an operator."""
 _Timed = tuple[str, str | None, str | None, str | None]
-"""Run, device, case, mode."""
+"""Run, device, case and mode together name what was timed side by side."""
 
 
 def results_of(

@@ -12,7 +12,7 @@ from pairbench.model.site import OverviewRow, SeriesFacts
 from pairbench.stats import Interval
 
 _SPARK = 30
-"""Newest runs that a sparkline shows."""
+"""The number of newest runs that a sparkline shows."""
 _Pairs = Sequence[tuple[SeriesFacts, Trend]]
 
 

@@ -1,6 +1,5 @@
 """The gate of a pytest session: pairbench's verdicts on what was measured, after suspects were measured again."""
 
-import datetime as dt
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -12,8 +11,7 @@ from pairbench.integrations.plugin.bench import Bench
 from pairbench.integrations.plugin.items import PairItem
 from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.comparison import Comparison, GateOutcome
-from pairbench.workflow.compare.selectors import AUTO, Sides
-from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.compare.selectors import AUTO, RunSelector
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
 from pairbench.workflow.setup import Chosen
@@ -40,7 +38,7 @@ def check_reference(config: Config, reference: str) -> None:
     if reference == AUTO:
         return
     try:
-        Sides(config.store, Repository(config.root), now=dt.datetime.now(dt.UTC)).pick(reference)
+        RunSelector.of_store(config.store, config.root).pick(reference)
     except StoreError as error:
         raise UsageError(f"--pairbench-gate={reference}: {error}") from error
 

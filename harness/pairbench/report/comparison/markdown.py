@@ -60,7 +60,7 @@ def _pieces(comparison: Comparison) -> Iterator[list[_Piece]]:
             text=f"Reference: {markdown_text(words.side(comparison.reference))}. "
             f"Current: {markdown_text(words.side(comparison.current))}.\n"
         ),
-        *(_Piece(text=f"\n{markdown_text(line)}\n") for line in words.eras(comparison)),
+        *(_Piece(text=f"\n{markdown_text(line)}\n") for line in (*words.eras(comparison), *words.left_out(comparison))),
     ]
     for section in sections(comparison):
         yield list(_section(section))
@@ -121,7 +121,8 @@ def _name(change: Change) -> str:
 
 def _footer(comparison: Comparison, room: int) -> str:
     """Return what is known of the verdicts' trustworthiness, and what could not be read, in so many bytes."""
-    lines = [f"- {markdown_text(line)}\n" for line in false_alarms(comparison)]
+    lines = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
+    lines = [f"- {markdown_text(line)}\n" for line in (*lines, *false_alarms(comparison))]
     lines += [f"- {markdown_text(words.shorten(problem, 400))}\n" for problem in comparison.problems]
     kept: list[str] = []
     for place, line in enumerate(lines):

@@ -19,7 +19,7 @@ from pairbench.report.comparison.rows import (
     rows_of,
     sections,
 )
-from pairbench.report.comparison.words import eras, headline, name, remarks, shorten, side
+from pairbench.report.comparison.words import eras, headline, left_out, legend, name, remarks, shorten, side
 from pairbench.report.layout import INDENT, Column, Layout, cells_of
 from pairbench.report.render import FORMATS, Terminal, clean, to_json
 
@@ -76,7 +76,7 @@ def _lines(comparison: Comparison, width: int | None) -> Iterator[Text | Padding
     worst = next((outcome for outcome in _STYLES if comparison.outcomes[outcome]), None)
     yield Text(headline(comparison), style=f"bold {_STYLES[worst]}" if worst else "bold")
     yield Text(f"current: {side(comparison.current)}", style="dim")
-    yield from (Text(line, style="yellow") for line in eras(comparison))
+    yield from (Text(line, style="yellow") for line in (*eras(comparison), *left_out(comparison)))
     yield Text()
     # Where everything is new, the first line has said so.
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
@@ -86,6 +86,8 @@ def _lines(comparison: Comparison, width: int | None) -> Iterator[Text | Padding
     for section in found:
         yield from _section(section, layout)
         yield Text()
+    if any(row.judgement.change is not None for row in rows):
+        yield Text(legend(comparison), style="dim")
     yield from (Text(line, style="dim") for line in false_alarms(comparison))
     if layout.note:
         yield Text(layout.note, style="dim")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from pairbench.analyze.compare.latency import levels_differ
 from pairbench.model.comparison import (
     Change,
     Comparison,
@@ -130,6 +131,30 @@ def eras(comparison: Comparison) -> list[str]:
     return [*told, *([f"and in {len(found) - _ERAS:,} more ways"] if len(found) > _ERAS else [])]
 
 
+def left_out(comparison: Comparison) -> list[str]:
+    """Return which reference runs measured another source than the newest of them, and of how many series."""
+    sets = Counter(change.left_out_runs for change in comparison.changes if change.left_out_runs)
+    whole = len(comparison.changes)
+    told = [
+        f"left out of the reference: {', '.join(runs)}, of another source than the newest reference run, "
+        f"in {number:,} of {whole:,} series"
+        for runs, number in sets.most_common(_ERAS)
+    ]
+    return [*told, *([f"and in {len(sets) - _ERAS:,} more ways"] if len(sets) > _ERAS else [])]
+
+
+def legend(comparison: Comparison) -> str:
+    """Return what the latencies and their changes are computed from."""
+    interleaved = not comparison.current.runs
+    several = "" if interleaved else ", of several runs their median"
+    change = (
+        "geometric mean of the rounds' ratios"
+        if interleaved
+        else "geometric mean of the rounds, current over reference"
+    )
+    return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
+
+
 def remarks(one: Change) -> list[str]:
     """Return what is to be known of a change beside its numbers, a line each; none where these say it all."""
     if _numbers_say_it(one):
@@ -154,7 +179,19 @@ def _numbers_say_it(one: Change) -> bool:
         return False
     first = one.judgements[0]
     judged = first.change is not None and first.minimum_effect is not None
+    if any(map(_shows_otherwise, one.judgements)):
+        return False
     return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and judged)
+
+
+def _shows_otherwise(judgement: Judgement) -> bool:
+    """Tell whether the latencies that are shown say something else than the change that was judged."""
+    before, now, change = judgement.reference, judgement.current, judgement.change
+    if not isinstance(before, float) or not isinstance(now, float) or change is None:
+        return False
+    return judgement.minimum_effect is not None and levels_differ(
+        now / before, change.estimate, judgement.minimum_effect
+    )
 
 
 def kernel(difference: KernelChange) -> str:

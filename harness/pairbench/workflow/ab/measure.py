@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pairbench.analyze.compare.confirm import suspects
-from pairbench.analyze.compare.interleaved import compare_in_turns
+from pairbench.analyze.compare.interleaved import compare_interleaved
 from pairbench.analyze.records import Run, broken_record, to_records
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
@@ -176,7 +176,7 @@ class _Measurement:
             for twin in self.alternation.twins
             for entry, compared in twin.outputs.items()
         }
-        found = compare_in_turns(*records, outputs=outputs, policy=self.policy)
+        found = compare_interleaved(*records, outputs=outputs, policy=self.policy)
         # A suite that loads on neither side has no series: it is a problem, and no change.
         changes = tuple(change for change in found if change.series.case)
         reference, current = (

@@ -11,7 +11,7 @@ from pairbench.model.environment import Device
 from pairbench.model.series import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison.render import document, render_comparison
-from pairbench.workflow.compare.judge import ComparedRuns, judge
+from pairbench.workflow.compare.comparer import ComparedRuns, Comparer
 from pairbench.workflow.compare.selectors import AUTO
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.record import DoneRun, record_run
@@ -65,7 +65,7 @@ def confirm_run(
     Raises:
         StoreError: the run cannot be read back.
     """
-    judged = judge(config, reference, run_id, quiet_only=quiet_only)
+    judged = Comparer.open(config, quiet_only=quiet_only).compare(reference, run_id)
     worse = suspects(judged.comparison.changes)
     where = tuple(device for device in devices if device.name in {series.device_name for series in worse})
     if not where:
@@ -82,7 +82,8 @@ def confirm_run(
         progress,
         confirms=run_id,
     )
-    return Confirmed(judged=judge(config, reference, run_id, quiet_only=quiet_only), again=again)
+    # What was measured again lies in the store now, which is opened once more for it.
+    return Confirmed(judged=Comparer.open(config, quiet_only=quiet_only).compare(reference, run_id), again=again)
 
 
 def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
