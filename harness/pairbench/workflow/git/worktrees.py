@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,10 +16,10 @@ from pathlib import Path
 from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
 from pairbench.model.environment import Commit
+from pairbench.workflow.git.repository import git, run_git
 
 _PREFIX = "pairbench-ab-"
 _LOCK = "lock"
-_OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ def repository_of(place: Path) -> Path:
     """
     folder = next(parent for parent in (place, *place.parents) if parent.is_dir())
     try:
-        return Path(_git(folder, "rev-parse", "--show-toplevel")).resolve()
+        return Path(run_git(folder, "rev-parse", "--show-toplevel")).resolve()
     except UsageError as error:
         raise UsageError(
             f"{folder} is not in a git checkout, expected suites in one: ab compares two of its commits ({error})"
@@ -56,7 +55,7 @@ def repository_of(place: Path) -> Path:
 
 def find_commit(repository: Path, name: str) -> str | None:
     """Return the commit that a branch, tag or hash names, or None."""
-    return _try_git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
 
 def resolve(repository: Path, name: str) -> str:
@@ -70,7 +69,7 @@ def resolve(repository: Path, name: str) -> str:
     hint = "`git branch --all` and `git tag` list what there is"
     if find_commit(repository, f"origin/{name}"):
         hint = f"did you mean 'origin/{name}'?"
-    elif _try_git(repository, "rev-parse", "--is-shallow-repository") == "true":
+    elif git(repository, "rev-parse", "--is-shallow-repository") == "true":
         hint = f"this is a shallow clone, so fetch it first: git fetch --depth=1 origin {name}"
     raise UsageError(f"{name!r} is no commit, branch or tag of {repository}; {hint}")
 
@@ -96,7 +95,9 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = {}
         for folder, sha in shas.items():
-            _git(repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(place / folder), sha)
+            run_git(
+                repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(place / folder), sha
+            )
             found[folder] = Checkout(
                 name=folder,
                 asked=names[folder],
@@ -115,9 +116,9 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
 
 
 def _as_it_is(repository: Path) -> Checkout:
-    dirty = bool(_git(repository, "status", "--porcelain"))
-    branch = _try_git(repository, "symbolic-ref", "--short", "-q", "HEAD")
-    commit = _commit(repository, _git(repository, "rev-parse", "HEAD"))
+    dirty = bool(run_git(repository, "status", "--porcelain"))
+    branch = git(repository, "symbolic-ref", "--short", "-q", "HEAD")
+    commit = _commit(repository, run_git(repository, "rev-parse", "HEAD"))
     return Checkout(
         name="head",
         asked="the working tree" + (" with uncommitted changes" if dirty else ""),
@@ -128,17 +129,17 @@ def _as_it_is(repository: Path) -> Checkout:
 
 
 def _commit(repository: Path, sha: str) -> Commit:
-    when = _git(repository, "show", "-s", "--format=%cI", sha)
+    when = run_git(repository, "show", "-s", "--format=%cI", sha)
     return Commit(sha=sha, committed_at=when, branch=None, dirty=False)
 
 
 def _submodules(repository: Path, sha: str) -> tuple[str, ...]:
-    lines = _git(repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
+    lines = run_git(repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
     return tuple(line.partition("\t")[2] for line in lines if line.startswith("160000 "))
 
 
 def _clear_left_behind(repository: Path) -> None:
-    listed = _git(repository, "worktree", "list", "--porcelain").splitlines()
+    listed = run_git(repository, "worktree", "list", "--porcelain").splitlines()
     worktrees = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
     for worktree in worktrees:
         place = worktree.parent
@@ -164,33 +165,4 @@ def _is_held(lock: Path) -> bool:
 
 def _remove(repository: Path, worktree: Path) -> None:
     # By name, not by `git worktree prune`: that would forget the user's own worktrees on a disk that is not there now.
-    _try_git(repository, "worktree", "remove", "--force", "--force", str(worktree))
-
-
-def _try_git(folder: Path, *arguments: str) -> str | None:
-    try:
-        return _git(folder, *arguments)
-    except UsageError:
-        return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    # A hook that calls us would have git look at its own index and folder.
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
-    try:
-        done = subprocess.run(
-            ["git", *arguments],  # noqa: S607 (the user's own git, wherever it is)
-            cwd=folder,
-            env={**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            start_new_session=True,  # Ctrl-C is ours to handle: half a worktree would be left
-        )
-    except OSError as error:
-        raise UsageError(f"git cannot be run ({error}); install it to compare commits") from error
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
-        raise UsageError(f"git {' '.join(arguments[:2])} failed: {words[-1] if words else f'status {done.returncode}'}")
-    return done.stdout.strip()
+    git(repository, "worktree", "remove", "--force", "--force", str(worktree))
