@@ -129,7 +129,6 @@ def record_run(
     devices = tuple(plans)
     contexts = {device: context_for(context, config, device) for device in devices}
     writers: dict[str, RunWriter] = {}
-    held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
     lock = threading.Lock()
 
     def writer(device: Device) -> RunWriter:
@@ -154,7 +153,6 @@ def record_run(
             writer=writers[device.slug],
             lock=lock,
             records=done.records,
-            held=held[device.slug],
         )
         keeper.keep_broken(plan)
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
