@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from pairbench.integrations.pytest_benchmark.fields import plain
+from pairbench.model.plain import plain
 from pairbench.model.record import Record, columns
 
 
