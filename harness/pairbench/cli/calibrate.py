@@ -14,7 +14,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.setup import choose, configure, open_context, pick_devices, stamp
+from pairbench.workflow.setup import configure, open_request, stamp
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Calibration
@@ -45,19 +45,16 @@ def calibrate(
     from pairbench.errors import UsageError
     from pairbench.report.calibration import render_calibrations
     from pairbench.store.calibrations import write_calibration
-    from pairbench.workflow.progress import open_progress
     from pairbench.workflow.run.record import record_run
 
     if runs < _LEAST_RUNS:
         raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
     config = configure(output, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
-    with open_context(config) as context, open_progress() as progress:
-        chosen = choose(config, context, select)
-        devices = pick_devices(device, chosen.survey.devices)
-        done = []
+    done = []
+    with open_request(config, select, device) as request:
         for number in range(runs):
-            progress.notify(f"pairbench: run {number + 1} of {runs}")
-            done.append(record_run(config, context, chosen, devices, progress))
+            request.progress.notify(f"pairbench: run {number + 1} of {runs}")
+            done.append(record_run(request))
             if done[-1].interrupted:
                 raise typer.Exit(done[-1].exit_code)
     found = calibrations([run.records for run in done])

@@ -16,7 +16,7 @@ from pairbench.workflow.compare.selectors import AUTO, Sides
 from pairbench.workflow.git.repository import Repository
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request
 
 
 class MessageProgress(PlainProgress):
@@ -81,14 +81,11 @@ def judge_session(
     """
     if not bench.records:
         return None
-    chosen = Chosen(survey=bench.pairs.survey(), selections=())
-    return confirm_run(
-        bench.config,
-        context,
-        chosen,
-        (bench.pairs.device,),
-        MessageProgress(notify),
-        bench.run.run_id,
-        reference=reference,
-        quiet_only=True,
+    request = Request(
+        config=bench.config,
+        context=context,
+        chosen=Chosen(survey=bench.pairs.survey(), selections=()),
+        devices=(bench.pairs.device,),
+        progress=MessageProgress(notify),
     )
+    return confirm_run(request, bench.run.run_id, reference=reference, quiet_only=True)
