@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption
 
 
@@ -62,8 +63,4 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 
     if file.exists() and not force:
         raise UsageError(f"{file} is there already and may hold changes of yours; --force replaces it")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {str(file)!r} cannot be written: {error.strerror or error}") from error
+    write_text(file, text, make_folder=True)
