@@ -18,12 +18,14 @@ from pairbench.workflow.setup import configure
 
 
 def ab(
-    base: Annotated[str, typer.Argument(help="A commit, branch or tag of the repository that holds the suites.")],
+    base: Annotated[
+        str, typer.Argument(help="The commit, branch or tag to compare with, of the repository that holds the suites.")
+    ],
     rest: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[HEAD] [SELECT]...",
-            help="HEAD: another; left out, the working tree as it is, uncommitted changes included. SELECT as for run.",
+            help="HEAD: the commit, branch or tag to judge; left out, the working tree, uncommitted changes included. SELECT as for run.",
             show_default=False,
         ),
     ] = None,
@@ -33,7 +35,10 @@ def ab(
     mode: ModeOption = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help="Pairs of fresh worker processes that time every case. Default: 5.", show_default=False),
+        typer.Option(
+            help="How many times every case is timed, each in two fresh processes, one a commit. Default: 5.",
+            show_default=False,
+        ),
     ] = None,
     min_effect: MinEffectOption = None,
     tf32: Annotated[
@@ -46,10 +51,10 @@ def ab(
     ] = False,
     output: FormatOption = "table",
 ) -> None:
-    """Compare two commits that take turns on one device. Each has its own process, and a turn is a block of samples.
+    """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 
-    The most sensitive gate for a pull request: what drifts is in both sides alike. Outputs are compared too. Both sides are
-    measured by the pairbench that runs, under the Python that runs it, and nothing is put in the store.
+    The most sensitive gate for a pull request, for drift affects both sides alike. Outputs are compared too. Both commits are
+    measured by this pairbench under this Python, and nothing is stored.
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """

@@ -28,7 +28,10 @@ def breakdown(
     mode: Annotated[str, typer.Option("--mode", help="eager or graph.")] = "eager",
     device: DeviceOption = "auto",
     expand: Annotated[
-        bool, typer.Option("--expand", help="Show each module of a list, instead of the sum of those that are alike.")
+        bool,
+        typer.Option(
+            "--expand", help="Show each module of a list by itself, instead of one line for modules of one kind."
+        ),
     ] = False,
     trace: Annotated[
         Path | None,
@@ -39,17 +42,15 @@ def breakdown(
             show_default=False,
         ),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Also keep it in the store, from where the dashboard shows it.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Also store it, so that the dashboard shows it.")] = False,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Show where one call spends its time. By module, kind of work, kernel, and line that copies, casts or waits.
+    """Show where one call spends its time. By module, kind of work and kernel, and by source line for copies, casts and syncs.
 
-    The call is profiled, which slows it: shares count, and no time here is a latency. On a CPU times are those of operators,
-    on a GPU those of kernels.
+    The call runs under a profiler, which slows it down: read the shares, and take no time here for a latency. Times are
+    those of ATen operators on a CPU, and of kernels on a GPU.
 
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """

@@ -11,7 +11,7 @@ from pairbench.workflow.setup import configure
 
 def diverge(
     operator: OneOperator,
-    variant: Annotated[str, typer.Option("--variant", "-v", help="Which variant to hold against the baseline.")],
+    variant: Annotated[str, typer.Option("--variant", "-v", help="The variant to compare with the baseline.")],
     case: CaseOption = None,
     device: DeviceOption = "auto",
     everything: Annotated[
@@ -20,11 +20,11 @@ def diverge(
     timeout: TimeoutOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Name the first module whose output leaves the tolerance. Also show how errors grow from module to module.
+    """Find the first module whose output is out of tolerance. Also show how errors grow from module to module.
 
-    Baseline and variant run on the same inputs; outputs of modules of one name are compared call by call, also with those
-    of the baseline in float64. Exits with 1 where the operator's output is wrong, or a module is off and clearly further from
-    float64 than the baseline's.
+    Baseline and variant run on the same inputs. The outputs of modules with the same name are compared call by call, and both
+    with the baseline in float64. Exit code: 1 where the operator's output is out of tolerance, or a module's output is and is
+    clearly further from float64 than the baseline's.
 
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """

@@ -7,7 +7,7 @@ from pairbench.workflow.setup import configure
 
 
 def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
-    """Say what this machine can measure, and what it lacks. Also what to do about that.
+    """Show what this machine can measure. Also what is missing, and how to fix it.
 
     Example: pairbench doctor --device all
     """

@@ -34,7 +34,7 @@ def export(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a run for pytest-benchmark, or as CSV. Its own compare reads the one; the other has every column.
+    """Export a run for pytest-benchmark, or as CSV. `pytest-benchmark compare` reads the one; the other has every column.
 
     The statistics of a pytest-benchmark file are of the raw samples where the store has them, else of the medians of
     rounds; `extra_info.stats_of` says which. `pairbench import` restores such a file to the records that it was made of.

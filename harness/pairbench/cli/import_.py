@@ -57,14 +57,14 @@ def import_(
         str | None,
         typer.Option(
             "--device-name",
-            help="Model of the GPU that the benchmarks ran on, which these files do not tell. Default: the CPU they name.",
+            help="Model of the GPU that the benchmarks ran on, which these files do not record. Default: the CPU they name.",
             show_default=False,
         ),
     ] = None,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Take over what pytest-benchmark or asv measured. A run for each file, so that trend, compare and dashboard show it.
+    """Import results of pytest-benchmark or asv. Each file becomes a run that trend, compare and dashboard show.
 
     A run that is in the store already is left as it is. P95 is kept where the file has samples of single calls; what is
     neither a latency nor a peak of memory is left out and named. Files in which pairbench's own pytest plugin or

@@ -30,7 +30,7 @@ def results(
         bool, typer.Option("--strict", help="Exit with 3 where a selected operator was not measured at all.")
     ] = False,
 ) -> None:
-    """Write a page of what a store says of every pair. What won, what lost, and what was published about it.
+    """Write a page of results for every pair. With speedups, losses, and published figures beside ours.
 
     For each operator and device model: baseline and best variant with the speedup and its interval, launches, memory, part
     of the roof, the modes beside one another, published figures (`claims=` of the operator) beside ours, where variants

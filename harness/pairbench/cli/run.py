@@ -25,7 +25,10 @@ def run(
     tier: TierOption = None,
     mode: ModeOption = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Fresh worker processes that time every case. Default: 3.", show_default=False)
+        int | None,
+        typer.Option(
+            help="How many times every case is timed, each in a fresh process. Default: 3.", show_default=False
+        ),
     ] = None,
     timer: Annotated[
         str | None,
@@ -42,8 +45,8 @@ def run(
         bool,
         typer.Option(
             "--confirm",
-            help="Then compare with the newest comparable runs of the default branch, measure again what looks worse, and fail "
-            "for what is worse both times.",
+            help="Afterwards compare with the newest comparable runs of the default branch, measure suspected regressions again, "
+            "and fail only for those that are confirmed.",
         ),
     ] = False,
     skip_existing: Annotated[
@@ -57,7 +60,7 @@ def run(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Verify, time and profile every pair, and keep the results.
+    """Verify, time and profile every pair, and store the results.
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """

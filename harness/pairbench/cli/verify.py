@@ -23,12 +23,16 @@ def verify(
     tier: TierOption = None,
     mode: ModeOption = None,
     impostors: Annotated[
-        bool, typer.Option("--impostors", help="Audit the tolerances too: show that every impostor is rejected.")
+        bool,
+        typer.Option(
+            "--impostors",
+            help="Audit the tolerances too: every impostor (a deliberately wrong implementation) must be rejected.",
+        ),
     ] = False,
     timeout: TimeoutOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Prove every variant equal to its baseline; time nothing. Edge cases are included.
+    """Verify every variant against its baseline, and time nothing. Edge cases are included.
 
     Triton kernels run through Triton's interpreter where there is no GPU.
 

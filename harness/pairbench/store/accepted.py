@@ -31,6 +31,6 @@ def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, 
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Acceptance)
-    newest = sorted(found, key=lambda acceptance: acceptance.at)
+    stored, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Acceptance)
+    newest = sorted(stored, key=lambda acceptance: acceptance.at)
     return Reading({acceptance.series: acceptance for acceptance in newest}, problems)

@@ -32,5 +32,5 @@ def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBrea
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, KeptBreakdown)
-    return Reading(tuple(sorted(found, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)
+    stored, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, KeptBreakdown)
+    return Reading(tuple(sorted(stored, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)

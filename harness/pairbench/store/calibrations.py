@@ -28,5 +28,5 @@ def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibr
     Raises:
         StoreError: the store cannot be listed.
     """
-    found, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Calibration)
-    return Reading(tuple(sorted(found, key=lambda calibration: calibration.made_at)), problems)
+    stored, problems = read_documents(StoreLocation.of(store), _FOLDER, _KIND, Calibration)
+    return Reading(tuple(sorted(stored, key=lambda calibration: calibration.made_at)), problems)

@@ -24,27 +24,27 @@ _LOCK = "lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """The files of one side."""
+    """The files of one side of a comparison."""
 
     name: str
-    """base or head."""
+    """The side of the comparison: base or head."""
     asked: str
-    """What the user wrote, or what stands for it."""
+    """What the user wrote for this side, or `the working tree`."""
     commit: Commit
     root: Path
     stand_in: StandIn | None
-    """For the repository's own checkout; None where that is what is measured."""
+    """What makes workers load this copy in place of the repository's checkout; None where the checkout itself is measured."""
     submodules: tuple[str, ...] = ()
-    """Folders that are empty here, because a worktree has no submodules."""
+    """The submodules' folders, which are empty here because a worktree has none."""
 
 
-def repository_of(place: Path) -> Path:
+def repository_of(path: Path) -> Path:
     """Return the top folder of the checkout that a file or folder, which need not exist any more, belongs to.
 
     Raises:
         UsageError: it belongs to none.
     """
-    folder = next(parent for parent in (place, *place.parents) if parent.is_dir())
+    folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel")).resolve()
     except UsageError as error:
@@ -59,7 +59,7 @@ def find_commit(repository: Path, name: str) -> str | None:
 
 
 def resolve(repository: Path, name: str) -> str:
-    """Return the same.
+    """Return the commit that a branch, tag or hash names.
 
     Raises:
         UsageError: nothing has that name.
@@ -87,31 +87,31 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
         UsageError: a name is unknown, or git fails.
     """
     names = {"base": base} if head is None else {"base": base, "head": head}
-    shas = {folder: resolve(repository, name) for folder, name in names.items()}
+    shas = {side: resolve(repository, name) for side, name in names.items()}
     _clear_left_behind(repository)
-    place = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-    lock = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = {}
-        for folder, sha in shas.items():
+        checkouts = {}
+        for side, sha in shas.items():
             run_git(
-                repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(place / folder), sha
+                repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(folder / side), sha
             )
-            found[folder] = Checkout(
-                name=folder,
-                asked=names[folder],
+            checkouts[side] = Checkout(
+                name=side,
+                asked=names[side],
                 commit=_commit(repository, sha),
-                root=place / folder,
-                stand_in=StandIn(checkout=repository, copy=place / folder),
+                root=folder / side,
+                stand_in=StandIn(checkout=repository, copy=folder / side),
                 submodules=_submodules(repository, sha),
             )
-        (place / "outputs").mkdir()
-        yield found["base"], found.get("head") or _as_it_is(repository), place / "outputs"
+        (folder / "outputs").mkdir()
+        yield checkouts["base"], checkouts.get("head") or _as_it_is(repository), folder / "outputs"
     finally:
-        for folder in shas:
-            _remove(repository, place / folder)
-        shutil.rmtree(place, ignore_errors=True)
+        for side in shas:
+            _remove(repository, folder / side)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
@@ -142,10 +142,10 @@ def _clear_left_behind(repository: Path) -> None:
     listed = run_git(repository, "worktree", "list", "--porcelain").splitlines()
     worktrees = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
     for worktree in worktrees:
-        place = worktree.parent
-        if place.name.startswith(_PREFIX) and not _is_held(place / _LOCK):
+        folder = worktree.parent
+        if folder.name.startswith(_PREFIX) and not _is_held(folder / _LOCK):
             _remove(repository, worktree)
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_held(lock: Path) -> bool:

@@ -18,8 +18,11 @@ class Published:
     """What a build did to the folder."""
 
     files: int
+    """How many files the site has."""
     written: tuple[str, ...]
+    """The files that were new or had changed."""
     removed: tuple[str, ...]
+    """The files of an earlier build that the site has no more."""
 
 
 def publish(folder: Path, files: Iterable[File]) -> Published:
@@ -73,8 +76,8 @@ def _earlier(folder: Path) -> tuple[str, ...] | None:
     if not folder.is_dir():
         raise UsageError(f"--output {str(folder)!r} is a file, expected a folder")
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return tuple(str(name) for name in found["files"])
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return tuple(str(name) for name in manifest["files"])
     except FileNotFoundError:
         there = sorted(path.name for path in folder.iterdir())
         if there:
