@@ -21,7 +21,7 @@ from pairbench.workflow.requested import Requested
 from pairbench.workflow.run import confirm as confirming
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
 from pairbench.workflow.run.record import DoneRun
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 SLOWER = {f"{CASES[0]}-fused": 1.2}
@@ -38,17 +38,15 @@ class Again:
     interrupted: bool = False
     calls: list[dict[str, Any]] = field(default_factory=list)
 
-    def __call__(
-        self,
-        config: Config,
-        context: WorkerContext,
-        chosen: Chosen,
-        devices: tuple[Device, ...],
-        progress: PlainProgress,
-        *,
-        confirms: str | None = None,
-    ) -> DoneRun:
-        self.calls.append({"modes": context.settings.modes, "chosen": chosen, "devices": devices, "confirms": confirms})
+    def __call__(self, request: Request, *, confirms: str | None = None) -> DoneRun:
+        self.calls.append(
+            {
+                "modes": request.context.settings.modes,
+                "chosen": request.chosen,
+                "devices": request.devices,
+                "confirms": confirms,
+            }
+        )
         write_runs(self.store, self.records)
         return DoneRun(run_id=self.records[0].run_id, records=list(self.records), interrupted=self.interrupted)
 
@@ -66,8 +64,14 @@ class Bench:
         )
         survey = Survey(devices=(GPU, CPU), operators=(), broken=(BrokenSuite(suite="x.py", reason="x"),))
         config = Config(root=self.store, store=str(self.store))
-        chosen = Chosen(survey=survey, selections=())
-        return confirm_run(config, context, chosen, (GPU, CPU), PlainProgress(), done.run_id)
+        request = Request(
+            config=config,
+            context=context,
+            chosen=Chosen(survey=survey, selections=()),
+            devices=(GPU, CPU),
+            progress=PlainProgress(),
+        )
+        return confirm_run(request, done.run_id)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.setup import choose, configure, open_context, pick_devices
+from pairbench.workflow.setup import configure, open_request
 
 
 def calibrate(
@@ -38,14 +38,11 @@ def calibrate(
     """
     from pairbench.report.calibration import render_calibrations
     from pairbench.workflow.calibrate import calibrate_machine, check_runs
-    from pairbench.workflow.progress import open_progress
 
     check_runs(runs)
     config = configure(output, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
-    with open_context(config) as context, open_progress() as progress:
-        chosen = choose(config, context, select)
-        devices = pick_devices(device, chosen.survey.devices)
-        calibrated = calibrate_machine(config, context, chosen, devices, progress, runs=runs)
+    with open_request(config, select, device) as request:
+        calibrated = calibrate_machine(request, runs=runs)
     if calibrated.calibrations:
         typer.echo(render_calibrations(calibrated.calibrations, output), nl=False)
     if calibrated.exit_code:

@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def device_slug(name: str, otherwise: str = "device") -> str:
+    """Return the name of a device model as part of a path, such as `nvidia-h200`.
+
+    Args:
+        name: As the driver gives it.
+        otherwise: What stands for a name without a letter or digit.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or otherwise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A device that can be measured, named so that another process finds it again."""
@@ -26,7 +36,7 @@ class Device:
     @property
     def slug(self) -> str:
         """The device model as part of a path, such as `nvidia-h200`."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or self.kind
+        return device_slug(self.name, self.kind)
 
 
 @dataclass(frozen=True, kw_only=True)

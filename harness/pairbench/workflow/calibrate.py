@@ -5,16 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pairbench.analyze.compare.floors import calibrate_from
-from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.comparison import Calibration
-from pairbench.model.environment import Device
 from pairbench.model.record import Record
 from pairbench.store.calibrations import write_calibration
-from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.record import record_run
-from pairbench.workflow.setup import Chosen, stamp
+from pairbench.workflow.setup import Request, stamp
 
 _LEAST_RUNS = 2
 
@@ -39,15 +35,7 @@ def check_runs(runs: int) -> None:
         raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
 
 
-def calibrate_machine(
-    config: Config,
-    context: WorkerContext,
-    chosen: Chosen,
-    devices: tuple[Device, ...],
-    progress: PlainProgress,
-    *,
-    runs: int,
-) -> CalibratedMachine:
+def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
     """Run the chosen pairs several times, and store what the runs say of the noise of each device model.
 
     Raises:
@@ -55,13 +43,13 @@ def calibrate_machine(
     """
     done = []
     for number in range(runs):
-        progress.notify(f"pairbench: run {number + 1} of {runs}")
-        done.append(record_run(config, context, chosen, devices, progress))
+        request.progress.notify(f"pairbench: run {number + 1} of {runs}")
+        done.append(record_run(request))
         if done[-1].interrupted:
             return CalibratedMachine(calibrations=(), exit_code=done[-1].exit_code)
     calibrations = calibrations_of([run.records for run in done], dt.datetime.now(dt.UTC))
     for calibration in calibrations:
-        write_calibration(config.store, calibration)
+        write_calibration(request.config.store, calibration)
     return CalibratedMachine(calibrations=calibrations, exit_code=max(run.exit_code for run in done))
 
 

@@ -1,4 +1,4 @@
-"""What a run was asked to measure: tells a case that has vanished from one that nobody asked for."""
+"""What a run was asked to measure: tells a case that has vanished from one that was not selected."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,7 @@ from pairbench.workflow.setup import Chosen
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
 _KEY = "asked"
+"""The key in the stored environment; files of every release have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +25,15 @@ class Requested:
     """The selection of one run on one device; stored with what its environment observed, which is no part of its hash."""
 
     select: tuple[tuple[str | None, str | None], ...]
-    """Suite and pattern of each selection; none for everything."""
+    """The suite and the pattern of each selection; empty for everything."""
     suites: frozenset[str]
     """The suite files that were loaded, or should have been."""
     tiers: frozenset[str]
+    """The tiers of the cases."""
     modes: frozenset[str]
+    """The modes that implementations are called in."""
     implementations: frozenset[str] = frozenset()
-    """Names or globs; none for all. Baselines that were taken beside them are not in it: of operators without any of them none was."""
+    """Names or globs of implementations, none for all. The baselines that are taken beside them are not named."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether a series would have been measured, did it still exist."""
@@ -50,7 +53,7 @@ class Requested:
         return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
 
     def put_in(self, environment: Environment) -> Environment:
-        """Return the environment with this in it."""
+        """Return the environment with this value stored in it."""
         plain = {
             "select": [list(pair) for pair in self.select],
             "suites": sorted(self.suites),
@@ -63,22 +66,22 @@ class Requested:
 
     @classmethod
     def read(cls, environment: str | None) -> "Requested | None":
-        """Return what a record's environment says; None for runs that did not store it."""
+        """Return what a record's environment says of it; None for runs that did not store it."""
         try:
-            found = json.loads(environment or "{}").get("observed", {}).get(_KEY)
-            return found and cls(
-                select=tuple((suite, pattern) for suite, pattern in found["select"]),
-                suites=frozenset(found["suites"]),
-                tiers=frozenset(found["tiers"]),
-                modes=frozenset(found["modes"]),
-                implementations=frozenset(found.get("implementations", ())),
+            stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
+            return stored and cls(
+                select=tuple((suite, pattern) for suite, pattern in stored["select"]),
+                suites=frozenset(stored["suites"]),
+                tiers=frozenset(stored["tiers"]),
+                modes=frozenset(stored["modes"]),
+                implementations=frozenset(stored.get("implementations", ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
-    """Return what a run is asked for on a device."""
+    """Return what a run is asked to measure on a device."""
     survey = chosen.survey
     return Requested(
         select=tuple((selection.suite, selection.pattern) for selection in chosen.selections),
@@ -91,26 +94,27 @@ def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requeste
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What some runs together were asked for, by device model."""
+    """What some runs together were asked to measure, by device model."""
 
-    asked: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
+    requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
+    """What each run was asked to measure, by device model."""
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
-    """Device, suite, mode and tier of everything in runs that do not say what they were asked for."""
+    """The device, suite, mode and tier of everything in runs that do not say what they were asked to measure."""
     broken: frozenset[tuple[str, str]] = frozenset()
-    """Device and suite where a suite could not be loaded."""
+    """The device and the suite wherever a suite could not be loaded."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether one of the runs would hold the series, did it still exist."""
         return (
             (series.device_name, series.suite, series.mode, tier) in self.held
             or (series.device_name, series.suite) in self.broken
-            or any(asked.covers(series, tier) for asked in self.asked.get(series.device_name, ()))
+            or any(one.covers(series, tier) for one in self.requested.get(series.device_name, ()))
         )
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Scope":
         """Return the scope of rows with the columns `SCOPE_COLUMNS`."""
-        asked: dict[str, dict[Requested, None]] = {}
+        requested: dict[str, dict[Requested, None]] = {}
         held, broken = set(), set()
         known: dict[str | None, Requested | None] = {}
         for row in rows:
@@ -120,11 +124,11 @@ class Scope:
             if row["mode"] is None:
                 broken.add((row["device_name"], row["suite"]))
             if (found := known[text]) is not None:
-                asked.setdefault(row["device_name"], {})[found] = None
+                requested.setdefault(row["device_name"], {})[found] = None
             elif row["mode"] is not None:
                 held.add((row["device_name"], row["suite"], row["mode"], row["tier"]))
         return cls(
-            asked={device: tuple(several) for device, several in asked.items()},
+            requested={device: tuple(several) for device, several in requested.items()},
             held=frozenset(held),
             broken=frozenset(broken),
         )
@@ -132,7 +136,7 @@ class Scope:
     @classmethod
     def of_records(cls, records: Iterable[Record]) -> "Scope":
         """Return the scope of the runs that these are all records of."""
-        # What measured suspects again was asked for no more than them.
+        # A run that measured suspects again was asked to measure no more than them.
         return cls.of(
             {name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms
         )

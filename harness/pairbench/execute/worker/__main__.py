@@ -166,10 +166,6 @@ def _limit_memory(hello: WorkerConfig) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-
-
 _LIBRARIES = ("site-packages", "dist-packages")
 _PAIRBENCH = Path(__file__).resolve().parents[2]
 """Running already, and the same for both sides on purpose."""
@@ -212,3 +208,7 @@ def _belongs(path: Path, stand_in: StandIn) -> bool:
     if not path.is_relative_to(stand_in.checkout) or path.is_relative_to(_PAIRBENCH):
         return False
     return not path.is_relative_to(sys.prefix) and not any(part in _LIBRARIES for part in path.parts)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

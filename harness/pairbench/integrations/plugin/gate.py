@@ -14,7 +14,7 @@ from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.workflow.compare.selectors import AUTO, RunSelector
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request
 
 
 class MessageProgress(PlainProgress):
@@ -79,14 +79,11 @@ def judge_session(
     """
     if not bench.records:
         return None
-    chosen = Chosen(survey=bench.pairs.survey(), selections=())
-    return confirm_run(
-        bench.config,
-        context,
-        chosen,
-        (bench.pairs.device,),
-        MessageProgress(notify),
-        bench.run.run_id,
-        reference=reference,
-        quiet_only=True,
+    request = Request(
+        config=bench.config,
+        context=context,
+        chosen=Chosen(survey=bench.pairs.survey(), selections=()),
+        devices=(bench.pairs.device,),
+        progress=MessageProgress(notify),
     )
+    return confirm_run(request, bench.run.run_id, reference=reference, quiet_only=True)
