@@ -61,7 +61,7 @@ def diverge(
     if context.interrupted.is_set():
         raise typer.Exit(130)
     (found,) = answers
-    whole = CaseDivergence(operator=planned.operator, case=planned.case, device=where, found=found)
+    whole = CaseDivergence(operator=planned.operator, case=planned.case, device=where, result=found)
     if isinstance(found, NoDivergence) and output != "json":
         typer.echo(f"pairbench: {found.reason}", err=True)
     else:

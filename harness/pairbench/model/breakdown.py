@@ -20,7 +20,7 @@ class ModuleCalls:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class WorkTotal:
     """Everything that one module spent in one operator and kernel, of one call."""
 
     module: str
@@ -41,7 +41,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
+class SourceLine:
     """A line of code that copies, casts, or waits for the device, with everything it does in one call."""
 
     what: str
@@ -64,7 +64,7 @@ class Spot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wait:
+class DeviceWait:
     """A call of the CUDA runtime that waits for the device."""
 
     name: str
@@ -95,10 +95,10 @@ class Breakdown:
     """That were recorded; the quickest is the one that is told of."""
     modules: tuple[ModuleCalls, ...]
     """In the order of their first call."""
-    pieces: tuple[Piece, ...]
-    spots: tuple[Spot, ...]
+    pieces: tuple[WorkTotal, ...]
+    spots: tuple[SourceLine, ...]
     graph_launches: int = 0
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[DeviceWait, ...] = ()
     idle: Idle | None = None
     """None on a CPU."""
     whole_ns: float

@@ -99,4 +99,4 @@ class CaseDivergence:
     operator: OperatorDescription
     case: Case
     device: Device
-    found: Divergence | NoDivergence
+    result: Divergence | NoDivergence

@@ -189,8 +189,8 @@ def _implementations(operator: str, what: str, values: Mapping[str, Any]) -> dic
 
 
 def _steps(operator: str, variants: dict[str, Variant]) -> dict[str, Variant]:
-    for place, (name, variant) in enumerate(variants.items()):
-        if variant.builds_on and variant.builds_on not in list(variants)[:place]:
+    for index, (name, variant) in enumerate(variants.items()):
+        if variant.builds_on and variant.builds_on not in list(variants)[:index]:
             raise DeclarationError(
                 f"operator {operator!r}: variant {name!r} builds on {variant.builds_on!r}, expected the name of a variant before it"
             )
@@ -208,21 +208,21 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case,
             raise DeclarationError(
                 f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)"
             )
-    found = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
-    if not found:
+    all_cases = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
+    if not all_cases:
         raise DeclarationError(
             f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])"
         )
-    _check_axes(operator, inputs, found)
+    _check_axes(operator, inputs, all_cases)
     seen: dict[str, str] = {}
-    for case in found:
+    for case in all_cases:
         if case.key in seen:
             raise DeclarationError(
                 f"operator {operator!r}: case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
                 "every case is one series, so keep one of them"
             )
         seen[case.key] = case.tier
-    return found
+    return all_cases
 
 
 def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...]) -> None:

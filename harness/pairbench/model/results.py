@@ -24,7 +24,7 @@ class ClaimState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class JudgedClaim:
     """A claim beside one case of ours, or beside none."""
 
     claim: Claim
@@ -36,7 +36,7 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StepGain:
     """What a variant gains over the one it builds on."""
 
     over: str
@@ -57,7 +57,7 @@ class ModeResults:
     """The newest of each, in the order of declaration, however it ended."""
     baselines: Mapping[str, Record]
     """By the variant's name, that of its own run: what its speedup is over."""
-    steps: Mapping[str, Step]
+    steps: Mapping[str, StepGain]
     """By the variant's name, where one run timed it and the one it builds on."""
 
 
@@ -72,11 +72,11 @@ class CaseResults:
 
     def in_mode(self, mode: str) -> ModeResults | None:
         """Return what there is in a mode."""
-        return next((found for found in self.modes if found.mode == mode), None)
+        return next((results for results in self.modes if results.mode == mode), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
+class AxisBound:
     """A bound on one axis of a case, or on its size."""
 
     axis: str
@@ -87,10 +87,10 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition:
+class LossCondition:
     """Where a variant loses: one bound, or two that both hold, that tell those cases best from the others."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[AxisBound, ...]
     inside: tuple[int, int]
     """Of the cases that meet it: in how many the variant loses, and how many they are."""
     outside: tuple[int, int]
@@ -106,11 +106,11 @@ class Losses:
     """The slowest first."""
     measured: int
     """Cases in which it was measured."""
-    where: Condition | None
+    where: LossCondition | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
+class ContributingRun:
     """A run that results come from."""
 
     record: Record
@@ -127,13 +127,13 @@ class OperatorResults:
 
     operator: OperatorDescription
     device_name: str
-    runs: tuple[Behind, ...]
+    runs: tuple[ContributingRun, ...]
     """The newest first."""
     notes: tuple[str, ...]
     """What the records say of how they were made that is not the usual."""
     cases: tuple[CaseResults, ...]
     """By dtype, then the smallest first."""
-    claims: tuple[Judged, ...]
+    claims: tuple[JudgedClaim, ...]
     losses: tuple[Losses, ...]
     refused: tuple[Record, ...]
     """Mismatched, failed, timeout or oom."""

@@ -76,7 +76,7 @@ class OverviewRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SeriesStatus:
     """What the newest run of a series says, by the comparison with its reference."""
 
     state: str
@@ -151,7 +151,7 @@ class SeriesFacts:
     """Of that record."""
     status: str
     reason: str | None
-    standing: Standing
+    gate_status: SeriesStatus
     numbers: Mapping[str, float]
     """Columns of the record that are numbers and not null, by name."""
     texts: Mapping[str, str]

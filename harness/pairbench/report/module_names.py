@@ -16,7 +16,7 @@ def outermost(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if not below(name)]
 
 
-def alike(names: Iterable[str]) -> list[str]:
+def merge_numbered(names: Iterable[str]) -> list[str]:
     """Return names with those that differ in a number alone as one, such as `blocks.*.ffn`."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):

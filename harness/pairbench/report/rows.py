@@ -69,16 +69,16 @@ def ordered(records: Iterable[Record]) -> list[Record]:
         for key in (record.run_id, operator, case_of(record), (operator, record.implementation)):
             first.setdefault(key, number)
 
-    def place(record: Record) -> tuple[object, ...]:
+    def sort_key(record: Record) -> tuple[object, ...]:
         mode = MODES.index(record.mode) if record.mode in MODES else len(MODES)
         operator = operator_of(record)
         among = (record.role != "baseline", first[operator, record.implementation])
-        return first[record.run_id], first[operator], _case_place(record), first[case_of(record)], mode, among
+        return first[record.run_id], first[operator], _case_order(record), first[case_of(record)], mode, among
 
-    return sorted(records, key=place)
+    return sorted(records, key=sort_key)
 
 
-def _case_place(record: Record) -> tuple[object, ...]:
+def _case_order(record: Record) -> tuple[object, ...]:
     """Return a sort key of a case: tier, then the axes' values, numbers as numbers."""
     tier = TIERS.index(record.tier) if record.tier in TIERS else len(TIERS)
     axes = json.loads(record.axes) if record.axes else {}

@@ -26,7 +26,7 @@ _STYLES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Block:
+class _TitledRows:
     title: str
     rows: Sequence[Mapping[str, object]]
 
@@ -66,8 +66,8 @@ def newest_line(trend: Trend) -> str:
     point = trend.points[trend.newest.index]
     moved = units.change(trend.newest.change)
     words = [str(trend.newest.outcome), moved, f"({trend.newest.attribution})" if trend.newest.attribution else ""]
-    said = " ".join(word for word in words if word)
-    return shorten(f"newest run {point.record.run_id}{_at(point)}: {said}: {trend.newest.reason}", 600)
+    text = " ".join(word for word in words if word)
+    return shorten(f"newest run {point.record.run_id}{_at(point)}: {text}: {trend.newest.reason}", 600)
 
 
 def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
@@ -124,20 +124,22 @@ def _summary(trend: Trend) -> str:
         return "0 runs"
     gaps = sum(point.p50 is None for point in points)
     first, last = (point.record.started_at[:10] for point in (points[0], points[-1]))
-    told = [
+    parts = [
         f"{len(points):,} run{'' if len(points) == 1 else 's'}, {first} to {last}",
         f"{gaps:,} without a value" if gaps else "",
         f"timer {trend.timer}" if trend.timer else "",
         f"control {trend.control}" if trend.control else "no control",
     ]
-    return shorten(", ".join(part for part in told if part), 400)
+    return shorten(", ".join(part for part in parts if part), 400)
 
 
-def _blocks(trend: Trend) -> Iterator[_Block]:
+def _blocks(trend: Trend) -> Iterator[_TitledRows]:
     if trend.moves:
-        yield _Block(title=f"Moved ({len(trend.moves)})", rows=[_move(trend, move) for move in reversed(trend.moves)])
+        yield _TitledRows(
+            title=f"Moved ({len(trend.moves)})", rows=[_move(trend, move) for move in reversed(trend.moves)]
+        )
     if events := [*_events(trend)]:
-        yield _Block(title=f"Changed ({len(events)})", rows=events[:_SHOWN])
+        yield _TitledRows(title=f"Changed ({len(events)})", rows=events[:_SHOWN])
     gaps = [point for point in reversed(trend.points) if point.p50 is None]
     if gaps:
         shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
@@ -149,10 +151,10 @@ def _blocks(trend: Trend) -> Iterator[_Block]:
             }
             for point in gaps[:_SHOWN]
         ]
-        yield _Block(title=f"Without a value ({len(gaps):,}{shown})", rows=rows)
+        yield _TitledRows(title=f"Without a value ({len(gaps):,}{shown})", rows=rows)
     newest = [point for point in reversed(trend.points) if point.p50][:_SHOWN]
     if newest:
-        yield _Block(title="Newest runs", rows=[_value(point) for point in newest])
+        yield _TitledRows(title="Newest runs", rows=[_value(point) for point in newest])
 
 
 def _move(trend: Trend, move: Move) -> dict[str, object]:
@@ -172,9 +174,9 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
 def _events(trend: Trend) -> Iterator[dict[str, object]]:
     """Return changes of environment and of definition, the newest first."""
     eras = {change.index: era(change.changes) for change in trend.eras}
-    for place in sorted({*eras, *trend.definitions}, reverse=True):
-        told = ["definition changed: a new series begins"] if place in trend.definitions else []
-        yield {**_run(trend.points[place]), "what": "; ".join([*told, *([eras[place]] if place in eras else [])])}
+    for index in sorted({*eras, *trend.definitions}, reverse=True):
+        changes = ["definition changed: a new series begins"] if index in trend.definitions else []
+        yield {**_run(trend.points[index]), "what": "; ".join([*changes, *([eras[index]] if index in eras else [])])}
 
 
 def _value(point: SeriesPoint) -> dict[str, object]:

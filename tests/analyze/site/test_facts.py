@@ -11,7 +11,7 @@ from pairbench.analyze.site.facts import ceilings_of, environment_of, run_head, 
 from pairbench.analyze.site.status import standing_of, worst
 from pairbench.model.comparison import Attribution
 from pairbench.model.series import Series
-from pairbench.model.site import Standing
+from pairbench.model.site import SeriesStatus
 from tests.builders import CASES, ended, make_run
 
 
@@ -19,12 +19,12 @@ def test_only_numbers_that_are_there() -> None:
     record = replace(make_run(0)[1], margin=math.nan, power_w=None, syncs_per_call=0)
     series = Series.of(record)
     assert series is not None
-    facts = series_facts(record, series, Standing(state="new"), samples=np.arange(101.0))
+    facts = series_facts(record, series, SeriesStatus(state="new"), samples=np.arange(101.0))
     assert facts.numbers["call_p50_ns"] == record.call_p50_ns and facts.numbers["syncs_per_call"] == 0
     assert not {"margin", "power_w", "dirty", "status"} & facts.numbers.keys()
     assert facts.texts["timer"] == "cuda_event" and facts.axes == {"dtype": "bfloat16"}
     assert facts.quantiles == pytest.approx(range(101))
-    few = series_facts(record, series, Standing(state="new"), columns=("speedup",))
+    few = series_facts(record, series, SeriesStatus(state="new"), columns=("speedup",))
     assert set(few.numbers) == {"speedup"} and few.quantiles == ()
 
 

@@ -24,18 +24,21 @@ class Call:
     shared: dict[str, Any]
     """The case's inputs, the same objects for every implementation."""
     kwargs: dict[str, Any]
-    """What the implementation is given: the shared inputs, its own copies of state, what it prepared."""
+    """The keyword arguments of the call: the shared inputs, its own copies of state, what it prepared."""
     run: Callable[[], Any]
 
     def refill(self, fresh: dict[str, Any]) -> bool:
-        """Put fresh values into what only this call uses, at the same addresses; the shared inputs are the caller's."""
+        """Put fresh values into what only this call uses, at the same addresses; False where their shapes differ.
+
+        The shared inputs are left to the caller.
+        """
         own = {name: value for name, value in self.kwargs.items() if value is not self.shared.get(name)}
         replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
         return refill(own, {name: replacement[name] for name in own})
 
     @property
     def captures(self) -> int:
-        """How many runs it takes to have seen all that takes turns."""
+        """How many runs it takes to replay each capture once; 1 without a rotation."""
         return len(self.run.replays) if isinstance(self.run, Rotation) else 1
 
     def observe(self) -> Any:

@@ -34,7 +34,7 @@ class Roof:
 class RooflinePoint:
     """A series."""
 
-    place: int
+    series_index: int
     """Of its series among those that were given, counted from 0."""
     label: str
     """Of its case, with the mode where there are several."""
@@ -76,9 +76,9 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
     labels = {one.case: one.label for one in case_labels(series)}
     several = len({one.series.mode for one in series}) > 1
     points = []
-    for place, one in enumerate(series):
+    for index, one in enumerate(series):
         label = labels[one.series.case]
-        point = _point(place, one, f"{label}, {one.series.mode}" if several else label, ceilings)
+        point = _point(index, one, f"{label}, {one.series.mode}" if several else label, ceilings)
         points += [point] if point else []
     measured = sum("call_p50_ns" in one.numbers for one in series)
     roofs, x, y = _roofs(points, ceilings)
@@ -120,7 +120,7 @@ def ridge(ceilings: Mapping[str, float], dtype: str) -> float:
     return rate * 1e3 / copy if rate and copy else math.nan
 
 
-def summary(chart: RooflineChart) -> str:
+def roofline_summary(chart: RooflineChart) -> str:
     """Return in a sentence what the chart shows, for those who do not see it."""
     if not chart.points:
         return "No series has a declared cost of arithmetic and bytes, so none has a place on a roofline."
@@ -130,21 +130,21 @@ def summary(chart: RooflineChart) -> str:
         return f"{len(chart.points)} series; {why}."
     best = max(known, key=lambda point: point.fraction)
     above = sum(point.fraction > 1 for point in known)
-    told = (
+    text = (
         f"{len(chart.points)} series. Nearest to its roof, or highest above it: {shorten(best.implementation, 40)} at "
     )
-    told += f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s)."
+    text += f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s)."
     if above:
-        told += f" {above} above a roof: the roofs are measured with a copy and with library matrix products."
-    return told
+        text += f" {above} above a roof: the roofs are measured with a copy and with library matrix products."
+    return text
 
 
-def _point(place: int, one: SeriesFacts, label: str, ceilings: Mapping[str, float]) -> RooflinePoint | None:
+def _point(index: int, one: SeriesFacts, label: str, ceilings: Mapping[str, float]) -> RooflinePoint | None:
     flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
     if not all(0 < value < math.inf for value in (flops, moved, tflops)):
         return None
     return RooflinePoint(
-        place=place,
+        series_index=index,
         label=label,
         implementation=one.series.implementation,
         dtype=one.dtype,
@@ -186,7 +186,7 @@ def _roofs(
 
 
 def _subtitle(series: Sequence[SeriesFacts], points: Sequence[RooflinePoint], ceilings: Mapping[str, float]) -> str:
-    told = [series[0].series.device_name] if series else []
-    told.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
-    told += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
-    return ", ".join(told)
+    parts = [series[0].series.device_name] if series else []
+    parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
+    parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
+    return ", ".join(parts)

@@ -66,7 +66,7 @@ class SeriesChart:
     """Whether a logarithmic axis of latencies shows more."""
 
 
-def chart(trend: Trend) -> SeriesChart:
+def series_chart(trend: Trend) -> SeriesChart:
     """Return what to draw of a trend."""
     points = trend.points
     largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
@@ -101,7 +101,7 @@ def chart(trend: Trend) -> SeriesChart:
             if one.speedup is not None
         ),
         marks=tuple(_marks(trend)),
-        ticks=tuple((place, _tick(points[place])) for place in _thinned(len(points))),
+        ticks=tuple((index, _tick(points[index])) for index in _thinned(len(points))),
         runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
         log=bool(values) and max(values) / min(values) >= _LOG_FROM,
     )
@@ -118,9 +118,9 @@ def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
 def _subtitle(trend: Trend) -> str:
     number = sum(point.p50 is not None for point in trend.points)
     gaps = len(trend.points) - number
-    told = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
-    told += [f"{gaps:,} without a value"] if gaps else []
-    return ", ".join([*told, *([f"timer {trend.timer}"] if trend.timer else [])])
+    parts = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
+    parts += [f"{gaps:,} without a value"] if gaps else []
+    return ", ".join([*parts, *([f"timer {trend.timer}"] if trend.timer else [])])
 
 
 def _marks(trend: Trend) -> list[Mark]:
@@ -138,16 +138,16 @@ def _marks(trend: Trend) -> list[Mark]:
         Mark(at=era.index, kind="era", label=shorten(", ".join(str(change) for change in era.changes[:2]), 60))
         for era in trend.eras
     ]
-    definitions = [Mark(at=place, kind="definition", label="new definition") for place in trend.definitions]
+    definitions = [Mark(at=index, kind="definition", label="new definition") for index in trend.definitions]
     gaps = [
-        Mark(at=place, kind="gap", label=shorten(str(point.record.status), 20))
-        for place, point in enumerate(trend.points)
+        Mark(at=index, kind="gap", label=shorten(str(point.record.status), 20))
+        for index, point in enumerate(trend.points)
         if point.p50 is None
     ]
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for kind in (moves, eras, definitions, gaps):
-        found += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
-    return found
+        marks += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
+    return marks
 
 
 def _thinned(number: int) -> list[int]:

@@ -24,7 +24,7 @@ _ROWS = 400
 class SpeedupPoint:
     """A variant in one case and mode."""
 
-    place: int
+    series_index: int
     """Of its series among those that were given, counted from 0."""
     group: int
     row: float
@@ -71,28 +71,28 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
     """Return what to draw of the speedups of one operator's series on one device model."""
     labels = {one.case: one.label for one in case_labels(series)}
     order = list(labels)
-    pairs = [(place, one) for place, one in enumerate(series) if one.series.implementation != BASELINE]
-    found = [(place, one) for place, one in pairs if one.status != Status.SKIPPED]
-    modes = sorted({one.series.mode for _, one in found})
+    pairs = [(index, one) for index, one in enumerate(series) if one.series.implementation != BASELINE]
+    shown = [(index, one) for index, one in pairs if one.status != Status.SKIPPED]
+    modes = sorted({one.series.mode for _, one in shown})
     keys = sorted(
-        {(one.series.case, one.series.mode) for _, one in found}, key=lambda key: (order.index(key[0]), key[1])
+        {(one.series.case, one.series.mode) for _, one in shown}, key=lambda key: (order.index(key[0]), key[1])
     )
     variants = list(dict.fromkeys(one.series.implementation for _, one in pairs))
-    found.sort(
+    shown.sort(
         key=lambda pair: (
             keys.index((pair[1].series.case, pair[1].series.mode)),
             variants.index(pair[1].series.implementation),
         )
     )
-    shared = len(found) + len(keys) > _ROWS
+    shared = len(shown) + len(keys) > _ROWS
     heads: list[float] = []
     points: list[SpeedupPoint] = []
-    for place, one in found:
+    for index, one in shown:
         group = keys.index((one.series.case, one.series.mode))
         if group == len(heads):
             heads.append(float(group if shared else group + len(points)))
         row = heads[group] if shared else float(group + 1 + len(points))
-        points.append(_point(place, one, group, row))
+        points.append(_point(index, one, group, row))
     values = [point.speedup for point in points if point.speedup > 0]
     return SpeedupChart(
         title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
@@ -105,7 +105,7 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         shared=shared,
         variants=tuple(variants),
         points=tuple(points),
-        left_out=len(pairs) - len(found),
+        left_out=len(pairs) - len(shown),
         log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
     )
 
@@ -117,7 +117,7 @@ def state_of(speedup: float, low: float, high: float) -> str:
     return "faster" if low > 1 else "slower" if high < 1 else "open"
 
 
-def summary(chart: SpeedupChart) -> str:
+def speedup_summary(chart: SpeedupChart) -> str:
     """Return in a sentence what the chart shows, for those who do not see it."""
     known = [point for point in chart.points if point.state != "none"]
     skipped = f" Skipped and not shown: {chart.left_out}." if chart.left_out else ""
@@ -127,19 +127,19 @@ def summary(chart: SpeedupChart) -> str:
     worst = min(known, key=lambda point: point.speedup)
     counts = [(state, sum(point.state == state for point in chart.points)) for state in STATES]
     words = {"faster": "proven faster", "slower": "proven slower", "open": "not proven either way", "none": "no value"}
-    told = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
+    counted = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
     return (
-        f"{len(chart.points)} pairs of a variant and a case: {told}. "
+        f"{len(chart.points)} pairs of a variant and a case: {counted}. "
         f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
         f"lowest {units.ratio(worst.speedup)} ({shorten(worst.variant, 40)}, {chart.groups[worst.group]}).{skipped}"
     )
 
 
-def _point(place: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
+def _point(index: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
     speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
     lacking = math.isnan(speedup)
     return SpeedupPoint(
-        place=place,
+        series_index=index,
         group=group,
         row=row,
         variant=one.series.implementation,
@@ -159,6 +159,6 @@ def _positive(value: float | None) -> float:
 
 def _subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoint]) -> str:
     losing = sum(point.state == "slower" for point in points)
-    told = [series[0].series.device_name] if series else []
-    told += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
-    return ", ".join(told)
+    parts = [series[0].series.device_name] if series else []
+    parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
+    return ", ".join(parts)

@@ -9,8 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.kit import color_of, open_figure
-from pairbench.report.charts.series_figure import GREY, RED, STYLE
+from pairbench.report.charts.kit import GREY, RED, STYLE, color_of, open_figure
 from pairbench.report.charts.speedup import SpeedupChart, SpeedupPoint, speedup_chart
 from pairbench.report.comparison.words import shorten
 
@@ -25,10 +24,10 @@ _CLOSE = 0.16
 
 def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
     """Return the picture of the speedups of one operator's series on one device model."""
-    return draw(speedup_chart(series))
+    return draw_speedups(speedup_chart(series))
 
 
-def draw(chart: SpeedupChart) -> Figure:
+def draw_speedups(chart: SpeedupChart) -> Figure:
     """Return the picture of prepared values."""
     with mpl.rc_context(STYLE):
         figure = open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)

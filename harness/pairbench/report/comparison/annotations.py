@@ -24,11 +24,13 @@ def annotations(comparison: Comparison) -> str:
 
     Undecided series are warned of only where they are suspects.
     """
-    found = {outcome: [change for change in comparison.changes if change.outcome is outcome] for outcome in GateOutcome}
-    found[GateOutcome.UNDECIDED] = [change for change in found[GateOutcome.UNDECIDED] if is_suspect(change)]
+    by_outcome = {
+        outcome: [change for change in comparison.changes if change.outcome is outcome] for outcome in GateOutcome
+    }
+    by_outcome[GateOutcome.UNDECIDED] = [change for change in by_outcome[GateOutcome.UNDECIDED] if is_suspect(change)]
     lines = [
-        *_level("error", [change for outcome in _ERRORS for change in _ordered(found[outcome])]),
-        *_level("warning", [change for outcome in _WARNINGS for change in _ordered(found[outcome])]),
+        *_level("error", [change for outcome in _ERRORS for change in _ordered(by_outcome[outcome])]),
+        *_level("warning", [change for outcome in _WARNINGS for change in _ordered(by_outcome[outcome])]),
         _command("notice", words.headline(comparison), title="pairbench"),
     ]
     return "".join(f"{line}\n" for line in lines)
@@ -65,8 +67,8 @@ def _annotation(level: str, change: Change) -> str:
         numbers.append(
             words.shorten(f"{words.metric(one)} {' -> '.join(filter(None, ends))}{f' ({moved})' if moved else ''}", 200)
         )
-    told = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
-    message = "\n".join([name, *filter(None, told), *words.remarks(change)])
+    lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
+    message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
     title = f"{change.outcome}: {words.shorten(change.series.operator, 80)} {words.shorten(change.series.implementation, 60)}"
     return _command(level, message, title=title, file=_file(change.series.suite))
 

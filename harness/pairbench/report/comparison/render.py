@@ -80,10 +80,10 @@ def _lines(comparison: Comparison, width: int | None) -> Iterator[Text | Padding
     yield Text()
     # Where everything is new, the first line has said so.
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
-    found = [] if everything_new else sections(comparison)
-    rows = [row for section in found if section.judged for one in _shown(section) for row in rows_of(one)]
+    shown_sections = [] if everything_new else sections(comparison)
+    rows = [row for section in shown_sections if section.judged for one in _shown(section) for row in rows_of(one)]
     layout = Layout.fit(COLUMNS, [cells_of(COLUMNS, row) for row in rows], width)
-    for section in found:
+    for section in shown_sections:
         yield from _section(section, layout)
         yield Text()
     yield from (Text(line, style="dim") for line in false_alarms(comparison))

@@ -92,11 +92,11 @@ def rows_of(change: Change) -> list[ComparisonRow]:
     """Return what to show of a change: the metric that decided, the median, and every other one that moved."""
     chosen = [
         judgement
-        for place, judgement in enumerate(change.judgements)
-        if place == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
+        for index, judgement in enumerate(change.judgements)
+        if index == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
     ]
     return [
-        ComparisonRow(change=change, judgement=judgement, first=not place) for place, judgement in enumerate(chosen)
+        ComparisonRow(change=change, judgement=judgement, first=not index) for index, judgement in enumerate(chosen)
     ]
 
 
@@ -107,18 +107,21 @@ def sections(comparison: Comparison) -> list[Section]:
     for change in comparison.changes:
         on_purpose = change.accepted is not None and change.outcome is GateOutcome.UNCHANGED
         (accepted if on_purpose else by_outcome[change.outcome]).append(change)
-    found = [
-        *(_judged(outcome.value.capitalize(), by_outcome[outcome], bad=True) for outcome in (GateOutcome.FAILED,)),
-        _judged("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
-        _judged("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
-        _judged("Accepted on purpose", accepted),
-        _judged("Undecided", by_outcome[GateOutcome.UNDECIDED]),
-        *(_named(outcome, by_outcome[outcome]) for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE)),
-        _named(GateOutcome.NEW, by_outcome[GateOutcome.NEW]),
+    all_sections = [
+        *(
+            _judged_section(outcome.value.capitalize(), by_outcome[outcome], bad=True)
+            for outcome in (GateOutcome.FAILED,)
+        ),
+        _judged_section("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
+        _judged_section("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
+        _judged_section("Accepted on purpose", accepted),
+        _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED]),
+        *(_named_section(outcome, by_outcome[outcome]) for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE)),
+        _named_section(GateOutcome.NEW, by_outcome[GateOutcome.NEW]),
     ]
     if len(by_outcome[GateOutcome.UNCHANGED]) <= FEW:
-        found.append(_judged("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
-    return [section for section in found if section.groups]
+        all_sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
+    return [section for section in all_sections if section.groups]
 
 
 def false_alarms(comparison: Comparison) -> list[str]:
@@ -137,11 +140,11 @@ def by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
         one = change.series
         cases.setdefault((one.device_name, one.suite, one.case), []).append(change)
     return [
-        (f"{suite}{'::' if case else ''}{case} ({device})", found) for (device, suite, case), found in cases.items()
+        (f"{suite}{'::' if case else ''}{case} ({device})", of_case) for (device, suite, case), of_case in cases.items()
     ]
 
 
-def _judged(title: str, changes: Sequence[Change], *, bad: bool = False) -> Section:
+def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False) -> Section:
     """Return changes with what the environment changed above them; those in the same environment come first."""
 
     def fields(change: Change) -> tuple[EraChange, ...]:
@@ -152,14 +155,14 @@ def _judged(title: str, changes: Sequence[Change], *, bad: bool = False) -> Sect
     return Section(title=title, bad=bad, groups=tuple(groups))
 
 
-def _named(outcome: GateOutcome, changes: Sequence[Change]) -> Section:
+def _named_section(outcome: GateOutcome, changes: Sequence[Change]) -> Section:
     by_reason: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.series):
         by_reason.setdefault(words.shorten(change.reason, 400), []).append(change)
     groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     return Section(
         title=outcome.value.capitalize(),
-        groups=tuple(Group(heading=reason, changes=tuple(found)) for reason, found in groups),
+        groups=tuple(Group(heading=reason, changes=tuple(same_reason)) for reason, same_reason in groups),
         judged=False,
     )
 

@@ -51,11 +51,11 @@ def headline(comparison: Comparison) -> str:
 
 def verdict(outcomes: Counter[GateOutcome]) -> str:
     """Return how many series came out how, the bad first."""
-    told = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
+    counts = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
     if not any(outcomes[outcome] for outcome in _COMPARED):
-        return ": ".join(filter(None, ["nothing was compared", ", ".join(told)]))
+        return ": ".join(filter(None, ["nothing was compared", ", ".join(counts)]))
     bad = outcomes[GateOutcome.FAILED] or outcomes[GateOutcome.REGRESSION]
-    return ", ".join(told if bad else ["no regression", *told])
+    return ", ".join(counts if bad else ["no regression", *counts])
 
 
 def counted(outcome: GateOutcome, number: int) -> str:
@@ -116,18 +116,18 @@ def change(judgement: Judgement) -> str:
 
 def era(fields: Sequence[EraChange]) -> str:
     """Return the heading of changes across an environment that changed, or empty."""
-    told = [shorten(str(one), 80) for one in fields[:_FIELDS]]
+    changes = [shorten(str(one), 80) for one in fields[:_FIELDS]]
     if len(fields) > _FIELDS:
-        told.append(f"and {len(fields) - _FIELDS} more fields")
-    return f"environment changed: {', '.join(told)}" if told else ""
+        changes.append(f"and {len(fields) - _FIELDS} more fields")
+    return f"environment changed: {', '.join(changes)}" if changes else ""
 
 
 def eras(comparison: Comparison) -> list[str]:
     """Return each way in which the environment changed, and for how many of the series."""
-    found = Counter(era(change.era) for change in comparison.changes if change.era)
+    counts = Counter(era(change.era) for change in comparison.changes if change.era)
     whole = len(comparison.changes)
-    told = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in found.most_common(_ERAS)]
-    return [*told, *([f"and in {len(found) - _ERAS:,} more ways"] if len(found) > _ERAS else [])]
+    lines = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in counts.most_common(_ERAS)]
+    return [*lines, *([f"and in {len(counts) - _ERAS:,} more ways"] if len(counts) > _ERAS else [])]
 
 
 def remarks(one: Change) -> list[str]:
@@ -136,10 +136,10 @@ def remarks(one: Change) -> list[str]:
         return []
     lines = [shorten(one.reason, 400)]
     if one.kernels:
-        told = [kernel(difference) for difference in one.kernels[:_KERNELS]]
+        kernels = [kernel(difference) for difference in one.kernels[:_KERNELS]]
         if len(one.kernels) > _KERNELS:
-            told.append(f"and {len(one.kernels) - _KERNELS} more")
-        lines.append(f"kernels: {'; '.join(told)}")
+            kernels.append(f"and {len(one.kernels) - _KERNELS} more")
+        lines.append(f"kernels: {'; '.join(kernels)}")
     facts = [_source(one), _confirmation(one)]
     if any(facts):
         lines.append("; ".join(filter(None, facts)))
@@ -175,10 +175,10 @@ def kernel_name(whole: str, width: int = 80) -> str:
     """Return a C++ kernel's name without return type, namespaces and parameters; what is left may be shortened."""
     text = clean(whole).replace("(anonymous namespace)::", "").removeprefix("void ")
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter in "<[{") - (letter in ">]}")
-        if letter == "(" and depth <= 0 and place:
-            text = text[:place]
+        if letter == "(" and depth <= 0 and index:
+            text = text[:index]
             break
     words: list[str] = []
     word = ""
@@ -207,8 +207,8 @@ def shorten(text: str, width: int) -> str:
 def _source(one: Change) -> str:
     if one.implementation_changed is None:
         return ""
-    told = "its source changed" if one.implementation_changed else "its source did not change"
-    return "" if told in one.reason else told
+    text = "its source changed" if one.implementation_changed else "its source did not change"
+    return "" if text in one.reason else text
 
 
 def _confirmation(one: Change) -> str:

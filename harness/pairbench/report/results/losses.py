@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pairbench.analyze.results.losses import SIZE, loses
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, Losses, OperatorResults, Term
+from pairbench.model.results import AxisBound, CaseResults, Losses, OperatorResults
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.layout import Column
@@ -99,7 +99,7 @@ def _where(one: Losses) -> str:
     return f"{' and '.join(map(_term, one.where.terms))}: {lost} of {among}, else {others} of {rest}"
 
 
-def _term(one: Term) -> str:
+def _term(one: AxisBound) -> str:
     if one.axis == SIZE and isinstance(one.value, int | float):
         return f"{'at least' if one.relation == '>=' else 'at most'} {units.size(one.value)} moved"
     value = "x".join(map(str, one.value)) if isinstance(one.value, tuple) else one.value

@@ -56,8 +56,8 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
 
 
 def _tables(part: Breakdown) -> list[BreakdownTable]:
-    found = [("Modules", tree_rows(part)), *tables(part)]
-    return [_table(title, rows) for title, rows in found if rows]
+    titled = [("Modules", tree_rows(part)), *tables(part)]
+    return [_table(title, rows) for title, rows in titled if rows]
 
 
 def _table(title: str, rows: Rows) -> BreakdownTable:

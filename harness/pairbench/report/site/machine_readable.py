@@ -12,7 +12,7 @@ from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
-from pairbench.report.site.badge import draw
+from pairbench.report.site.badge import draw_badge
 from pairbench.report.site.feed import feed
 from pairbench.report.site.values import File
 from pairbench.stats import Interval
@@ -86,14 +86,14 @@ def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     name, device = shorten(rows[0].operator, 40), shorten(rows[0].device_name, 60)
     best = _best(rows)
     if best is None or best.speedup is None:
-        return draw(name, state, state, f"{name} on {device}: no speedup measured, {state}")
+        return draw_badge(name, state, state, f"{name} on {device}: no speedup measured, {state}")
     speedup = units.ratio(best.speedup.estimate)
     over = units.ratio_range(best.least, best.most) if best.cases > 1 else ""
     interval = units.ratio_range(best.speedup.low, best.speedup.high)
     how = shorten(", ".join(filter(None, [best.dtype, best.tier, best.mode])), 60)
     cases = f", {over} over {best.cases} cases" if over else ""
     title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}), {state}"
-    return draw(name, f"{speedup} ({over or interval}) {state}", state, title)
+    return draw_badge(name, f"{speedup} ({over or interval}) {state}", state, title)
 
 
 def _best(rows: Sequence[OverviewRow]) -> OverviewRow | None:
@@ -108,10 +108,10 @@ def _weight(tier: str) -> int:
 
 def _whole(states: Sequence[str]) -> bytes:
     if not states:
-        return draw("pairbench", "no runs yet", "", "pairbench: no runs yet")
+        return draw_badge("pairbench", "no runs yet", "", "pairbench: no runs yet")
     state = worst(states)
-    told = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
-    return draw("pairbench", told, state, f"pairbench: {told}")
+    text = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
+    return draw_badge("pairbench", text, state, f"pairbench: {text}")
 
 
 def _identity(row: OverviewRow) -> tuple[str, ...]:

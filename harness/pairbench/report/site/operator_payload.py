@@ -9,9 +9,9 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
-from pairbench.report.charts import roofline as roofline_chart
-from pairbench.report.charts import series as series_chart
-from pairbench.report.charts import speedup as speedup_chart
+from pairbench.report.charts.roofline import roofline_chart
+from pairbench.report.charts.series import LevelStep, series_chart
+from pairbench.report.charts.speedup import speedup_chart
 from pairbench.report.comparison.words import kernel_name, shorten
 from pairbench.report.site import links, paths
 from pairbench.report.site.payload import figures
@@ -33,7 +33,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     runs = _Runs(facts, page)
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
-    cases = {one.case: place for place, one in enumerate(labels)}
+    cases = {one.case: index for index, one in enumerate(labels)}
     names = implementations(operator.series)
     series = [
         {
@@ -74,11 +74,11 @@ class _Runs:
     def __init__(self, facts: SiteFacts, page: str) -> None:
         self.rows: list[dict[str, Any]] = []
         self._facts, self._page = facts, page
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
-    def place(self, record: Record) -> int:
-        if record.run_id not in self._places:
-            self._places[record.run_id] = len(self.rows)
+    def index_of(self, record: Record) -> int:
+        if record.run_id not in self._indices:
+            self._indices[record.run_id] = len(self.rows)
             self.rows.append(
                 {
                     "id": record.run_id,
@@ -88,7 +88,7 @@ class _Runs:
                     "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
                 }
             )
-        return self._places[record.run_id]
+        return self._indices[record.run_id]
 
 
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
@@ -105,36 +105,43 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
 
 
 def _kernel(kernel: KernelCount, kernels: dict[str, int]) -> list[float | int | None]:
-    place = kernels.setdefault(kernel.name, len(kernels))
-    return [place, kernel.count, figures(kernel.total_ns, _DIGITS)]
+    index = kernels.setdefault(kernel.name, len(kernels))
+    return [index, kernel.count, figures(kernel.total_ns, _DIGITS)]
 
 
 def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
-    values = series_chart.chart(trend)
+    values = series_chart(trend)
     lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
-    found = {name: _cut(getattr(values, name)) for name in lines}
+    arrays = {name: _cut(getattr(values, name)) for name in lines}
     return {
         "unit": values.unit,
         "subtitle": values.subtitle,
         "control_name": values.control_name,
         "log": values.log,
-        "runs": [runs.place(point.record) for point in trend.points],
+        "runs": [runs.index_of(point.record) for point in trend.points],
         # A line without any value is none.
-        **{name: line if any(value is not None for value in line) else [] for name, line in found.items()},
+        **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
         "levels": _steps(values.levels),
         "speedup_levels": _steps(values.speedup_levels),
         "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
     }
 
 
-def _steps(steps: Iterable[series_chart.LevelStep]) -> list[list[float | int | None]]:
+def _steps(steps: Iterable[LevelStep]) -> list[list[float | int | None]]:
     return [[step.start, step.stop, figures(step.value, _DIGITS)] for step in steps]
 
 
 def _speedup(operator: OperatorFacts) -> dict[str, Any]:
-    chart = speedup_chart.speedup_chart(operator.series)
+    chart = speedup_chart(operator.series)
     points = [
-        [point.place, point.group, point.row, *_cut((point.speedup, point.low, point.high)), point.state, point.note]
+        [
+            point.series_index,
+            point.group,
+            point.row,
+            *_cut((point.speedup, point.low, point.high)),
+            point.state,
+            point.note,
+        ]
         for point in chart.points
     ]
     return {
@@ -148,9 +155,9 @@ def _speedup(operator: OperatorFacts) -> dict[str, Any]:
 
 
 def _roofline(operator: OperatorFacts) -> dict[str, Any]:
-    chart = roofline_chart.roofline_chart(operator.series, operator.ceilings)
+    chart = roofline_chart(operator.series, operator.ceilings)
     points = [
-        [point.place, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
+        [point.series_index, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
         for point in chart.points
     ]
     return {

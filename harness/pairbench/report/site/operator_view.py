@@ -49,7 +49,7 @@ class Limited:
 
 def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
-    labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(operator.series))}
+    labels = {one.case: (index, one.label) for index, one in enumerate(case_labels(operator.series))}
     ordered = sorted(
         operator.series,
         key=lambda one: (
@@ -60,24 +60,24 @@ def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
     return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
 
 
-def choices(found: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
+def choices(table: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
     """Return what the table can be filtered by: name of a control -> values, where there are several."""
-    series = [row.facts for row in found]
-    states = {one.standing.state for one in series}
+    series = [row.facts for row in table]
+    states = {one.gate_status.state for one in series}
     values = {
         "implementation": tuple(implementations(series)),
         "dtype": tuple(sorted({one.dtype for one in series})),
         "tier": tuple(sorted({one.tier for one in series})),
         "mode": tuple(sorted({one.series.mode for one in series})),
         "state": tuple(state for state in STATES if state in states),
-        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in found)),
+        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in table)),
     }
     return {name: several for name, several in values.items() if len(several) > 1}
 
 
-def limited(found: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
+def limited(table: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
     """Return what limits each implementation, the baseline first; none where no numbers say."""
-    measured = [row for row in found if row.facts.status == Status.MEASURED]
+    measured = [row for row in table if row.facts.status == Status.MEASURED]
     if not any(row.limit.word for row in measured):
         return ()
     names = implementations([row.facts for row in measured])
@@ -93,8 +93,8 @@ def limited(found: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
 def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
     """Return the newest run that measured the operator."""
     runs = {one.run_id for one in operator.series}
-    found = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
-    return max(found, key=lambda run: (run.started_at, run.run_id), default=None)
+    candidates = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
+    return max(candidates, key=lambda run: (run.started_at, run.run_id), default=None)
 
 
 def largest(moved: tuple[Moved, ...]) -> Moved | None:
@@ -106,8 +106,8 @@ def largest(moved: tuple[Moved, ...]) -> Moved | None:
 def no_change(operator: OperatorFacts) -> str:
     """Return what it means that no event is known."""
     runs = max((len(trend.points) for trend in operator.trends), default=0)
-    told = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
-    return f"{told}: too few to find a change of level." if runs < _FEW else f"None found; {told}."
+    text = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
+    return f"{text}: too few to find a change of level." if runs < _FEW else f"None found; {text}."
 
 
 def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> OperatorRow:
@@ -135,12 +135,12 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
     stop = one.texts.get("stop_reason")
     again = one.numbers.get("remeasured_blocks", 0.0)
-    told = [
+    remarks = [
         one.reason or "",
         f"throttled: {throttled}" if throttled else "",
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",
         f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
-        f"accepted: {one.standing.accepted}" if one.standing.accepted else "",
+        f"accepted: {one.gate_status.accepted}" if one.gate_status.accepted else "",
     ]
-    return tuple(filter(None, told))
+    return tuple(filter(None, remarks))

@@ -68,7 +68,7 @@ def spark(values: Sequence[float | None]) -> Spark | None:
     reach = max(high - low, 0.05)
     middle = (low + high) / 2
 
-    def place(at: int, log: float) -> tuple[float, float]:
+    def point(at: int, log: float) -> tuple[float, float]:
         x = _EDGE + (_WIDTH - 2 * _EDGE) * at / (len(values) - 1)
         y = _HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach
         return round(x, 1), round(y, 1)
@@ -78,8 +78,8 @@ def spark(values: Sequence[float | None]) -> Spark | None:
         if log is None:
             lines.append([])
         else:
-            lines[-1].append(place(at, log))
-    one = place(0, 0.0)[1]
+            lines[-1].append(point(at, log))
+    one = point(0, 0.0)[1]
     lines = [line for line in lines if line]
     newest = lines[-1][-1]
     return Spark(

@@ -85,7 +85,7 @@ def run_payload(run: RunFacts) -> dict[str, object]:
     }
     columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items()}
     names: dict[str, int] = {}
-    places = {name: [_place(text, names) for text in column] for name, column in texts.items()}
+    indices = {name: [_index(text, names) for text in column] for name, column in texts.items()}
     return {
         "run": head.run_id,
         "device": head.device_name,
@@ -94,14 +94,14 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "dirty": head.dirty,
         "branch": head.branch,
         "environment": {**head.versions, "machine": head.hostname, **dict(_lasting(run.environment))},
-        "texts": places,
+        "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
-        "reasons": {str(place): shorten(one.reason, _REASON) for place, one in enumerate(series) if one.reason},
+        "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }
 
 
-def _place(text: str | None, names: dict[str, int]) -> int:
+def _index(text: str | None, names: dict[str, int]) -> int:
     return -1 if text is None else names.setdefault(text, len(names))
 
 

@@ -88,8 +88,8 @@ def _worst_first(one: SeriesFacts) -> tuple[int, str, str]:
 
 def _operators(series: Sequence[SeriesFacts]) -> list[tuple[str, str, int]]:
     """Return suite, operator and number of series of each operator."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for one in series:
         key = (one.series.suite, one.series.operator)
-        found[key] = found.get(key, 0) + 1
-    return [(suite, operator, number) for (suite, operator), number in sorted(found.items())]
+        counts[key] = counts.get(key, 0) + 1
+    return [(suite, operator, number) for (suite, operator), number in sorted(counts.items())]

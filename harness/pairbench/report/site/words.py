@@ -46,11 +46,11 @@ def cut(text: object, width: int = 48) -> Markup:
     Plain ASCII runs in one direction, and thousands of isolated names make a page slow, so it stands as it is.
     """
     whole = str(text)
-    told = short(whole, width)
-    tag = "span" if told.replace("…", "").isascii() else "bdi"
-    if told != whole:
-        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), told)
-    return Markup("<bdi>{}</bdi>").format(told) if tag == "bdi" else escape(told)
+    shown = short(whole, width)
+    tag = "span" if shown.replace("…", "").isascii() else "bdi"
+    if shown != whole:
+        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), shown)
+    return Markup("<bdi>{}</bdi>").format(shown) if tag == "bdi" else escape(shown)
 
 
 def moment(text: str | None) -> Markup:

@@ -17,7 +17,7 @@ from pairbench.model.comparison import Change
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
+from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
@@ -146,7 +146,7 @@ class SiteReading:
                 head=self._heads[key],
                 environment=environment_of(records[-1]),
                 series=tuple(
-                    series_facts(record, series, Standing(state=_state(record)), columns=_RUN_NUMBERS)
+                    series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
                     for record, series in known
                 ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),

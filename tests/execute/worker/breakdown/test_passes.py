@@ -12,7 +12,7 @@ from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.worker.breakdown import passes as module
 from pairbench.execute.worker.breakdown.passes import break_down
 from pairbench.execute.worker.calls import make_call
-from pairbench.model.breakdown import Breakdown, Spot
+from pairbench.model.breakdown import Breakdown, SourceLine
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 from pairbench.suite import load_suite
@@ -36,7 +36,7 @@ def both(suites: Path, heartbeat: Heartbeat) -> dict[str, Breakdown]:
     return found(suites, heartbeat, "baseline", "casts", "waits")
 
 
-def spots(breakdown: Breakdown, what: str) -> list[Spot]:
+def spots(breakdown: Breakdown, what: str) -> list[SourceLine]:
     return [spot for spot in breakdown.spots if spot.what == what]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"
-"""In front of a module's name: the mark of one call of it."""
+"""Prefix of the mark that stands for one call of a module; the module's name follows."""
 
 _MARKS = ("user_annotation",)
 _RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -23,7 +23,7 @@ class TraceError(Exception):
 
 @dataclass(kw_only=True)
 class Span:
-    """Something that the host did, and what it did meanwhile."""
+    """One thing that the host did, from `start` to `end` in ns of the trace's clock."""
 
     category: str
     name: str
@@ -32,31 +32,31 @@ class Span:
     correlation: Any = None
     parent: "Span | None" = None
     inside_ns: float = 0.0
-    """Of the spans directly inside."""
+    """Time that the spans directly inside take, in ns."""
 
     @property
     def own_ns(self) -> float:
-        """The time that no span inside accounts for."""
+        """The time in ns that no span inside accounts for."""
         return max(0.0, self.end - self.start - self.inside_ns)
 
     @property
     def is_op(self) -> bool:
-        """Whether it is an operator."""
+        """Whether the span is an operator."""
         return self.category == "cpu_op"
 
     def path(self) -> "list[Span]":
         """Return what it was inside of, the outermost first, itself included."""
-        found: list[Span] = []
+        spans: list[Span] = []
         span: Span | None = self
         while span is not None:
-            found.append(span)
+            spans.append(span)
             span = span.parent
-        return found[::-1]
+        return spans[::-1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """A kernel, a copy or a fill on the device."""
+    """A kernel, a copy or a fill on the device, from `start` to `end` in ns of the trace's clock."""
 
     category: str
     name: str
@@ -67,7 +67,7 @@ class Activity:
 
     @property
     def ns(self) -> float:
-        """How long it took."""
+        """How long the activity took, in ns."""
         return self.end - self.start
 
 
@@ -77,9 +77,9 @@ class Window:
 
     span: Span
     spans: list[Span] = field(default_factory=list)
-    """Everything that the host did in it, in the order of beginning, the window itself first."""
+    """Everything that the host did during the call, in the order of beginning, the window itself first."""
     activities: list[Activity] = field(default_factory=list)
-    """Everything that it launched, in the order of launching."""
+    """Everything that the call launched on the device, in the order of launching."""
 
     def waits(self) -> list[Span]:
         """Return the host's waits for the device."""
@@ -183,8 +183,8 @@ def _assign(
         if launch is None:
             # The profiler does not know every way to launch. The device is waited for behind each call, so what begins
             # behind the beginning of one is that call's.
-            place = bisect.bisect_right(starts, start) - 1
-            window = windows[place] if place >= 0 else None
+            index = bisect.bisect_right(starts, start) - 1
+            window = windows[index] if index >= 0 else None
         if window is not None:
             window.activities.append(
                 Activity(

@@ -20,9 +20,9 @@ from pairbench.model.record import KernelCount
 
 CALLS = (1, 2, 4)
 _ACTIVITIES = (ProfilerActivity.CUDA,)
-"""Without the operators, which are most of a trace, and most of the time that a call of thousands of launches takes to profile."""
+"""What the profiler records. Operators are left out: they are most of a trace and of the time to profile a call."""
 _SENTINEL_KERNEL = "spin_kernel"
-"""The kernel behind `torch.cuda._sleep`, one before and one after the calls."""
+"""Name of the kernel behind `torch.cuda._sleep`; one runs before and one after the calls."""
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 _SYNCHRONISATION = "Synchronize"
@@ -32,7 +32,7 @@ _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 @dataclass(kw_only=True)
 class Counts:
-    """Everything that some calls launched."""
+    """Everything that some calls launched: counts, bytes, and nanoseconds by kernel."""
 
     launches: int = 0
     graph_launches: int = 0
@@ -44,12 +44,12 @@ class Counts:
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
     def exact(self) -> tuple[Any, ...]:
-        """Return all but the times, for comparing."""
+        """Return all counts without the times, for comparing."""
         host = (self.launches, self.graph_launches, self.syncs)
         return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
 
     def times(self, factor: int) -> tuple[Any, ...]:
-        """Return the same, multiplied."""
+        """Return `exact()` with every count multiplied by a factor."""
         *numbers, kernels = self.exact()
         return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
 
@@ -105,9 +105,9 @@ def count_launches(run: Callable[[], Any]) -> Launches:
 def _difference(one: Counts, several: Counts, calls: int) -> str:
     names = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
     pairs = zip(names, one.times(calls), several.exact(), strict=True)
-    return "; ".join(f"{name} {found} instead of {expected}" for name, expected, found in pairs if expected != found)[
-        :300
-    ]
+    return "; ".join(
+        f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
+    )[:300]
 
 
 class _TraceError(Exception):

@@ -16,7 +16,7 @@ class _CountOps(TorchDispatchMode):
     """Counts the ATen operators that are dispatched while it is active."""
 
     supports_higher_order_operators = True
-    """Flex attention is one, which without this fails inside the mode; what it dispatches is not counted."""
+    """Lets flex attention, which is such an operator, run inside the mode; what it dispatches is not counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def count_ops(run: Run) -> int:
 
 
 def cuda_memory(run: Run) -> tuple[int, int]:
-    """Return the peak of allocated bytes above what was there, and the allocations, of one call on the GPU."""
+    """Return the peak of allocated bytes above what was there, and the number of allocations, of one call on the GPU."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     torch.cuda.reset_peak_memory_stats()
@@ -53,7 +53,10 @@ def cuda_memory(run: Run) -> tuple[int, int]:
 
 
 def host_memory(run: Run) -> tuple[int, int]:
-    """Return the same for a call on a CPU, from the allocations that the profiler records."""
+    """Return the peak of allocated bytes above what was there, and the allocations, of one call on a CPU.
+
+    Both come from the allocations that the profiler records.
+    """
     events = raw_trace(run, (ProfilerActivity.CPU,), memory=True)
     changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
     held = peak = 0

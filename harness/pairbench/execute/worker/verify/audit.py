@@ -54,7 +54,7 @@ def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
 def audit_declared(
     operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> ImpostorResult:
-    """Run a declared impostor on every seed, unless its `valid` says that it is not to be tried in this case.
+    """Run a declared impostor on every seed, unless its `valid` says that it is right in this case.
 
     One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
     """

@@ -1,4 +1,4 @@
-"""Prove an entry's outputs equal to the baseline's before it may be timed."""
+"""Verifies that an entry's outputs are within tolerance of the baseline's, before it may be timed."""
 
 import time
 from collections.abc import Iterator
@@ -24,18 +24,18 @@ from pairbench.model.plan import Entry
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedOutputs:
-    """What is right for one case and seed."""
+    """The expected outputs of one case for one seed."""
 
     inputs: dict[str, Any]
-    """Never given to an implementation; the ones that are given away are copies."""
+    """The inputs by name. They are never given to an implementation; implementations get copies."""
     outputs: Any
     oracle: Any | None
     oracle_missing: str | None
-    """Why there is no oracle."""
+    """Why there is no oracle; None where there is one."""
 
 
-def make_reference(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    """Compute what is right for these inputs: the baseline's outputs and the oracle's."""
+def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
+    """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
@@ -68,7 +68,7 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 
 
 def check_baseline(reference: ExpectedOutputs) -> str | None:
-    """Return why the baseline itself cannot be believed, or None.
+    """Return why the baseline itself is wrong by the oracle, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
     dtype's epsilon is far more than rounding leaves, and far less than a broken kernel makes.
@@ -83,8 +83,8 @@ def check_baseline(reference: ExpectedOutputs) -> str | None:
     for value, truth in zip(mine, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue
-        found = distance(value, truth)
-        error = (found.sum_square / found.sum_square_reference) ** 0.5 if found.sum_square_reference else found.max_abs
+        apart = distance(value, truth)
+        error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
         allowed = float(torch.finfo(value.dtype).eps ** 0.5)
         if error > allowed:
             return (
@@ -97,10 +97,10 @@ def check_baseline(reference: ExpectedOutputs) -> str | None:
 def verify_entry(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
-    """Run one implementation in one mode and judge what it returns."""
+    """Run one implementation in one mode and verify what it returns against the baseline and the oracle."""
     flags = read_flags()
     try:
-        found = _verify(operator, variant, entry, references, device)
+        verification = _verify(operator, variant, entry, references, device)
         changed = changed_flags(flags)
     finally:  # after what raises too: the next implementation is judged under the same flags
         if changed_flags(flags):
@@ -108,7 +108,7 @@ def verify_entry(
     if changed:
         reason = f"changes global flags, which are pinned alike for all: {changed}"
         return Verification(entry=entry, status=Status.FAILED, reason=reason)
-    return found
+    return verification
 
 
 def _verify(
@@ -128,15 +128,15 @@ def _verify(
         )
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
-    if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
+    if path := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
         return _mismatched(
-            entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state="
+            entry, f"changes its input {path!r}; an operator leaves its inputs alone, or declares state="
         )
     judgements = list(_judgements(operator, call, outputs, references, device))
     del outputs  # what comes needs the memory
     compilation = compilations() if entry.mode == "compile" else None
-    found_correctness = [item.correctness for item in judgements if item.correctness]
-    correctness = worst(found_correctness) if found_correctness else None
+    correctnesses = [item.correctness for item in judgements if item.correctness]
+    correctness = worst(correctnesses) if correctnesses else None
     if wrong := next((item.mismatch for item in judgements if item.mismatch), None):
         return _mismatched(entry, wrong, correctness)
     tried = device.type == "cuda"

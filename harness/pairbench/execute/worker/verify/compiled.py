@@ -1,4 +1,4 @@
-"""What torch.compile did for a call: how often it compiled, where its graphs break, and why it had to compile again."""
+"""The compilations of a call by torch.compile: how many, where its graphs break, and why it had to compile again."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from pairbench.model.outcome import Compilation
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """How the compiler names what follows a break; the line is that of the break."""
 _FOLDER = re.compile(r'(?<=file ")/[^"]*/')
-"""Of a file in a guard: another one on every machine."""
+"""Folder of a file named in a guard; it differs from machine to machine and is left out."""
 _MOST = 100_000
 
 

@@ -17,10 +17,10 @@ _EMPTY = {
 
 
 class PoisonEmpty(TorchDispatchMode):
-    """While active, every tensor from `torch.empty` and its kin starts as NaN, or as the largest integer."""
+    """Fills every tensor from `torch.empty` and its kin with NaN, or the largest integer, while it is active."""
 
     supports_higher_order_operators = True
-    """Flex attention is one, which without this fails inside the mode."""
+    """Lets flex attention, which is such an operator, run inside the mode."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -46,7 +46,7 @@ def poison(tensor: torch.Tensor) -> None:
 
 
 _HANDED_BACK = 32 << 20
-"""Bytes; larger blocks of the host's memory go back to the kernel when they are freed, and those that come next are zero."""
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel; those that come next are zero."""
 
 
 def poison_freed(like: Any, copies: int = 3) -> None:
