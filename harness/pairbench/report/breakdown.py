@@ -25,7 +25,7 @@ PROFILED = "Times are those of a profiled run: their shares count, and none of t
 _KERNELS = 12
 _CODE = 80
 _SMALL = 0.001
-"""Modules below this part of the call are left out of the table; JSON has them."""
+"""Part of a call's time below which modules are left out of the table; JSON has them."""
 
 Rows = list[dict[str, Any]]
 
@@ -34,7 +34,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
     """Return the breakdown of a case in one of the formats.
 
     Args:
-        breakdown: of one or more implementations.
+        breakdown: the case's breakdowns, of one or more implementations.
         output: table, markdown or json.
         expand: each module of a list for itself.
     """
@@ -65,7 +65,7 @@ def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
 
 
 def sentences(part: Breakdown) -> list[str]:
-    """Return what there is to say of a breakdown as a whole."""
+    """Return sentences on a breakdown as a whole: sums, idle time, notes."""
     off = off_by(part)
     lines = []
     if off is not None:
@@ -94,7 +94,7 @@ def sentences(part: Breakdown) -> list[str]:
 
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
-    """Return one row a module, those below it behind it."""
+    """Return a row for each module, followed by those of the modules inside it."""
     root = tree_of(part, alike_together=not expand)
     return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
 
@@ -157,7 +157,7 @@ def _kernel_rows(part: Breakdown) -> Rows:
 
 
 def line_rows(part: Breakdown) -> Rows:
-    """Return one row a line of code that copies, casts or waits."""
+    """Return a row for each line of code that copies, casts or waits."""
     whole = parts_ns(part)
     several = any(spot.called_from for spot in part.spots)
     return [
@@ -177,7 +177,7 @@ def line_rows(part: Breakdown) -> Rows:
 
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
-    """Return what each kind of work takes in several implementations, in microseconds."""
+    """Return the time that each kind of work takes in several implementations, in microseconds."""
     tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
     kinds = sorted(
         {kind for table in tables.values() for kind in table},
@@ -191,7 +191,7 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
 
 
 def plain_breakdown(breakdown: CaseBreakdown) -> dict[str, Any]:
-    """Return everything as a document."""
+    """Return the JSON document of a case's breakdowns."""
     return {
         "suite": breakdown.operator.suite,
         "operator": breakdown.operator.name,

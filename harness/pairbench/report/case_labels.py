@@ -1,4 +1,4 @@
-"""Short names for the cases of one operator, and an order in which they read well.
+"""Short labels for the cases of one operator, and an order in which they read well.
 
 A case's key repeats what all cases share; a chart has room for what tells them apart.
 """
@@ -11,18 +11,18 @@ from pairbench.model.site import SeriesFacts
 from pairbench.report.comparison.words import shorten
 
 WIDTH = 60
-"""Letters that a label may have."""
+"""Number of letters that a label may have."""
 _FITS = 44
-"""Letters up to which no axis is left out; beyond, those that others make needless are."""
+"""Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""
 _ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseLabel:
-    """A case as a chart names it."""
+    """A case with its label in charts."""
 
     case: str
-    """Its key."""
+    """Key of the case."""
     label: str
 
 
@@ -32,7 +32,12 @@ def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
 
 
 def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
-    """Return the same of keys with their axes; a label of up to so many letters has all axes that differ."""
+    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`.
+
+    Args:
+        cases: the axes of each case by its key.
+        fits: number of letters up to which a label has all axes that differ.
+    """
     width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
     shown = _fitting(list(cases.values()), axes, fits)

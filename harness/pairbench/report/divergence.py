@@ -1,4 +1,4 @@
-"""A divergence as text: which module leaves the tolerance first, how errors grow, and who is nearer to float64."""
+"""A divergence as text: the first module beyond tolerance, how errors grow, and which side is nearer to float64."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,9 +9,9 @@ from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, percent
 
 _ROWS = 48
-"""Of the table; JSON has them all."""
+"""Most rows of the table; JSON has all."""
 _AROUND = 3
-"""Rows before and behind the first that leaves the tolerance, which are always there."""
+"""Rows before and after the first module that is beyond tolerance, which are always shown."""
 
 Rows = list[dict[str, Any]]
 
@@ -20,9 +20,9 @@ def render_divergence(divergence: CaseDivergence, output: str, *, everything: bo
     """Return a divergence in one of the formats.
 
     Args:
-        divergence: of a variant in a case.
+        divergence: the divergence of a variant in a case.
         output: table, markdown or json.
-        everything: all calls of all modules, however many.
+        everything: show all calls of all modules, however many.
     """
     if output == "json":
         return to_json({"divergence": _plain(divergence)})
@@ -40,7 +40,7 @@ def render_divergence(divergence: CaseDivergence, output: str, *, everything: bo
 
 
 def sentences(part: Divergence) -> list[str]:
-    """Return what there is to say, the verdict first."""
+    """Return the divergence in sentences, the verdict first."""
     lines = _verdict(part)
     lines += _nearer_to_float64(part)
     if part.oracle_missing:
@@ -57,7 +57,7 @@ def sentences(part: Divergence) -> list[str]:
 
 
 def _uneven(part: Divergence) -> Iterator[tuple[str, list[str]]]:
-    """Yield how often modules are called by each side, with those of which that is so."""
+    """Yield how often each side calls modules, in words, with the modules that are called so often."""
     groups: dict[tuple[int, int], list[str]] = {}
     for name, baseline, variant in part.uncalled:
         groups.setdefault((baseline, variant), []).append(name)
@@ -150,7 +150,7 @@ def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int
 
 
 def _chosen(layers: list[tuple[int, Layer]], at: int | None) -> list[tuple[int, Layer]]:
-    """Return what is around the first one that is off, and the largest parts of the whole that there is room for, evenly thinned."""
+    """Return the layers around the first one that is beyond tolerance, and the outer blocks that fit, evenly thinned."""
     near = [pair for pair in layers if at is not None and abs(pair[0] - at) <= _AROUND]
     room = _ROWS - len(near)
     above = {layer.module.rpartition(".")[0] for _, layer in layers}

@@ -1,4 +1,4 @@
-"""Records as `pairbench show` prints them: by operator and case, the baseline first, what went wrong below its row."""
+"""Records as `pairbench show` prints them: by operator and case, the baseline first, remarks below their row."""
 
 import json
 from collections import Counter
@@ -41,7 +41,7 @@ def render(
 
 
 def expanded(record: Record) -> dict[str, Any]:
-    """Return a record with real objects where its columns hold JSON."""
+    """Return a record as a dict, with objects where its columns hold JSON."""
     return {**asdict(record), "axes": _object(record.axes), "environment": _object(record.environment)}
 
 

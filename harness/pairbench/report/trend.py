@@ -1,4 +1,4 @@
-"""A trend as `pairbench trend` prints it: what the newest run says, then what happened, then the newest runs."""
+"""A trend as `pairbench trend` prints it: the newest run's verdict, then moves and changes, then the newest runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pairbench.report.comparison.words import era, shorten
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
 
 _SHOWN = 15
-"""Newest runs, and runs without a value, that a table shows; JSON has all."""
+"""Most rows of each table: newest runs, and runs without a value; JSON has all."""
 _STYLES = {
     GateOutcome.FAILED: "red",
     GateOutcome.REGRESSION: "red",
@@ -35,7 +35,7 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
     """Return a trend in one of the formats; only JSON has every run.
 
     Args:
-        trend: what was found.
+        trend: the series' history with its moves.
         output: table, markdown or json.
         problems: what could not be read, said at the end.
         terminal: stdout where not given.
@@ -60,7 +60,7 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
 
 
 def newest_line(trend: Trend) -> str:
-    """Return what the newest run says, in one line."""
+    """Return the newest run's verdict in one line."""
     if trend.newest is None:
         return "no run"
     point = trend.points[trend.newest.index]
@@ -71,7 +71,7 @@ def newest_line(trend: Trend) -> str:
 
 
 def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what the JSON document holds; places count the points from 0."""
+    """Return the JSON document of a trend; `index` counts the points from 0."""
     return {
         "name": trend.series.name,
         "series": trend.series,

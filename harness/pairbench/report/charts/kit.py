@@ -27,7 +27,7 @@ STYLE = {
 
 COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-"""As many as have no common divisor with the colours, so that 42 implementations differ."""
+"""Shapes of points. Their number has no common divisor with that of the colours, so 42 implementations differ."""
 
 
 def color_of(implementation: str, variants: Sequence[str]) -> str:

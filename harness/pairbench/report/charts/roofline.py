@@ -1,4 +1,4 @@
-"""A roofline as what is to be drawn, whatever draws it: what series reach, below what the device was measured to reach.
+"""The values of a roofline chart, whatever draws it: what series reach, below the device's measured ceilings.
 
 The ceilings are those of a large copy and of large matrix products by the library, so a series can lie above one: by
 other instructions than the product had, or with what it moves still in a cache.
@@ -16,15 +16,15 @@ from pairbench.report.comparison.words import shorten
 _COPY = "copy_gbps"
 _RATE = "_tflops"
 _ROOM = 2.0
-"""Free room around what is drawn, as a factor: both axes are logarithmic."""
+"""Free room around the points, as a factor: both axes are logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roof:
-    """A ceiling as a line from its first to its last corner: FLOP a byte, TFLOP/s."""
+    """A ceiling as a line from its first to its last corner: `x` in FLOP a byte, `y` in TFLOP/s."""
 
     name: str
-    """copy, or the dtype."""
+    """Name of the ceiling: `copy`, or the dtype of the matrix product."""
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -32,21 +32,21 @@ class Roof:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflinePoint:
-    """A series."""
+    """The point of one series."""
 
     series_index: int
-    """Of its series among those that were given, counted from 0."""
+    """Index of the point's series among those that were given."""
     label: str
-    """Of its case, with the mode where there are several."""
+    """Label of the series' case, with the mode where there are several."""
     implementation: str
     dtype: str
-    """Empty where the case names none."""
+    """The dtype of the case; empty where the case has no such axis."""
     intensity: float
-    """FLOP a byte, as the case demands."""
+    """Arithmetic intensity that the case demands, in FLOP a byte."""
     tflops: float
     gbps: float
     fraction: float
-    """Of the roof above it; NaN where that is not known, as it is for arithmetic in a dtype that no axis names."""
+    """Part of the roof above the point; NaN where that is not known, as for arithmetic in a dtype that no axis names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,13 @@ class RooflineChart:
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
     implementations: tuple[str, ...]
-    """Of all series that were given: the place of a name decides its colour, here as in the other charts."""
+    """Implementations of all series that were given; the position of a name decides its colour in all charts."""
     x: tuple[float, float]
+    """Ends of the axis of intensity, in FLOP a byte."""
     y: tuple[float, float]
-    """Ends of the axes."""
+    """Ends of the axis of arithmetic rates, in TFLOP/s."""
     left_out: int
-    """Series that were measured and have no place here, for their cost is not declared or is no arithmetic."""
+    """Number of measured series without a point, because their cost is not declared or has no arithmetic."""
 
 
 def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> RooflineChart:
@@ -97,8 +98,8 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
 def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
     """Return the part of its roof that a series reaches, NaN where that is not known.
 
-    No ceiling is surely that of a case without an axis `dtype`. What memory limits in every dtype has the same roof in all of
-    them; for the rest nobody knows.
+    Which ceiling holds for a case without an axis `dtype` is not known, unless memory limits it in every dtype: then it
+    has the same roof in all of them.
     """
     if one.dtype:
         return one.numbers.get("roofline_fraction", math.nan)

@@ -1,4 +1,4 @@
-"""A trend as what is to be drawn, whatever draws it: points, lines and marks over the order of runs, as plain values."""
+"""The values of a trend chart, whatever draws it: points, lines and marks over the order of runs."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from pairbench.report.comparison.words import shorten
 
 NAN = math.nan
 _LABELS = 12
-"""Labels that fit below the axis."""
+"""Number of labels that fit below the axis."""
 _NAMED = 12
-"""Marks of one kind that can bear a label each."""
+"""Number of marks of one kind up to which each has a label."""
 _LOG_FROM = 4.0
-"""Largest over smallest value from which a logarithmic axis shows more."""
+"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +29,19 @@ class LevelStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Something that happened right before a run, or at it."""
+    """A change right before a run, or a gap at it."""
 
     at: int
     kind: str
-    """era, definition, gap, or what a move is attributed to: code, machine, environment; control where only
-    that moved."""
+    """Kind of mark: `era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control`
+    where only the control moved."""
     label: str
-    """Empty where there are too many of its kind."""
+    """Label of the mark; empty where there are too many of its kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesChart:
-    """Values in `unit`, NaN for runs without one; x is the place of a run, counted from 0."""
+    """A trend's lines, one value for each run in `unit`, NaN for runs without one; runs are counted from 0."""
 
     title: str
     subtitle: str
@@ -52,7 +52,7 @@ class SeriesChart:
     p95: tuple[float, ...]
     control: tuple[float, ...]
     control_name: str
-    """Empty where there is none."""
+    """Name of the control; empty where there is none."""
     speedup: tuple[float, ...]
     speedup_low: tuple[float, ...]
     speedup_high: tuple[float, ...]
@@ -61,9 +61,9 @@ class SeriesChart:
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
     runs: tuple[str, ...]
-    """What each run is: id, date, commit."""
+    """Id, date and commit of each run."""
     log: bool
-    """Whether a logarithmic axis of latencies shows more."""
+    """Whether the axis of latencies is logarithmic."""
 
 
 def series_chart(trend: Trend) -> SeriesChart:
@@ -151,7 +151,7 @@ def _marks(trend: Trend) -> list[Mark]:
 
 
 def _thinned(number: int) -> list[int]:
-    """Return the places that get a label: evenly spaced, the newest always among them."""
+    """Return the indices of runs that get a label: evenly spaced, the newest always among them."""
     if number <= _LABELS:
         return list(range(number))
     step = -(-number // _LABELS)

@@ -1,4 +1,4 @@
-"""Speedups over the cases of an operator as what is to be drawn, whatever draws it: a row for each variant of a case."""
+"""The values of a speedup chart, whatever draws it: a row for each variant of a case."""
 
 import math
 from collections.abc import Sequence
@@ -13,30 +13,32 @@ from pairbench.report.comparison.words import shorten
 
 NAN = math.nan
 STATES = ("faster", "slower", "open", "none")
-"""Whether the interval of a speedup lies above 1, below it, or neither; none where there is no speedup."""
+"""States of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
 _LOG_FROM = 4.0
-"""Largest over smallest speedup from which a logarithmic axis shows more."""
+"""Ratio of the largest to the smallest speedup from which the axis is logarithmic."""
 _ROWS = 400
-"""Rows that can each bear a label; where there are more, the variants of a case share its row."""
+"""Number of rows up to which each has a label; with more, the variants of a case share its row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedupPoint:
-    """A variant in one case and mode."""
+    """The speedup of a variant in one case and mode."""
 
     series_index: int
-    """Of its series among those that were given, counted from 0."""
+    """Index of the point's series among those that were given."""
     group: int
+    """Index of the point's group, a case in a mode."""
     row: float
-    """Where it lies below the top, in rows."""
+    """Distance of the point from the top, in rows."""
     variant: str
     speedup: float
-    """NaN where there is none."""
+    """The speedup over the baseline; NaN where there is none."""
     low: float
+    """Lower end of the 95 % interval; NaN where it is not known."""
     high: float
-    """Ends of its interval, NaN where they are not known."""
+    """Upper end of the 95 % interval; NaN where it is not known."""
     state: str
-    """One of STATES."""
+    """State of the speedup, one of STATES."""
     note: str
     """Why there is no speedup; empty where there is one."""
 
@@ -49,22 +51,22 @@ class SpeedupChart:
     subtitle: str
     groups: tuple[str, ...]
     cases: tuple[str, ...]
-    """Key of each group's case."""
+    """Key of the case of each group."""
     modes: tuple[str, ...]
-    """Of each group."""
+    """The mode of each group."""
     heads: tuple[float, ...]
-    """Row of each group's name: its own, or that of its points where they share one."""
+    """Row of each group's name: a row of its own, or that of its points where they share one."""
     rows: int
-    """From top to bottom."""
+    """Number of rows from top to bottom."""
     shared: bool
     """Whether the variants of a case share a row."""
     variants: tuple[str, ...]
-    """Names in their order."""
+    """Names of the variants, in the order that decides their colours."""
     points: tuple[SpeedupPoint, ...]
     log: bool
-    """Whether a logarithmic axis shows more."""
+    """Whether the axis of speedups is logarithmic."""
     left_out: int
-    """Pairs that were skipped, and so say nothing of speed."""
+    """Number of pairs of a variant and a case that were skipped, and so have no point."""
 
 
 def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:

@@ -16,9 +16,9 @@ from pairbench.report.comparison.words import shorten
 MARKERS = {"faster": "o", "slower": "v", "open": "D"}
 _WORDS = {"faster": "faster", "slower": "slower than the baseline", "open": "not proven either way"}
 _ROW = 0.2
-"""Inches."""
+"""Height of a row, in inches."""
 _MANY = 60
-"""Rows from which they stand closer, and the axis is told at both ends."""
+"""Number of rows from which they stand closer, and the axis has labels at both ends."""
 _CLOSE = 0.16
 
 

@@ -13,14 +13,14 @@ from pairbench.report.comparison.rows import by_case, rows_of
 from pairbench.report.render import clean
 
 _SHOWN = 10
-"""Annotations of one level that GitHub shows of a step; more are dropped without a word."""
+"""Number of annotations of one level that GitHub shows of a step; it drops more without a message."""
 
 _ERRORS = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
 
 
 def annotations(comparison: Comparison) -> str:
-    """Return workflow commands, a line each: errors for what fails, warnings for what nobody can tell, a notice at last.
+    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end.
 
     Undecided series are warned of only where they are suspects.
     """
@@ -37,7 +37,7 @@ def annotations(comparison: Comparison) -> str:
 
 
 def is_suspect(change: Change) -> bool:
-    """Return whether an undecided change looks bad: slower but not shown to be the code's, or worse by a metric's own account."""
+    """Return whether an undecided change looks bad: slower without the code as its shown cause, or worse in a metric."""
     return any(
         judgement.outcome is GateOutcome.UNDECIDED
         and (judgement.verdict in (Verdict.SLOWER, None) or suspicious(judgement))

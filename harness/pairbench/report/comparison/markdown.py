@@ -10,18 +10,18 @@ from pairbench.report.layout import cells_of, telling
 from pairbench.report.render import markdown_table, markdown_text
 
 LIMIT = 65_000
-"""Bytes. GitHub takes comments of 65,536 characters."""
+"""Most bytes of the text: GitHub takes comments of 65,536 characters."""
 _CLOSING = 600
-"""Bytes kept free for saying what was left out."""
+"""Number of bytes kept free for the sentence on what was left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Chunk:
-    """Text that goes in whole or not at all, and what must follow it somewhere to close what it opens."""
+    """Text that is taken whole or left out, with the text that must close it later."""
 
     text: str
     changes: int = 0
-    """How many changes it tells of."""
+    """Number of changes that the text holds."""
     closing: str = ""
 
 
@@ -120,7 +120,7 @@ def _name(change: Change) -> str:
 
 
 def _footer(comparison: Comparison, room: int) -> str:
-    """Return what is known of the verdicts' trustworthiness, and what could not be read, in so many bytes."""
+    """Return the known false-alarm rates, and what could not be read, in so many bytes."""
     lines = [f"- {markdown_text(line)}\n" for line in false_alarms(comparison)]
     lines += [f"- {markdown_text(words.shorten(problem, 400))}\n" for problem in comparison.problems]
     kept: list[str] = []

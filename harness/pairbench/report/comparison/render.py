@@ -1,4 +1,4 @@
-"""A comparison as `pairbench compare` prints it: the verdict of the whole first, then what is bad, then the rest."""
+"""A comparison as `pairbench compare` prints it: the overall verdict first, then what is bad, then the rest."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ from pairbench.report.render import FORMATS, Terminal, clean, to_json
 __all__ = ["annotations", "render_comparison"]
 
 _LISTED = 40
-"""Undecided changes, and names below one reason, that a table shows."""
+"""Number of undecided changes, and of names below one reason, that a table shows."""
 _STYLES = {
     GateOutcome.FAILED: "red",
     GateOutcome.REGRESSION: "red",
@@ -39,7 +39,7 @@ def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal
     """Return a comparison in one of the formats; only JSON has everything.
 
     Args:
-        comparison: what was found.
+        comparison: the verdicts on all series.
         output: table, markdown (under 65,536 bytes, what GitHub takes as a comment) or json.
         terminal: stdout where not given.
     """
@@ -54,7 +54,7 @@ def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """Return what the JSON document holds; the floors of a calibration stand with the judgements that used them."""
+    """Return the JSON document; the floors of a calibration are in the judgements that used them."""
     return {
         "verdict": headline(comparison),
         "outcomes": {outcome.value: comparison.outcomes[outcome] for outcome in GateOutcome},

@@ -1,4 +1,4 @@
-"""A comparison laid out: which sections it has, which rows and columns they hold, and in which order."""
+"""The layout of a comparison: its sections, their rows and columns, and the order."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from pairbench.report.comparison import words
 from pairbench.report.layout import Column
 
 FEW = 15
-"""Unchanged series that are listed rather than counted."""
+"""Number of unchanged series up to which they are listed rather than counted."""
 
 _BAD = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
@@ -25,12 +25,12 @@ class ComparisonRow:
     change: Change
     judgement: Judgement
     first: bool = True
-    """Whether it is the first of its change, and so says what holds for all of them."""
+    """Whether the row is the first of its change, and so has the cells that hold for all of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Changes that have a heading in common; empty where there is nothing to say."""
+    """Changes that share a heading, which may be empty."""
 
     heading: str
     changes: tuple[Change, ...]
@@ -38,17 +38,17 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One outcome with its groups."""
+    """A section of the output: one outcome with its groups."""
 
     title: str
     bad: bool = False
     groups: tuple[Group, ...]
     judged: bool = True
-    """Whether there are numbers to show; else names under their reason."""
+    """Whether the section has numbers to show; otherwise it lists names under their reason."""
 
     @property
     def size(self) -> int:
-        """Number of changes."""
+        """Number of changes in the section."""
         return sum(len(group.changes) for group in self.groups)
 
 
@@ -89,7 +89,7 @@ COLUMNS: tuple[Column[ComparisonRow], ...] = (
 
 
 def rows_of(change: Change) -> list[ComparisonRow]:
-    """Return what to show of a change: the metric that decided, the median, and every other one that moved."""
+    """Return the rows of a change: the metric that decided, the median, and every other metric that moved."""
     chosen = [
         judgement
         for index, judgement in enumerate(change.judgements)
@@ -127,7 +127,7 @@ def sections(comparison: Comparison) -> list[Section]:
 def false_alarms(comparison: Comparison) -> list[str]:
     """Return for each device what is known of how often a verdict on it is a false alarm."""
     if not comparison.current.runs:
-        return []  # measured in turns, where false alarms are others
+        return []  # measured interleaved, where false-alarm rates differ
     known = {calibration.device_name: calibration for calibration in comparison.calibrations}
     devices = sorted({change.series.device_name for change in comparison.changes} | known.keys())
     return [measured(known[name]) if name in known else _unknown(name) for name in devices]
@@ -145,7 +145,7 @@ def by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
 
 
 def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False) -> Section:
-    """Return changes with what the environment changed above them; those in the same environment come first."""
+    """Return a section of changes, those in the same environment first, the others below what changed in theirs."""
 
     def fields(change: Change) -> tuple[EraChange, ...]:
         return change.era

@@ -1,4 +1,4 @@
-"""What a comparison says in words: its headline, its sides, and what is to be known of one change."""
+"""A comparison in words: its headline, its sides, and remarks on each change."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ METRICS = {
     "peak_bytes": "peak memory",
     "status": "status",
 }
-"""Column of the record -> what readers call it, where it is not simply the column's name."""
+"""Names of metrics by the column of the record, where they differ from the column's name."""
 
 _ORDER = (
     *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
@@ -37,15 +37,15 @@ _COMPARED = (
     *(GateOutcome.UNCHANGED, GateOutcome.UNDECIDED),
 )
 _FIELDS = 8
-"""Changed fields of an environment that one heading names."""
+"""Number of changed fields of an environment that one heading names."""
 _ERAS = 3
-"""Ways in which the environment changed that the head names."""
+"""Number of changes of environment that the head names."""
 _KERNELS = 6
-"""Changed kernels that one line names."""
+"""Number of changed kernels that one line names."""
 
 
 def headline(comparison: Comparison) -> str:
-    """Return the verdict of the whole in one line."""
+    """Return the overall verdict in one line."""
     return f"{verdict(comparison.outcomes)} against {side(comparison.reference)}"
 
 
@@ -85,7 +85,7 @@ def name(series: Series) -> str:
 
 
 def metric(judgement: Judgement) -> str:
-    """Return what readers call a metric."""
+    """Return a metric's name for readers."""
     column = judgement.metric
     return METRICS.get(column) or column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
 
@@ -131,7 +131,7 @@ def eras(comparison: Comparison) -> list[str]:
 
 
 def remarks(one: Change) -> list[str]:
-    """Return what is to be known of a change beside its numbers, a line each; none where these say it all."""
+    """Return remarks on a change beside its numbers, a line each; none where the numbers are enough."""
     if _numbers_say_it(one):
         return []
     lines = [shorten(one.reason, 400)]

@@ -13,7 +13,7 @@ _BYTES_PER_GIB = 2**30
 
 
 def arrow(before: str, after: str) -> str:
-    """Return what was, and what became of it, as far as both are known."""
+    """Return `before -> after`, or the one of them that is known."""
     return f"{before} -> {after}" if before and after else before or after
 
 
@@ -33,12 +33,12 @@ def published(claim: Claim) -> str:
 
 
 def in_short(claim: Claim) -> str:
-    """Return the same for a table that has our latencies beside it: of latencies their ratio."""
+    """Return a claim without its latencies, whose ratio is enough in a table that has our latencies beside it."""
     return f"{_ratio(claim)}" if claim.quantity == "latency_ms" else published(claim)
 
 
 def ours(one: JudgedClaim) -> str:
-    """Return what was measured here of what a claim is about."""
+    """Return what was measured here of the quantity that a claim is about; empty where nothing was."""
     if one.variant is None or one.state is ClaimState.UNMEASURED:
         return ""
     by = f", {one.variant.implementation}"
@@ -61,7 +61,7 @@ def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> Table
     """Return all claims of an operator as a table.
 
     Args:
-        claims: beside their cases.
+        claims: each judged in its case.
         labels: of the cases, by key.
     """
 

@@ -1,4 +1,4 @@
-"""All implementations of all cases in one table: latencies, errors, and what each step of a ladder gains by itself."""
+"""All implementations of all cases in one table: latencies, errors, and the gain of each step by itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from pairbench.report.layout import Column
 from pairbench.report.results.blocks import TableBlock, table_of
 
 _LONG = 8
-"""Rows above which it is folded."""
+"""Number of rows above which the table is folded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasurementRow:
-    """One implementation in one case."""
+    """The record of one implementation in one case."""
 
     label: str
     record: Record

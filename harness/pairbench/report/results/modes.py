@@ -1,4 +1,4 @@
-"""What compiling and capturing change: baseline and best variant in each mode, and when compiling has paid for itself."""
+"""The modes side by side: baseline and best variant in each, and when compiling has paid for itself."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from pairbench.report.results.blocks import Block, Paragraph, table_of
 
 EAGER, COMPILE = "eager", "compile"
 _LONG = 15
-"""Rows above which the table is folded."""
+"""Number of rows above which the table is folded."""
 
 
 def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
@@ -93,7 +93,7 @@ def _calls(compiled: Record, eager: Record | None) -> str:
 
 
 def _wins_sentence(cases: Sequence[CaseResults], mode: str) -> str:
-    """Return whether a best variant still wins against the baseline in a mode, and against the eager baseline."""
+    """Return in how many cases the best variant wins against the baseline of a mode."""
     compared = [one for case in cases if (one := case.in_mode(mode)) and one.best]
     states = Counter(_state(one) for one in compared)
     if not compared:

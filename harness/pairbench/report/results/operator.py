@@ -22,11 +22,11 @@ from pairbench.report.results.losses import losses_blocks, refused_blocks
 from pairbench.report.results.modes import modes_blocks
 
 _FITS = 80
-"""Letters of a case's name: a page has more room than a chart."""
+"""Number of letters of a case's name: a page has more room than a chart."""
 _LONG = 40
-"""Cases above which their table is folded."""
+"""Number of cases above which their table is folded."""
 _FEW = 6
-"""Cases that a sentence names."""
+"""Number of cases that a sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class CaseRow:
 
 
 def operator_blocks(results: OperatorResults) -> Iterator[Block]:
-    """Yield what is known of an operator on one device model."""
+    """Yield the part of the page on one operator and device model."""
     labels = case_names(results)
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
@@ -69,7 +69,7 @@ def _run(behind: ContributingRun) -> str:
 
 
 def case_names(results: OperatorResults) -> dict[str, str]:
-    """Return the names of an operator's cases by their keys: what tells them apart."""
+    """Return short names of an operator's cases by their keys."""
     cases = [*(item.case for item in results.cases), *results.missing]
     return {one.case: one.label for one in labels_of({case.key: dict(case.axes) for case in cases}, fits=_FITS)}
 
@@ -115,7 +115,7 @@ def _value(record: Record | None, column: str) -> str:
 
 
 def part_of_roof(record: Record) -> float | None:
-    """Return the part of its roof that a record reaches, as the site says it; None where that is not known."""
+    """Return the part of its roof that a record reaches, as on the site; None where that is not known."""
     series = Series.of(record)
     assert series is not None
     fraction = roof_fraction(series_facts(record, series, SeriesStatus(state="unchanged")), ceilings_of(record))
@@ -127,7 +127,7 @@ def _published(row: CaseRow) -> str:
 
 
 def _states(row: CaseRow) -> str:
-    """Return how ours is beside each claim, or once where it is the same beside all."""
+    """Return the state of each claim, or one state where all are the same."""
     states = [str(one.state) for one in row.claims]
     return states[0] if len(set(states)) == 1 else "; ".join(states)
 
@@ -160,7 +160,7 @@ _COLUMNS: tuple[Column[CaseRow], ...] = (
 
 
 def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    """Yield what the store does not hold, or no longer as it is declared."""
+    """Yield the variants and cases that have no record, or only of an earlier definition."""
     tried = {str(record.implementation) for case in results.cases for mode in case.modes for record in mode.variants}
     untried = [item.name for item in results.operator.implementations[1:] if item.name not in tried]
     sentences = [

@@ -1,6 +1,6 @@
-"""The page of results: what was found, device by device and operator by operator, what lost included.
+"""The page of results, device by device and operator by operator, losses included.
 
-It holds no time of its own making, so that equal stores and suites are equal pages.
+It holds no time of writing, so that equal stores and suites give equal pages.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def results_page(
     """Return the page in one of the formats.
 
     Args:
-        results: results by device model and then operator, in the order of the page.
+        results: by device model and then operator, in the order of the page.
         unmeasured: operators that the store holds nothing of, in these tiers.
         output: table, markdown or json.
         command: that makes it.

@@ -15,7 +15,7 @@ _COLOURS = {
     "unchanged": "#48515c",
     "skipped": "#5f6368",
 }
-"""All bear white text at a contrast of 4.5 or more. None says anything that the words do not."""
+"""Colours by state. White text on them has a contrast of 4.5 or more; the words repeat what the colour means."""
 
 # Tenths of a pixel of each printable letter of ASCII, from the space on, in DejaVu Sans at 11 px: the widest of the
 # fonts that `_FONTS` is likely to find. What is drawn is squeezed to the estimate, so no font runs over the edge.

@@ -20,12 +20,12 @@ class BreakdownTable:
 
     title: str
     columns: tuple[tuple[str, bool], ...]
-    """Each with whether it holds numbers."""
+    """Pairs of a column's name and whether it holds numbers."""
     rows: Rows
 
 
 def head_of(kept: KeptBreakdown) -> BreakdownHead:
-    """Return what the list says of breakdowns."""
+    """Return the entry of a case's breakdowns in the list."""
     return BreakdownHead(
         breakdown_id=kept.breakdown_id,
         made_at=kept.made_at,

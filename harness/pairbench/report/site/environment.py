@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 _DEEPEST = 6
-"""Levels that get fields of their own; what lies deeper stays JSON."""
+"""Number of levels that get fields of their own; what lies deeper stays JSON."""
 
 
 def fields(environment: Mapping[str, object]) -> list[tuple[str, str]]:

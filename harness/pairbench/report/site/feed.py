@@ -1,4 +1,4 @@
-"""What happened, as an Atom feed: RFC 4287."""
+"""The events as an Atom feed: RFC 4287."""
 
 import datetime as dt
 import uuid
@@ -13,9 +13,9 @@ from pairbench.report.site.values import File
 PATH = "feed.xml"
 _ENTRIES = 100
 _MOVED = 20
-"""Series that one entry lists."""
+"""Number of series that one entry lists."""
 _NAMED = 3
-"""Operators in a title."""
+"""Number of operators in a title."""
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:pairbench:site")
 _WORDS = {"both": "slower and faster"}

@@ -20,7 +20,7 @@ from pairbench.stats import Interval
 __all__ = ["SCHEMA", "badges", "feed", "index_json"]
 
 SCHEMA = 1
-"""Of index.json. A new key leaves it; one that goes, or means something else, raises it."""
+"""Version of index.json. A key that goes, or means something else, raises it; a new key does not."""
 STATE_BADGE = "badges/state.svg"
 
 # Attributes that index.json has under their own names. Named here rather than taken from the values, so that the document
@@ -71,7 +71,7 @@ def index_json(facts: SiteFacts) -> File:
 
 
 def badges(facts: SiteFacts) -> Iterator[File]:
-    """Yield a badge for each operator on each device model, and one for the whole."""
+    """Yield a badge for each operator on each device model, and one for all of them together."""
     states = []
     for (device, suite, operator), group in groupby(
         sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]

@@ -1,4 +1,4 @@
-"""What the charts of an operator's page show, as the value of its data script: arrays, and each name once."""
+"""The data of the charts on an operator's page, as the value of its data script: arrays, and each name once."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ from pairbench.report.site.values import OperatorFacts
 _DIGITS = 4
 _KERNEL = 60
 _NAME = 500
-"""Letters of a name that is shown where one points at it."""
+"""Number of letters of a name in a tooltip."""
 _NUMBERS = ("call_p50_ns", "call_p95_ns", "device_p50_ns", "host_p50_ns", "kernels_per_call", "launches_per_call")
 
 
 def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any]:
     """Return the value that the scripts of an operator's page draw from.
 
-    Series, cases, implementations, runs and kernels are named by their places in the lists of the same name.
+    Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
     """
     page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
     runs = _Runs(facts, page)
@@ -64,7 +64,7 @@ def implementations(series: Sequence[SeriesFacts]) -> list[str]:
 
 
 def series_id(one: SeriesFacts) -> str:
-    """Return what a series is called in the page's address."""
+    """Return the id of a series in the page's address."""
     return paths.anchor(f"{one.series.case}-{one.series.implementation}-{one.series.mode}")
 
 

@@ -1,4 +1,4 @@
-"""What the template of an operator's page shows: values that are put together from its series, in the order of the page."""
+"""The values that the template of an operator's page shows, derived from its series."""
 
 import math
 from collections import Counter
@@ -17,34 +17,34 @@ from pairbench.report.site.values import OperatorFacts
 from pairbench.stats import Interval
 
 _FEW = 6
-"""Runs below which no change of level can be found: it takes some on both sides."""
+"""Number of runs below which no change of level can be found: it takes some on both sides."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRow:
-    """A series in the table of all of them."""
+    """The row of a series in the table of all series."""
 
     id: str
     facts: SeriesFacts
     case: str
-    """As the charts name it."""
+    """Label of the case, as in the charts."""
     order: int
-    """Its place where nothing is sorted."""
+    """Position of the row in the default order, counted from 0."""
     proven: str
-    """Of the speedup: faster, slower, open or none."""
+    """State of the speedup: faster, slower, open or none."""
     limit: Limit
     fraction: float | None
-    """Of its roof."""
+    """Part of its roof that the series reaches; None where that is not known."""
     remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limited:
-    """What limits an implementation, over the cases and modes in which it was measured."""
+    """The limits of an implementation, counted over the cases and modes in which it was measured."""
 
     implementation: str
     counts: Mapping[str, int]
-    """By the words of LIMITS; empty for those whose numbers do not say."""
+    """Number of series by the words of LIMITS; the empty word counts those whose numbers do not tell."""
 
 
 def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
@@ -61,7 +61,7 @@ def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
 
 
 def choices(table: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
-    """Return what the table can be filtered by: name of a control -> values, where there are several."""
+    """Return the table's filters: the values of each by its name, where there are several."""
     series = [row.facts for row in table]
     states = {one.gate_status.state for one in series}
     values = {
@@ -76,7 +76,7 @@ def choices(table: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def limited(table: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
-    """Return what limits each implementation, the baseline first; none where no numbers say."""
+    """Return the limits of each implementation, the baseline first; empty where the numbers do not tell."""
     measured = [row for row in table if row.facts.status == Status.MEASURED]
     if not any(row.limit.word for row in measured):
         return ()
@@ -104,7 +104,7 @@ def largest(moved: tuple[Moved, ...]) -> Moved | None:
 
 
 def no_change(operator: OperatorFacts) -> str:
-    """Return what it means that no event is known."""
+    """Return a sentence on why no event is shown."""
     runs = max((len(trend.points) for trend in operator.trends), default=0)
     text = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
     return f"{text}: too few to find a change of level." if runs < _FEW else f"None found; {text}."
@@ -131,7 +131,7 @@ def _interval(one: SeriesFacts) -> Interval | None:
 
 
 def _remarks(one: SeriesFacts) -> tuple[str, ...]:
-    """Return what is to be known beside the numbers."""
+    """Return remarks beside the numbers."""
     throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
     stop = one.texts.get("stop_reason")
     again = one.numbers.get("remeasured_blocks", 0.0)

@@ -1,4 +1,4 @@
-"""The first page: what is in the store, what needs attention, and how every operator stands."""
+"""The first page: the store's content, what needs attention, and the state of every operator."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ ATTENTION = ("failed", "regression", "undecided", "improvement")
 """States that the head of the page counts."""
 
 _EVENTS = 5
-"""Newest events that it names."""
+"""Number of newest events that the page names."""
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 
 
@@ -26,15 +26,15 @@ class Spark:
     """A line of speedups as points in a box of 100 x 24."""
 
     lines: tuple[str, ...]
-    """Points of each stretch without a gap."""
+    """Points of each stretch without a gap, as SVG wants them."""
     dots: tuple[tuple[float, float], ...]
     """Runs with gaps on both sides, and the newest."""
     one: float | None
-    """Where a speedup of 1 is; None where that is outside."""
+    """Height of a speedup of 1 in the box; None where that is outside."""
     trend: float
-    """The newest over the first."""
+    """Ratio of the newest speedup to the first."""
     words: str
-    """The same for those who do not see it."""
+    """Description of the line for screen readers."""
 
 
 def overview(env: Environment, facts: SiteFacts) -> File:

@@ -11,7 +11,7 @@ from pairbench.report.site.values import RunFacts
 
 _DIGITS = 5
 _REASON = 500
-"""Letters of a reason that a table shows."""
+"""Number of letters of a reason that a table shows."""
 
 NUMBERS = {
     "p50": "call_p50_ns",
@@ -30,7 +30,7 @@ NUMBERS = {
     "rounds": "n_rounds",
     "remeasured": "remeasured_blocks",
 }
-"""Name in a run's data -> column of the record. A column that no series has a value in is left out."""
+"""Columns of the record by their name in a run's data. A column without any value is left out."""
 
 _TEXTS = {
     "timer": "timer",
@@ -39,7 +39,7 @@ _TEXTS = {
     "definition": "definition_hash",
     "source": "implementation_hash",
 }
-"""Name in a run's data -> name in `SeriesFacts.texts`; what is not there can't be compared."""
+"""Names in `SeriesFacts.texts` by their name in a run's data."""
 
 
 def script(name: str, value: object) -> bytes:
@@ -68,10 +68,10 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
 
 
 def run_payload(run: RunFacts) -> dict[str, object]:
-    """Return what a run is compared by: an array for each column, a place in each for each series.
+    """Return the data that runs are compared by: an array for each column, with a value for each series.
 
-    `names` holds each text once, and the columns of texts in `texts` the places in there (-1 for none); `reasons` is by the
-    series' place.
+    `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
+    series' index.
     """
     head, series = run.head, run.series
     texts: dict[str, list[str | None]] = {

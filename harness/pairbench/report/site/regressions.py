@@ -1,4 +1,4 @@
-"""The page of what happened: one row an event, the newest first, with the commands that show it again."""
+"""The page of events: a row for each, the newest first, with the commands that measure or judge it again."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from pairbench.report.site.pages import render
 from pairbench.report.site.values import File
 
 SHOWN = 200
-"""Series of an event that its row lists; the largest changes come first, and runs/ and `compare` have all."""
+"""Number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventRow:
-    """An event as its row says it."""
+    """The row of an event."""
 
     event: Event
     operators: tuple[str, ...]
     attributions: tuple[str, ...]
-    """Whose doing it was, the most frequent first; `unknown` where nobody can tell."""
+    """Causes of the change, the most frequent first; `unknown` where it cannot be attributed."""
     compare: str | None
     ab: str | None
     shown: tuple[Moved, ...]
     text: str
-    """What the page's filter looks through."""
+    """Text that the page's filter searches."""
 
 
 def regressions(env: Environment, facts: SiteFacts) -> File:
@@ -52,7 +52,7 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
 
 
 def event_row(event: Event, options: Sequence[str] = ()) -> EventRow:
-    """Return what the row of an event says."""
+    """Return the row of an event."""
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     runs = [head for head in (event.before, event.after) if head]

@@ -13,7 +13,7 @@ from pairbench.report.site.payload import run_payload, script
 from pairbench.report.site.values import File, RunFacts
 
 SHOWN = 200
-"""Series that came to nothing which a run's page lists with their reasons; the table below has all of them."""
+"""Number of series without a measurement that a run's page lists with reasons; the table below has all of them."""
 
 _BAD = ("failed", "mismatched", "timeout", "oom")
 

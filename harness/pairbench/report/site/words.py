@@ -1,4 +1,4 @@
-"""What templates say things with: numbers with units, moments, and names that come from anywhere.
+"""The filters of templates: numbers with units, moments, and names that come from anywhere.
 
 A filter that gives markup escapes all it was given; all others give plain text, which the template escapes.
 """
@@ -16,7 +16,7 @@ from pairbench.report.comparison.words import shorten
 from pairbench.stats import Interval
 
 _TITLE = 500
-"""Letters of a long name that pointing at it shows."""
+"""Number of letters of a long name in its tooltip."""
 _SHAPES = {
     "mismatched": "failed",
     "timeout": "failed",
@@ -32,7 +32,7 @@ _SHAPES |= {
     "missing": "skipped",
     "moved": "new",
 }
-"""State or status that looks like one of STATES."""
+"""The one of STATES that another state or status is drawn like."""
 
 
 def short(text: object, width: int = 60) -> str:
@@ -123,4 +123,4 @@ FILTERS: dict[str, Callable[..., object]] = {
     "span": span,
     "state": state,
 }
-"""Name in the templates -> what it does."""
+"""Filters by their name in the templates."""

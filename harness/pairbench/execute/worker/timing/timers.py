@@ -34,7 +34,7 @@ class Timer(Protocol):
     name: str
 
     def flush(self) -> None:
-        """Empty the data caches before the next sample, where the timer measures cold calls."""
+        """Flush the data caches before the next sample, where the timer measures cold calls."""
 
     def sample(self, run: Run) -> Sample:
         """Time one call."""
