@@ -34,7 +34,7 @@ class Variant:
     function: Callable[..., Any]
     prepare: Callable[..., Mapping[str, Any]] | None = None
     """Untimed one-off work. Takes the operator's `constants` as keyword arguments and returns what replaces them or
-    is passed beside them. It never sees the other inputs, so it cannot compute the answer in advance."""
+    is passed beside them. It never sees the other inputs, so it cannot compute the outputs in advance."""
     valid: Callable[..., bool | str] | None = None
     """A function of the inputs: True where the mathematics is the same, else False or a sentence that says why it is not."""
     needs: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from pairbench.model.record import Record
 class Series:
     """The identity of a series: what stays the same from run to run.
 
-    The definition's hash is no part of it, so that a change of definition can be told from a new case; records of
+    The definition's hash is no part of it, so that a change of definition differs from a new case; records of
     different definitions are never compared.
     """
 

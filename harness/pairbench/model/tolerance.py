@@ -42,7 +42,7 @@ class Tolerance:
             object.__setattr__(self, "atol", 0.0)
 
     def __repr__(self) -> str:
-        """Return what definition hashes are made of: a limit that nobody set must not begin new series."""
+        """Return what definition hashes are made of: a limit that was not set must not begin new series."""
         values = {field: getattr(self, field.name) for field in fields(self)}
         later = ("rms_by_row", "rel_l2")
         shown = (

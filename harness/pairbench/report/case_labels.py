@@ -1,6 +1,6 @@
 """Short labels for the cases of one operator, and an order in which they read well.
 
-A case's key repeats what all cases share; a chart has room for what tells them apart.
+A case's key repeats what all cases share; a chart has room for what differs.
 """
 
 import math
@@ -45,7 +45,7 @@ def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -
     ranked = [*shown, *(axis for axis in axes if axis not in shown)]
     ordered = sorted(cases, key=lambda case: (*(_rank(cases[case].get(axis, _ABSENT)) for axis in ranked), case))
     labels = {case: _label(case, cases[case], shown, width) for case in ordered}
-    # Two keys may say the same, cut in the middle; then the whole key tells more.
+    # Two labels may be the same after shortening; then the whole key is used.
     doubled = {label for label in labels.values() if list(labels.values()).count(label) > 1}
     return tuple(
         CaseLabel(case=case, label=shorten(case, width) if label in doubled else label)
@@ -81,7 +81,7 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fi
 
 
 def _label(case: str, axes: Mapping[str, object], shown: Sequence[str], width: int) -> str:
-    # One case alone has nothing to be told from.
+    # One case alone differs from no other.
     return shorten(_axes_text(axes, shown or sorted(axes)), width) or shorten(case, width)
 
 

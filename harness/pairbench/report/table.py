@@ -27,7 +27,7 @@ def render(
     Args:
         records: in the order in which implementations were declared, as far as it is known.
         output: table, markdown or json.
-        problems: what could not be read, said at the end.
+        problems: what could not be read, listed at the end.
         terminal: stdout where not given.
     """
     if output == "json":

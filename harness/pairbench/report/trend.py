@@ -37,7 +37,7 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
     Args:
         trend: the series' history with its moves.
         output: table, markdown or json.
-        problems: what could not be read, said at the end.
+        problems: what could not be read, listed at the end.
         terminal: stdout where not given.
     """
     if output not in FORMATS:

@@ -1,4 +1,4 @@
-"""An implementation made ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
+"""Makes an implementation ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
 
 import functools
 import inspect
@@ -80,7 +80,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
 def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # compiled code that does not say what it takes
+    except (TypeError, ValueError):  # compiled code without a signature
         return
     try:
         signature.bind(**kwargs)

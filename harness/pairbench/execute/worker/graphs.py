@@ -83,7 +83,7 @@ class Rotation:
 
     Where a graph happens to lie on the device moves its latency for as long as it lives: six captures of one 6.7 us
     addition had medians 2.9 % apart on an H200, time and again the same, while one of them replayed six times over
-    showed 0.5 %. That is chance and says nothing of the call, so it is averaged where it matters.
+    showed 0.5 %. That is chance and no property of the call, so it is averaged where it matters.
     """
 
     replays: tuple[Replay, ...]
@@ -120,7 +120,7 @@ def _give_back(pool: tuple[int, int], *, release: bool) -> None:
     is under way, it frees no cached memory from then on: whatever runs later in that process ends for want of memory.
     """
     device = torch.cuda.current_device()
-    with contextlib.suppress(RuntimeError):  # said by the fixed ones: nothing is recorded into that pool
+    with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool
         torch._C._cuda_endAllocateToPool(device, pool)
     torch.cuda.empty_cache()
     if not release:
@@ -132,7 +132,7 @@ def _give_back(pool: tuple[int, int], *, release: bool) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    # The error at the end of a capture only says that it was invalidated; the one before it names the forbidden call.
+    # The error at the end of a capture is only that it was invalidated; the one before it names the forbidden call.
     root = error
     while root.__context__ is not None:
         root = root.__context__

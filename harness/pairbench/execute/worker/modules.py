@@ -46,7 +46,7 @@ def names_of(by_path: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
 
 
 def _joined(path: str, name: str) -> str:
-    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to whoever reads.
+    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to a reader.
     parts = [part for part in (*path.split("."), *name.split(".")) if part and part != "_orig_mod"]
     return ".".join(parts)
 

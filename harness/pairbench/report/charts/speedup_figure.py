@@ -65,7 +65,7 @@ def _scale(axes: Axes, chart: SpeedupChart) -> None:
 
 def _dot(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None:
     if point.state == "none" and chart.shared:
-        return  # in a row with others nobody could tell whose it is
+        return  # in a row with others its note could belong to any of them
     if point.state == "none":
         axes.annotate(
             point.note,

@@ -26,7 +26,7 @@ class _Chunk:
 
 
 def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
-    """Return a comparison as Markdown of at most so many bytes; the last sentence says what was left out."""
+    """Return a comparison as Markdown of at most so many bytes; the last sentence names what was left out."""
     parts, used, left_out = [], _CLOSING, 0
     footer = _footer(comparison, limit // 4)
     used += _bytes(footer)
@@ -36,7 +36,7 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
         for chunk in chunks:
             cost = _bytes(chunk.text) + _bytes(chunk.closing)
             if full or used + cost > limit:
-                # Once something is left out, all that comes after is: no gaps that nobody sees.
+                # Once something is left out, all that comes after is, so that no gap goes unnoticed.
                 full = True
                 left_out += chunk.changes
                 continue

@@ -78,7 +78,7 @@ def _lines(comparison: Comparison, width: int | None) -> Iterator[Text | Padding
     yield Text(f"current: {side(comparison.current)}", style="dim")
     yield from (Text(line, style="yellow") for line in eras(comparison))
     yield Text()
-    # Where everything is new, the first line has said so.
+    # Where everything is new, the first line is enough.
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
     shown_sections = [] if everything_new else sections(comparison)
     rows = [row for section in shown_sections if section.judged for one in _shown(section) for row in rows_of(one)]

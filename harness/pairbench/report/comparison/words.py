@@ -196,7 +196,7 @@ def kernel_name(whole: str, width: int = 80) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return text on one line, its middle left out where it is longer: both ends tell things apart."""
+    """Return text on one line, its middle left out where it is longer: names differ at both ends."""
     text = clean(text)
     if len(text) <= width:
         return text

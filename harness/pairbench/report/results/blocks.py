@@ -52,7 +52,7 @@ Block = Heading | Paragraph | Items | TableBlock
 def table_of(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, title: str = "", fold_above: int | None = None
 ) -> TableBlock:
-    """Return rows as a table, without the columns that say nothing."""
+    """Return rows as a table, without the columns that are empty."""
     cells = [cells_of(columns, row) for row in rows]
     kept = telling(columns, cells)
     return TableBlock(

@@ -18,7 +18,7 @@ def arrow(before: str, after: str) -> str:
 
 
 def published(claim: Claim) -> str:
-    """Return what a claim says, with its unit."""
+    """Return a claim's figure with its unit."""
     if claim.pair is None:
         return _ratio(claim)
     before, after = claim.pair

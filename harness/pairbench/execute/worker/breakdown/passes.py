@@ -1,8 +1,8 @@
 """Where one call spends its time: the profiler's trace of it, its modules, and the lines that copy, cast and wait.
 
-In a worker that never times. Three passes, since each would disturb the others: one whose trace says which module and
-operator launched what; on a GPU one whose trace has nothing but the call, for times and for gaps (in mode graph that of the
-replay); one that sees every dispatched operator with its line. What they found is put together by order: the n-th kernel
+It runs in a worker that never times. Three passes, since each would disturb the others: one whose trace shows which
+module and operator launched what; on a GPU one whose trace has nothing but the call, for times and for gaps (in mode graph that of the
+replay); one that sees every dispatched operator with its line. Their results are joined by order: the n-th kernel
 of a name is the n-th kernel of that name in the other trace.
 """
 

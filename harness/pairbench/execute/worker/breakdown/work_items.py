@@ -47,7 +47,7 @@ def _is_dispatched(span: Span) -> bool:
 
 @functools.cache
 def _is_composite(name: str) -> bool:
-    if "::" not in name:  # what a compiler says of its own work
+    if "::" not in name:  # a compiler's mark around its own work
         return True
     schemas = torch._C._jit_get_schemas_for_operator(name)
     return any(_has_composite_kernel(f"{name}.{schema.overload_name}".removesuffix(".")) for schema in schemas)

@@ -67,7 +67,7 @@ def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | 
 
 
 def error_of(mine: Tensors, truth: Tensors) -> float | None:
-    """Return the relative L2 error against an oracle; None where it cannot be said."""
+    """Return the relative L2 error against an oracle; None where the tensors cannot be compared."""
     if incomparable(mine, truth):
         return None
     distances = [distance(value, exact) for (_, value), (_, exact) in zip(mine, truth, strict=True) if exact.numel()]

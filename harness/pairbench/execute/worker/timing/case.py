@@ -191,7 +191,7 @@ def recheck(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
                 outputs = call.observe()
                 synchronize(ready.device)
                 if judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
-                    # Strays are for the oracle to tell. It is asked only here, for it costs more than all that was timed.
+                    # Only the oracle can judge strays. It is computed only here, for it costs more than all that was timed.
                     truth, _ = oracle_or_why(ready.operator, fresh)
                     if wrong := judge(outputs, expected, truth, ready.operator.tolerance_for).mismatch:
                         return wrong

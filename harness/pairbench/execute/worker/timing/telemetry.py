@@ -19,7 +19,7 @@ _THROTTLES = {
 
 
 class Nvml:
-    """A GPU as NVML sees it. Readings that the driver refuses are None, and `missing` says why."""
+    """A GPU as NVML sees it. Readings that the driver refuses are None."""
 
     def __init__(self, uuid: str) -> None:
         import pynvml
@@ -60,7 +60,7 @@ class Nvml:
         }
 
     def compute_processes(self) -> list[int] | None:
-        """Return the process ids that compute on the GPU, or None where NVML does not tell."""
+        """Return the process ids that compute on the GPU, or None where NVML does not give them."""
         processes = self._read("nvmlDeviceGetComputeRunningProcesses")
         return None if processes is None else [int(process.pid) for process in processes]
 

@@ -172,5 +172,5 @@ class DeviceClock:
                 return sample.device_ns
             self._spin *= 2
             if self._spin > self._LONGEST_SPIN or sample.host_s > self._LONGEST_SPIN_S:
-                self.name = None  # calls of seconds are not made eleven times to learn what the first one told
+                self.name = None  # a call of seconds is not made eleven times to learn what the first one showed
         return None

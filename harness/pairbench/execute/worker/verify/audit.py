@@ -26,9 +26,9 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
             if same_bits(wrong, right):
                 continue  # zeros for an output that is zero is no impostor
             outputs = _replaced(reference.outputs, index, wrong)
-            judgement = judge(outputs, reference.outputs, None, operator.tolerance_for)
+            verdict = judge(outputs, reference.outputs, None, operator.tolerance_for)
             where = f" of output {index}" if len(tensors(reference.outputs)) > 1 else ""
-            results.append(_result(f"{name}{where}", False, judgement.mismatch))
+            results.append(_result(f"{name}{where}", False, verdict.mismatch))
     return results
 
 

@@ -132,19 +132,19 @@ def _verify(
         return _mismatched(
             entry, f"changes its input {path!r}; an operator leaves its inputs alone, or declares state="
         )
-    judgements = list(_judgements(operator, call, outputs, references, device))
+    verdicts = list(_verdicts(operator, call, outputs, references, device))
     del outputs  # what comes needs the memory
     compilation = compilations() if entry.mode == "compile" else None
-    correctnesses = [item.correctness for item in judgements if item.correctness]
+    correctnesses = [item.correctness for item in verdicts if item.correctness]
     correctness = worst(correctnesses) if correctnesses else None
-    if wrong := next((item.mismatch for item in judgements if item.mismatch), None):
+    if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
         return _mismatched(entry, wrong, correctness)
     tried = device.type == "cuda"
     uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
-        reason=references[0].oracle_missing or _strays(judgements),
+        reason=references[0].oracle_missing or _strays(verdicts),
         correctness=correctness,
         first_call_ns=float(first_call_ns),
         uncapturable=uncapturable,
@@ -153,10 +153,10 @@ def _verify(
     )
 
 
-def _judgements(
+def _verdicts(
     operator: Operator, call: Call, outputs: Any, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Iterator[OutputVerdict]:
-    """Yield judgements of runs in the orders that expose unwritten memory, borrowed buffers and cached answers.
+    """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Args:
         outputs: Of the first call, with the first reference's inputs.
@@ -181,7 +181,7 @@ def _judgements(
         return judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for)
 
     again = make_call(operator, operator.baseline, "eager", call.shared).observe()
-    del again  # its memory, with the right answer in it, is what the next call might hand out unwritten
+    del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
     yield judged(outputs, first)
     yield judged(run(first), first)
     if call.mode == "eager":
@@ -191,8 +191,8 @@ def _judgements(
     yield judged(run(second), second)
 
 
-def _strays(judgements: list[OutputVerdict]) -> str | None:
-    most = max(item.strays for item in judgements)
+def _strays(verdicts: list[OutputVerdict]) -> str | None:
+    most = max(item.strays for item in verdicts)
     if not most:
         return None
     return f"elements beyond the tolerance to the baseline that the float64 oracle finds right: {most}"

@@ -26,8 +26,8 @@ _STRAY = 1e-4
 """Part of an output's elements that may be beyond the tolerance to the baseline, if they are right by the oracle.
 
 Where both sides round on the way, their difference has a tail of elements that lie three spacings apart: 5 of 350 million
-behind a block of convolutions, 26 of a million behind a norm that rounds twice. Which side is off there is for the oracle
-to say. Any output may have one.
+behind a block of convolutions, 26 of a million behind a norm that rounds twice. There the oracle decides which side is
+off. Any output may have one.
 """
 
 _FURTHEST = 2.0

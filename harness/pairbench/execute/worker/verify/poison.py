@@ -1,4 +1,4 @@
-"""Fills memory that nobody wrote with NaN bytes, so that an implementation that leaves some of it unwritten is seen."""
+"""Fills unwritten memory with NaN bytes, so that an implementation that leaves some of it unwritten is caught."""
 
 from typing import Any
 
