@@ -11,12 +11,13 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
+from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.report.layout import INDENT, Column, Layout, telling
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_table, markdown_text, to_json
 from pairbench.report.rows import COLUMNS, RecordRow, case_line, case_of, heading, note, operator_of, rows_of, title
 
-_BAD = ("mismatched", "failed", "timeout", "oom")
+_BAD = tuple(status for status in Status if status.bad)
 
 
 def render(

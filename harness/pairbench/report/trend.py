@@ -10,19 +10,12 @@ from rich.text import Text
 from pairbench.analyze.history.moves import Move
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import GateOutcome
 from pairbench.report import units
-from pairbench.report.comparison.words import era, shorten
+from pairbench.report.comparison.words import OUTCOME_STYLES, era, short_commit, shorten
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
 
 _SHOWN = 15
 """Most rows of each table: newest runs, and runs without a value; JSON has all."""
-_STYLES = {
-    GateOutcome.FAILED: "red",
-    GateOutcome.REGRESSION: "red",
-    GateOutcome.IMPROVEMENT: "green",
-    GateOutcome.UNDECIDED: "yellow",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +46,7 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
         parts += ["".join(f"- {markdown_text(note)}\n" for note in notes)] if notes else []
         return "\n".join(parts)
     terminal = terminal or Terminal.of_stdout()
-    style = _STYLES.get(trend.newest.outcome, "") if trend.newest else ""
+    style = OUTCOME_STYLES.get(trend.newest.outcome, "") if trend.newest else ""
     head: list[Text | Padding] = [Text(clean(name), style="bold"), Text(lines[0], style=style), Text(lines[1]), Text()]
     body = "\n".join(render_rows(block.title, block.rows, output, terminal=terminal) for block in _blocks(trend))
     return terminal.paint(*head) + body + terminal.paint(*(Text(note, style="yellow") for note in notes))
@@ -194,8 +187,11 @@ def _value(point: SeriesPoint) -> dict[str, object]:
 
 def _run(point: SeriesPoint) -> dict[str, object]:
     record = point.record
-    commit = f"{record.commit[:10]}{'+' if record.dirty else ''}" if record.commit else ""
-    return {"run": shorten(record.run_id, 40), "started": record.started_at[:16].replace("T", " "), "commit": commit}
+    return {
+        "run": shorten(record.run_id, 40),
+        "started": record.started_at[:16].replace("T", " "),
+        "commit": short_commit(record, 10),
+    }
 
 
 def _at(point: SeriesPoint) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
-from pairbench.report.comparison.words import shorten
+from pairbench.report.comparison.words import short_commit, shorten
 
 NAN = math.nan
 _LABELS = 12
@@ -160,5 +160,4 @@ def _thinned(number: int) -> list[int]:
 
 def _tick(point: SeriesPoint) -> str:
     record = point.record
-    commit = f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else ""
-    return shorten("\n".join(filter(None, [record.started_at[:10], commit])).replace("\n", " "), 30)
+    return shorten(" ".join(filter(None, [record.started_at[:10], short_commit(record)])), 30)

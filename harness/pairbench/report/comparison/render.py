@@ -19,7 +19,7 @@ from pairbench.report.comparison.rows import (
     rows_of,
     sections,
 )
-from pairbench.report.comparison.words import eras, headline, name, remarks, shorten, side
+from pairbench.report.comparison.words import OUTCOME_STYLES, eras, headline, name, remarks, shorten, side
 from pairbench.report.layout import INDENT, Column, Layout, cells_of
 from pairbench.report.render import FORMATS, Terminal, clean, to_json
 
@@ -27,12 +27,6 @@ __all__ = ["annotations", "render_comparison"]
 
 _LISTED = 40
 """Number of undecided changes, and of names below one reason, that a table shows."""
-_STYLES = {
-    GateOutcome.FAILED: "red",
-    GateOutcome.REGRESSION: "red",
-    GateOutcome.IMPROVEMENT: "green",
-    GateOutcome.UNDECIDED: "yellow",
-}
 
 
 def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal | None = None) -> str:
@@ -73,8 +67,8 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _lines(comparison: Comparison, width: int | None) -> Iterator[Text | Padding]:
-    worst = next((outcome for outcome in _STYLES if comparison.outcomes[outcome]), None)
-    yield Text(headline(comparison), style=f"bold {_STYLES[worst]}" if worst else "bold")
+    worst = next((outcome for outcome in OUTCOME_STYLES if comparison.outcomes[outcome]), None)
+    yield Text(headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold")
     yield Text(f"current: {side(comparison.current)}", style="dim")
     yield from (Text(line, style="yellow") for line in eras(comparison))
     yield Text()
@@ -134,6 +128,6 @@ def _row(row: ComparisonRow, layout: Layout[ComparisonRow]) -> Text:
     cells = cells_of(COLUMNS, row)
 
     def style(column: Column[ComparisonRow]) -> str:
-        return _STYLES.get(row.judgement.outcome, "") if column.header == "change" else ""
+        return OUTCOME_STYLES.get(row.judgement.outcome, "") if column.header == "change" else ""
 
     return layout.line(lambda column: cells[column.header], style)

@@ -13,6 +13,7 @@ from pairbench.model.comparison import (
     Side,
     Verdict,
 )
+from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.report import units
 from pairbench.report.render import clean
@@ -26,6 +27,14 @@ METRICS = {
     "status": "status",
 }
 """Names of metrics by the column of the record, where they differ from the column's name."""
+
+OUTCOME_STYLES = {
+    GateOutcome.FAILED: "red",
+    GateOutcome.REGRESSION: "red",
+    GateOutcome.IMPROVEMENT: "green",
+    GateOutcome.UNDECIDED: "yellow",
+}
+"""Colours of outcomes on a terminal, the worst first; other outcomes have none."""
 
 _ORDER = (
     *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
@@ -202,6 +211,11 @@ def shorten(text: str, width: int) -> str:
         return text
     tail = width // 3
     return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+def short_commit(record: Record, letters: int = 7) -> str:
+    """Return a record's commit like `abc1234`, or `abc1234+` where there were uncommitted changes; empty outside of git."""
+    return f"{record.commit[:letters]}{'+' if record.dirty else ''}" if record.commit else ""
 
 
 def _source(one: Change) -> str:

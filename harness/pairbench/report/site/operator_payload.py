@@ -12,7 +12,7 @@ from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roofline_chart
 from pairbench.report.charts.series import LevelStep, series_chart
 from pairbench.report.charts.speedup import speedup_chart
-from pairbench.report.comparison.words import kernel_name, shorten
+from pairbench.report.comparison.words import kernel_name, short_commit, shorten
 from pairbench.report.site import links, paths
 from pairbench.report.site.payload import figures
 from pairbench.report.site.values import OperatorFacts
@@ -83,7 +83,7 @@ class _Runs:
                 {
                     "id": record.run_id,
                     "at": shorten(record.started_at[:16].replace("T", " "), 16),
-                    "commit": shorten(f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else "", 20),
+                    "commit": shorten(short_commit(record), 20),
                     "url": links.commit_url(self._facts.repository, record.commit),
                     "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
                 }

@@ -15,10 +15,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.modules import watching
 from pairbench.execute.worker.trees import tensors
+from pairbench.execute.worker.verify.judge import dtype_name
 from pairbench.model.breakdown import SourceLine
 
 COPIES = frozenset(
@@ -67,11 +68,8 @@ class Sighting:
 
 
 @dataclass(kw_only=True, eq=False)
-class Sightings(TorchDispatchMode):
+class Sightings(TransparentMode):
     """Records copies, casts and waits that are dispatched while it is active, each with its module."""
-
-    supports_higher_order_operators = True
-    """Lets flex attention, which is such an operator, run inside the mode."""
 
     state: frozenset[int]
     """Addresses of the storages of the operator's state: writes into them are cache writes."""
@@ -82,11 +80,6 @@ class Sightings(TorchDispatchMode):
 
     def __post_init__(self) -> None:
         super().__init__()
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let compiled code run as such."""
-        return True
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
         """Note that a module runs."""
@@ -123,7 +116,7 @@ class Sightings(TorchDispatchMode):
         if source is not None and source.device != written.device:
             self.note(name, "transfer", f"{source.device.type} -> {written.device.type}", n_bytes)
         elif source is not None and source.dtype != written.dtype:
-            self.note(name, "cast", f"{_dtype(source)} -> {_dtype(written)}", n_bytes)
+            self.note(name, "cast", f"{dtype_name(source)} -> {dtype_name(written)}", n_bytes)
         elif name.endswith("_") and written.untyped_storage().data_ptr() in self.state:
             self.note(name, "cache", "", n_bytes)
         else:
@@ -135,10 +128,6 @@ def _source(name: str, args: Any) -> torch.Tensor | None:
     position = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
     source = args[position] if len(args) > position else None
     return source if isinstance(source, torch.Tensor) else None
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _has_mask(args: Any) -> bool:

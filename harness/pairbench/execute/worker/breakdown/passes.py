@@ -35,7 +35,7 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.trace import raw_trace
+from pairbench.execute.worker.profile.trace import raw_trace, run_sentinel
 from pairbench.execute.worker.trees import refill
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls
 from pairbench.model.operator import Operator
@@ -148,13 +148,15 @@ class _Subject:
         def marked() -> None:
             for _ in range(calls):
                 self._restore()
-                _sentinel(on_gpu)
+                if on_gpu:
+                    run_sentinel()
                 started = time.perf_counter_ns()
                 with record_function(WINDOW):
                     run()
                 clocks_ns.append(time.perf_counter_ns() - started)
                 synchronize(self._device)
-            _sentinel(on_gpu)
+            if on_gpu:
+                run_sentinel()
 
         events = raw_trace(marked, activities, keep=keep)
         try:
@@ -202,13 +204,6 @@ def _length(recorded: _Recorded) -> float:
     window, clock_ns = recorded
     ends = [activity.end for activity in window.activities]
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
-
-
-def _sentinel(on_gpu: bool) -> None:
-    """Run a kernel that must be in the trace, or the trace is not complete."""
-    if on_gpu:
-        torch.cuda._sleep(1000)
-        torch.cuda.synchronize()
 
 
 def _compiled() -> tuple[str, ...]:

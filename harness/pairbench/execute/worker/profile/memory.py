@@ -5,27 +5,19 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.profile.trace import raw_trace
 
 Run = Callable[[], Any]
 
 
-class _CountOps(TorchDispatchMode):
-    """Counts the ATen operators that are dispatched while it is active."""
-
-    supports_higher_order_operators = True
-    """Lets flex attention, which is such an operator, run inside the mode; what it dispatches is not counted."""
+class _CountOps(TransparentMode):
+    """Counts the ATen operators that are dispatched while it is active; those inside of flex attention are not."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
-        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += getattr(func, "namespace", "") == "aten"

@@ -3,8 +3,8 @@
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.trees import tensors
 
 _EMPTY = {
@@ -16,16 +16,8 @@ _EMPTY = {
 }
 
 
-class PoisonEmpty(TorchDispatchMode):
+class PoisonEmpty(TransparentMode):
     """Fills every tensor from `torch.empty` and its kin with NaN, or the largest integer, while it is active."""
-
-    supports_higher_order_operators = True
-    """Lets flex attention, which is such an operator, run inside the mode."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
-        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
