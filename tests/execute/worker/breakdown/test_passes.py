@@ -148,7 +148,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Breakdown:
 
     monkeypatch.setattr(module, "raw_trace", recorded)
     monkeypatch.setattr(module, "synchronize", lambda device: None)
-    monkeypatch.setattr(module, "_sentinel", lambda on_gpu: None)
+    monkeypatch.setattr(module, "run_sentinel", lambda: None)
     entry = Entry(implementation="baseline", mode="eager")
     job = BreakDownCase(path=Path("op.py"), operator="op", case=declared.cases[0], entries=(entry,), trace=None)
     call = make_call(declared, declared.baseline, "eager", {"x": torch.zeros(1, 4), "net": net})

@@ -9,6 +9,7 @@ import torch
 
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, capture
@@ -16,10 +17,19 @@ from pairbench.execute.worker.trees import changed_input, copy_tree, refill, ten
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.judge import OutputVerdict, judge, worst
-from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
 from pairbench.model.plan import Entry
+
+_EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+_HANDED_BACK = 32 << 20
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel; those that come next are zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +229,35 @@ def _mismatched(entry: Entry, reason: str, correctness: Correctness | None = Non
 def _synchronize_all() -> None:
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+class PoisonEmpty(TransparentMode):
+    """Fills every tensor from `torch.empty` and its kin with NaN, or the largest integer, while it is active."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _EMPTY and isinstance(result, torch.Tensor) and result.device.type != "meta":
+            poison(result)
+        return result
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Overwrite a tensor with NaN, True, or the largest integer of its dtype."""
+    with torch.no_grad():
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.fill_(float("nan"))
+        elif tensor.dtype == torch.bool:
+            tensor.fill_(True)
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).max)
+
+
+def poison_freed(like: Any, copies: int = 3) -> None:
+    """Leave freed blocks of the outputs' sizes full of 0xFF behind, which the allocator hands to the next call."""
+    blocks = [
+        torch.full((max(1, tensor.nbytes),), 0xFF, dtype=torch.uint8, device=tensor.device)
+        for tensor in tensors(like)
+        if tensor.device.type != "cpu" or tensor.nbytes <= _HANDED_BACK
+        for _ in range(copies)
+    ]
+    del blocks
