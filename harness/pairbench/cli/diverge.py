@@ -34,7 +34,7 @@ def diverge(
 
     config = configure(output, tier=["all"], mode=["eager"], timeout=timeout)
     whole = find_divergence(config, Wanted(operator=operator, case=case, device=device), variant)
-    found = whole.found
+    found = whole.result
     if isinstance(found, NoDivergence) and output != "json":
         typer.echo(f"pairbench: {found.reason}", err=True)
     else:

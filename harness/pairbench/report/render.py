@@ -22,21 +22,21 @@ _ENDLESS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """What the output goes to."""
+    """The terminal, file or pipe that the output goes to."""
 
     width: int | None = None
-    """Columns; None where nothing limits them, as in a pipe."""
+    """Width in columns; None where nothing limits it, as in a pipe."""
     color: bool = False
 
     @classmethod
     def of_stdout(cls) -> "Terminal":
-        """Return what stdout is; NO_COLOR and COLUMNS are respected."""
+        """Return the terminal behind stdout; NO_COLOR and COLUMNS are respected."""
         if not sys.stdout.isatty():
             return cls()
         return cls(width=Console().width, color="NO_COLOR" not in os.environ)
 
     def paint(self, *things: Any) -> str:
-        """Return rich things as text for this terminal."""
+        """Return rich renderables as text for this terminal."""
         console = Console(
             file=io.StringIO(),
             width=self.width or _ENDLESS,

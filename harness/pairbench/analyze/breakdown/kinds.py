@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from pairbench.model.breakdown import Piece, Spot
+from pairbench.model.breakdown import SourceLine, WorkTotal
 
 KINDS = (
     "attention",
@@ -77,7 +77,7 @@ _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
 """The operators that attention written by hand consists of; its projections are `linear` and `mm`."""
 
 
-def kind_of(piece: Piece, spots: tuple[Spot, ...], classes: Mapping[str, str]) -> str:
+def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
     """Return the kind of a piece.
 
     Args:
@@ -107,7 +107,7 @@ def kind_of(piece: Piece, spots: tuple[Spot, ...], classes: Mapping[str, str]) -
     return "elementwise"
 
 
-def _kind_of_kernel(piece: Piece) -> str:
+def _kind_of_kernel(piece: WorkTotal) -> str:
     if piece.kernel is None:
         return "host"
     return _named(piece.kernel) or ("other" if piece.known else "unknown")

@@ -33,7 +33,7 @@ from pairbench.execute.protocol import (
     Job,
     OpenCase,
     Probe,
-    TakeTurn,
+    TakeBlock,
     WorkerConfig,
 )
 from pairbench.model.operator import Operator
@@ -63,7 +63,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
             job: Job = connection.recv()
         except EOFError:
             return
-        if isinstance(job, TakeTurn | CloseCase):
+        if isinstance(job, TakeBlock | CloseCase):
             heartbeat.go_on()
         else:
             heartbeat.begin_job(hello.settings.timeout_s)
@@ -92,7 +92,7 @@ class _Server:
         """Yield the results of a job."""
         # Each imports what it needs itself: who only asks for a suite's operators does not wait for SciPy.
         match job:
-            case TakeTurn():
+            case TakeBlock():
                 yield from self._turns.take(job)
             case CloseCase():
                 yield from self._turns.close(job)

@@ -1,4 +1,4 @@
-"""Foreign code at work in a worker: what it raises ends an entry or a case, and never the worker."""
+"""Runs a suite's code in a worker: what it raises ends an entry or a case, and never the worker."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run one entry's step; what it raises becomes that entry's end."""
+    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`."""
     entry = job.entries[index]
     try:
         with heartbeat.entry(index):
@@ -22,7 +22,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:
-    """Yield results; what is raised outside of any entry's step ends the case."""
+    """Yield results; what is raised outside of any entry's step becomes an `Ended` of the whole case."""
     try:
         yield from results
     except SuiteFaultError as error:

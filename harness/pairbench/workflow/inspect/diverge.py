@@ -24,7 +24,7 @@ def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDiverge
         entry = _entry(whole.planned, variant)
         one = whole.only((entry,))
         found = one.work("diverge", lambda device: _diverge(one.context, device, one.planned, entry))
-        return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, found=found)
+        return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
 
 
 def _entry(planned: PlannedCase, variant: str) -> Entry:

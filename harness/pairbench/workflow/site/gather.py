@@ -10,14 +10,14 @@ from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.analyze.site.events import SeriesEvent, events_of, kernels_wanted, series_events, with_kernels
 from pairbench.analyze.site.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.site.overview import overview_rows
-from pairbench.analyze.site.status import standing_of
+from pairbench.analyze.site.status import gate_status_of
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
+from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
@@ -147,7 +147,7 @@ class SiteReading:
                 head=self._heads[key],
                 environment=environment_of(records[-1]),
                 series=tuple(
-                    series_facts(record, series, Standing(state=_state(record)), columns=_RUN_NUMBERS)
+                    series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
                     for record, series in known
                 ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
@@ -196,8 +196,8 @@ class SiteReading:
     def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
-        standing = standing_of(record.status, record.reason, next(own, None), trend.newest)
-        return series_facts(record, trend.series, standing, samples=samples.of(record.run_id, trend.series))
+        gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
+        return series_facts(record, trend.series, gate_status, samples=samples.of(record.run_id, trend.series))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
         wanted = kernels_wanted(events[:_EXPLAINED])

@@ -1,4 +1,4 @@
-"""Timing one case in a worker: make its calls ready, time them, and judge the very calls that were timed once more."""
+"""Timing one case in a worker: make its calls ready, time them, and verify the very calls that were timed once more."""
 
 import time
 import zlib
@@ -30,7 +30,7 @@ from pairbench.model.plan import Entry
 
 _RECHECK_SEED = 2
 _ROOM = 1.2
-"""Of what the call with the most memory needs: an allocator that is nearly full finds its pieces too small."""
+"""Free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,22 +43,22 @@ class Ready:
     inputs: dict[str, Any]
     calls: dict[Entry, Call]
     timed: list[Timed]
-    """Of the entries that have a call, in the job's order."""
+    """The entries that have a call, in the job's order."""
     timer: Timer
     recorder: TelemetryRecorder
     rng: np.random.Generator
-    """For the order within blocks."""
+    """The random generator that orders the samples within blocks."""
 
 
 def time_case(
-    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of those that can be timed."""
-    ready = yield from make_ready(job, operator, hello, heartbeat, device)
+    ready = yield from make_ready(job, operator, config, heartbeat, device)
     if not ready.timed:
         return
     try:
-        if hello.settings.timer == "do_bench":
+        if config.settings.timer == "do_bench":
             result = time_with_do_bench(
                 ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat
             )
@@ -67,30 +67,30 @@ def time_case(
                 ready.timed,
                 round_index=job.round,
                 timer=ready.timer,
-                stopping=Stopping.of(hello.settings),
+                stopping=Stopping.of(config.settings),
                 recorder=ready.recorder,
                 heartbeat=heartbeat,
                 rng=ready.rng,
             )
     except (EntryTimeoutError, EntryFailedError) as error:
-        yield end_of(job, hello, error)
+        yield end_of(job, config, error)
         return
     yield from recheck(ready, heartbeat)
     yield result
 
 
-def end_of(job: TimeCase, hello: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
+def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
     """Return the end of the entry that could not be timed."""
     status, reason = (
         explain(error.__cause__)
         if error.__cause__ is not None
-        else (Status.TIMEOUT, f"over the {hello.settings.timeout_s:g} s that one implementation has in a stage")
+        else (Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage")
     )
     return Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
 
 
 def make_ready(
-    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
@@ -126,9 +126,9 @@ def make_ready(
         for index, entry in enumerate(job.entries)
         if entry in calls
     ]
-    nvml, _ = open_nvml(hello.device.uuid)
-    beside = [found for item in hello.device.beside if (found := open_nvml(item.uuid)[0])]
-    seed = zlib.crc32(f"{job.case.key}:{hello.settings.seed}:{job.round}".encode())
+    nvml, _ = open_nvml(config.device.uuid)
+    beside = [handle for item in config.device.beside if (handle := open_nvml(item.uuid)[0])]
+    seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
     return Ready(
         job=job,
         operator=operator,
@@ -176,7 +176,7 @@ def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
 
 
 def recheck(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
-    """Put fresh inputs at the addresses that were timed, call the very calls that were timed, and judge what comes."""
+    """Verify the timed calls once more, on fresh inputs at the same addresses; yield the ends of those that are wrong."""
     fresh = build_inputs(ready.operator, ready.job.case, ready.device, _RECHECK_SEED + ready.job.round)
     baseline = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(fresh))
     expected = copy_tree(baseline.observe())
@@ -191,17 +191,17 @@ def recheck(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
                 outputs = call.observe()
                 synchronize(ready.device)
                 if judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
-                    # Strays are for the oracle to tell. It is asked only here, for it costs more than all that was timed.
+                    # Only the oracle can judge strays. It is computed only here, for it costs more than all that was timed.
                     truth, _ = oracle_or_why(ready.operator, fresh)
                     if wrong := judge(outputs, expected, truth, ready.operator.tolerance_for).mismatch:
                         return wrong
             return None
 
-        found = guarded(ready.job, index, heartbeat, step)
-        if isinstance(found, Ended):
-            yield found
-        elif found is not None:
-            reason = f"its timed call is wrong on fresh inputs at the same addresses: {found}"
+        mismatch = guarded(ready.job, index, heartbeat, step)
+        if isinstance(mismatch, Ended):
+            yield mismatch
+        elif mismatch is not None:
+            reason = f"its timed call is wrong on fresh inputs at the same addresses: {mismatch}"
             yield Ended(entry=entry, status=Status.MISMATCHED, reason=reason)
 
 
@@ -212,18 +212,18 @@ def time_with_do_bench(
     import triton.testing  # here, because a machine without Triton can use every other timer
 
     began = time.perf_counter_ns()
-    found = []
+    taken = []
     for timed in entries:
         with heartbeat.entry(timed.index):
             at = time.perf_counter_ns() - began
             times = triton.testing.do_bench(timed.run, return_mode="all")
             recorder.throttling()
-            found.append(_samples(timed, at, [value * 1e6 for value in times]))
+            taken.append(_samples(timed, at, [value * 1e6 for value in times]))
     return TimedRound(
         round=round_index,
         timer="do_bench",
-        entries=tuple(found),
-        throttled=(False,) * max(len(samples.call_ns) for samples in found),
+        entries=tuple(taken),
+        throttled=(False,) * max(len(samples.call_ns) for samples in taken),
         remeasured=0,
         stop_reason=TIME_CAP,
         telemetry=recorder.summary(),

@@ -1,4 +1,4 @@
-"""Whether one implementation's outputs are another's, and how far off they are: tensors in, numbers out."""
+"""Judges whether outputs are within tolerance of the baseline's and the oracle's. Tensors in, numbers out."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from pairbench.execute.worker.verify.distance import (
     Distance,
     distance,
     find_beyond,
-    limits,
     output_spacing,
+    resolve_tolerance,
 )
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import Tolerance
@@ -22,7 +22,7 @@ from pairbench.model.tolerance import Tolerance
 
 @dataclass(frozen=True, kw_only=True)
 class OutputVerdict:
-    """How far outputs are from the baseline's and the oracle's, and why they are wrong, if they are."""
+    """The verdict on one implementation's outputs: distances to baseline and oracle, and the mismatch if there is one."""
 
     mismatch: str | None
     correctness: Correctness | None
@@ -56,11 +56,11 @@ def judge(
             if type(value) is not type(expected) or value != expected:
                 return _mismatch(f"{name} is {_short(value)}, the baseline's is {_short(expected)}")
             continue
-        found = _judge_tensor(name, value, expected, truth, tolerance_for)
-        worst = found.correctness if worst is None else _worse(worst, found.correctness)
-        strays += found.strays
-        if found.mismatch:
-            return OutputVerdict(mismatch=found.mismatch, correctness=worst)
+        verdict = _judge_tensor(name, value, expected, truth, tolerance_for)
+        worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
+        strays += verdict.strays
+        if verdict.mismatch:
+            return OutputVerdict(mismatch=verdict.mismatch, correctness=worst)
     return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
 
 
@@ -72,8 +72,8 @@ def _short(value: Any) -> str:
     return f"a {dtype_name(value)} tensor" if isinstance(value, torch.Tensor) else repr(value)[:80]
 
 
-def _structure(found: list[tuple[str, Any]]) -> str:
-    return "nothing" if not found else ", ".join(path or "one value" for path, _ in found[:6])
+def _structure(outputs: list[tuple[str, Any]]) -> str:
+    return "nothing" if not outputs else ", ".join(path or "one value" for path, _ in outputs[:6])
 
 
 def _judge_tensor(
@@ -92,7 +92,7 @@ def _judge_tensor(
     if (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
     tolerance = tolerance_for(dtype_name(expected))
-    allowed = limits(expected, tolerance)
+    allowed = resolve_tolerance(expected, tolerance)
     beyond = find_beyond(value, expected, truth, allowed)
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
     ratio, errors = _oracle_ratio(value, expected, truth)
@@ -179,19 +179,19 @@ def _worse(left: Correctness, right: Correctness | None) -> Correctness:
     return left if right is None else worst([left, right])
 
 
-def worst(found: list[Correctness]) -> Correctness:
+def worst(several: list[Correctness]) -> Correctness:
     """Return the worst of each number over several outputs, seeds or runs; the tolerance is that of the least margin."""
-    tightest = min(found, key=lambda item: item.margin)
+    tightest = min(several, key=lambda item: item.margin)
 
     def largest(name: str) -> float | None:
-        return max((value for item in found if (value := getattr(item, name)) is not None), default=None)
+        return max((value for item in several if (value := getattr(item, name)) is not None), default=None)
 
     return Correctness(
         max_abs_error=largest("max_abs_error"),
         mean_abs_error=largest("mean_abs_error"),
         rel_l2_error=largest("rel_l2_error"),
         oracle_ratio=largest("oracle_ratio"),
-        mismatched_fraction=max(item.mismatched_fraction for item in found),
+        mismatched_fraction=max(item.mismatched_fraction for item in several),
         rtol=tightest.rtol,
         atol=tightest.atol,
         margin=tightest.margin,
