@@ -172,7 +172,7 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     document = json.loads(first.stdout)
     assert document["confirming_run_id"] is None and document["comparison"]["outcomes"]["new"] == 4
     environment = json.dumps(document["records"][0]["environment"])
-    asked = Requested.read(environment)
+    asked = Requested.read(environment, {})
     assert asked is not None and asked.select == (("ops.py", "pair"),) and asked.tiers == {"smoke"}
     suite.write_text(SUITE_TEXT.format(first="x.neg()"))
     second = pairbench("run", "ops.py::pair[rows=8]", "--device", "cpu", "--confirm", "-f", "json")

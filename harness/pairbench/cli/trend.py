@@ -7,7 +7,7 @@ import typer
 
 from pairbench.cli.options import FormatOption, StoreOption
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import configure
+from pairbench.workflow.setup import configure, store_of
 
 if TYPE_CHECKING:
     from pairbench.analyze.history.trend import Trend
@@ -55,7 +55,7 @@ def trend(
     config = configure(output, store=store)
     target = _target(picture)
     with collector_at_rest():
-        reading = read_trend(config.store, series, device_name=device_name, timer=timer, last=last)
+        reading = read_trend(store_of(config), series, device_name=device_name, timer=timer, last=last)
     typer.echo(render_trend(reading.value, output), nl=False)
     for problem in reading.problems:
         typer.echo(f"pairbench: {problem}", err=True)

@@ -15,6 +15,7 @@ from pairbench.model.record import Record, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_samples
 from pairbench.workflow.compare.selectors import Picked, RunSelector
+from pairbench.workflow.setup import store_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ def pick_runs(config: Config, name: str) -> PickedRuns:
     Raises:
         StoreError: there is no such run, or nothing of it can be read.
     """
-    selector = RunSelector.of_store(config.store, config.root)
+    selector = RunSelector.of_store(store_of(config), config.root)
     picked = selector.pick(name)
     read, problems = picked.index.records(picked.heads)
     ids = {head.run_id for head in picked.heads}

@@ -65,13 +65,18 @@ class Requested:
         return replace(environment, rest={**environment.rest, "observed": observed})
 
     @classmethod
-    def read(cls, environment: str | None) -> "Requested | None":
-        """Return what a record's environment says of it; None for runs that did not store it."""
+    def read(cls, environment: str | None, moved: Mapping[str, str]) -> "Requested | None":
+        """Return what a record's environment says of it; None for runs that did not store it.
+
+        Args:
+            environment: The column of the record.
+            moved: For each old name of a suite the new one.
+        """
         try:
             stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
             return stored and cls(
-                select=tuple((suite, pattern) for suite, pattern in stored["select"]),
-                suites=frozenset(stored["suites"]),
+                select=tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"]),
+                suites=frozenset(moved.get(suite, suite) for suite in stored["suites"]),
                 tiers=frozenset(stored["tiers"]),
                 modes=frozenset(stored["modes"]),
                 implementations=frozenset(stored.get("implementations", ())),
@@ -112,15 +117,20 @@ class Scope:
         )
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Scope":
-        """Return the scope of rows with the columns `SCOPE_COLUMNS`."""
+    def of(cls, rows: Iterable[Mapping[str, Any]], moved: Mapping[str, str]) -> "Scope":
+        """Return the scope of rows with the columns `SCOPE_COLUMNS`.
+
+        Args:
+            rows: As read, so that suites have their new names.
+            moved: For each old name of a suite the new one: what a run was asked for is stored as it was called then.
+        """
         requested: dict[str, dict[Requested, None]] = {}
         held, broken = set(), set()
         known: dict[str | None, Requested | None] = {}
         for row in rows:
             text = row["environment"]
             if text not in known:
-                known[text] = Requested.read(text)
+                known[text] = Requested.read(text, moved)
             if row["mode"] is None:
                 broken.add((row["device_name"], row["suite"]))
             if (found := known[text]) is not None:
@@ -134,11 +144,12 @@ class Scope:
         )
 
     @classmethod
-    def of_records(cls, records: Iterable[Record]) -> "Scope":
+    def of_records(cls, records: Iterable[Record], moved: Mapping[str, str]) -> "Scope":
         """Return the scope of the runs that these are all records of."""
         # A run that measured suspects again was asked to measure no more than them.
         return cls.of(
-            {name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms
+            ({name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms),
+            moved,
         )
 
 

@@ -10,8 +10,9 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.results import OperatorResults
+from pairbench.store.location import StoreLocation
 from pairbench.store.whole import WholeStore
-from pairbench.workflow.setup import choose, open_context
+from pairbench.workflow.setup import choose, open_context, store_of
 
 _Records = dict[tuple[str, str, str], Sequence[Record]]
 
@@ -48,7 +49,7 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
     if not operators and not chosen.survey.broken:
         raise SelectionError(f"{' '.join(select)!r} selects nothing; `pairbench list` shows everything")
     with collector_at_rest():
-        records, problems = _read(config.store)
+        records, problems = _read(store_of(config))
         measured = tuple(
             results
             for device in sorted({device for device, _, _ in records}, key=lambda name: _order(records, name))
@@ -68,7 +69,7 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
     )
 
 
-def _read(store: str) -> tuple[_Records, tuple[str, ...]]:
+def _read(store: StoreLocation) -> tuple[_Records, tuple[str, ...]]:
     """Return the records of a store by device model, suite and operator, and what could not be read."""
     columns = {*COLUMNS, "device_kind"}
     whole = WholeStore(store, columns)

@@ -154,7 +154,7 @@ def choose(
         if selection.suite is None:
             selections.append(selection)
             continue
-        inside = find_suites((Path(selection.suite),))
+        inside = find_suites((_there(selection.suite, config),))
         if not inside:
             raise SuiteError(
                 f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
@@ -167,6 +167,19 @@ def choose(
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
     return Chosen(survey=survey(context, suites), selections=narrowed, implementations=tuple(implementations))
+
+
+def _there(name: str, config: Config) -> Path:
+    """Return the file or folder that a user named, under the name that it has now.
+
+    Raises:
+        SuiteError: it was moved, and so is not there.
+    """
+    path = Path(name)
+    new = None if path.exists() else moved_suites(default_places(config)).get(name)
+    if new is not None:
+        raise SuiteError(f"suite {name!r} is {new!r} now; name that")
+    return path
 
 
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:

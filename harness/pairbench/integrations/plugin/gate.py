@@ -14,7 +14,7 @@ from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.workflow.compare.selectors import AUTO, RunSelector
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
-from pairbench.workflow.setup import Chosen, Request
+from pairbench.workflow.setup import Chosen, Request, store_of
 
 
 class MessageProgress(PlainProgress):
@@ -38,7 +38,7 @@ def check_reference(config: Config, reference: str) -> None:
     if reference == AUTO:
         return
     try:
-        RunSelector.of_store(config.store, config.root).pick(reference)
+        RunSelector.of_store(store_of(config), config.root).pick(reference)
     except StoreError as error:
         raise UsageError(f"--pairbench-gate={reference}: {error}") from error
 

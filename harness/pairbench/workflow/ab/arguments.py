@@ -1,5 +1,6 @@
 """What `pairbench ab` takes from its arguments: which repository, which commits, and the same selection of both."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
 from pairbench.plan import names_implementation, parse_selection
+from pairbench.suite.load import moved_suites
 from pairbench.workflow.git.worktrees import Checkout, find_commit, repository_of
 from pairbench.workflow.run.devices import plan_for
 from pairbench.workflow.setup import Chosen, choose, default_places
@@ -69,16 +71,17 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
     context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
     root = config.root.resolve()
     inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
-    folders = [_moved(path, arguments, checkout) for path in _defaults(config) if _is_inside(path, arguments)]
+    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config) if _is_inside(path, arguments)]
     ours = replace(
         config, root=checkout.root / inside, suites=tuple(str(folder) for folder in folders if folder.exists())
     )
-    moved = {text: _moved_text(text, arguments, checkout) for text in arguments.select}
-    whole_files = [text for text in moved if _path_of(text) is not None and "::" not in text]
-    if whole_files and not any(moved[text] for text in whole_files):
+    moved = moved_suites(default_places(config))
+    here = {text: _text_on_side(text, arguments, checkout, root, moved) for text in arguments.select}
+    whole_files = [text for text in here if _path_of(text) is not None and "::" not in text]
+    if whole_files and not any(here[text] for text in whole_files):
         # Names without a file are looked for in these files, so that on this side there is nothing to look in.
-        moved = {text: found for text, found in moved.items() if "::" in text}
-    select = [text for text in moved.values() if text is not None]
+        here = {text: found for text, found in here.items() if "::" in text}
+    select = [text for text in here.values() if text is not None]
     if arguments.select and not select:
         missing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
         return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=missing)
@@ -86,7 +89,7 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
         chosen = choose(ours, context, select, arguments.implementations)
     except (SuiteError, SelectionError) as error:
         return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=error)
-    return LoadedSide(checkout=checkout, context=context, chosen=chosen)
+    return LoadedSide(checkout=checkout, context=context, chosen=_under_new_names(chosen, moved))
 
 
 def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:
@@ -125,20 +128,39 @@ def _is_inside(path: Path, arguments: Arguments) -> bool:
     return path.is_relative_to(arguments.repository)
 
 
-def _moved(path: Path, arguments: Arguments, checkout: Checkout) -> Path:
+def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path:
     return checkout.root / path.relative_to(arguments.repository)
 
 
-def _moved_text(text: str, arguments: Arguments, checkout: Checkout) -> str | None:
-    """Return a SELECT argument as it is on one side; None where that side has no such file."""
+def _text_on_side(
+    text: str, arguments: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]
+) -> str | None:
+    """Return a SELECT argument as it is on one side, where a suite may lie elsewhere; None where that side has no such file."""
     path = _path_of(text)
     if path is None:
         return text
-    moved = _moved(path, arguments, checkout)
-    if not moved.exists():
-        return None
+    olds = [root / old for old, new in moved.items() if root / new == path]
+    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds) if _is_inside(one, arguments)]
     _, separator, pattern = text.partition("::")
-    return f"{moved}{separator}{pattern}"
+    return next((f"{side}{separator}{pattern}" for side in sides if side.exists()), None)
+
+
+def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
+    """Return the suites of an earlier commit under the names that they have now, so that both sides have the same series."""
+
+    def new(name: str) -> str:
+        return moved.get(name, name)
+
+    survey = chosen.survey
+    return replace(
+        chosen,
+        survey=replace(
+            survey,
+            operators=tuple(replace(one, suite=new(one.suite)) for one in survey.operators),
+            broken=tuple(replace(one, suite=new(one.suite)) for one in survey.broken),
+        ),
+        selections=tuple(replace(one, suite=one.suite and new(one.suite)) for one in chosen.selections),
+    )
 
 
 def _empty() -> Chosen:

@@ -19,12 +19,14 @@ from pairbench.model.series import Series
 from pairbench.plan import parse_selection
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
+from pairbench.store.moved import current_name
 from pairbench.store.reader import Reading
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.compare.reference import ReferenceRuns, covered, default_reference
 from pairbench.workflow.compare.selectors import AUTO, Picked, RunSelector
 from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.setup import store_of
 
 _RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
 
@@ -73,11 +75,12 @@ class Comparer:
         Raises:
             StoreError: there is no such store, or it is empty.
         """
+        store = store_of(config)
         return cls(
-            index=RunIndex.of_store(config.store),
+            index=RunIndex.of_store(store),
             repository=Repository(config.root),
-            acceptances=read_acceptances(config.store),
-            calibrations=read_calibrations(config.store),
+            acceptances=read_acceptances(store),
+            calibrations=read_calibrations(store),
             policy=policy,
             quiet_only=quiet_only,
         )
@@ -100,10 +103,10 @@ class Comparer:
         if not now:
             why = "; ".join(dict.fromkeys([*picked.index.problems, *problems])) or "it has no rows"
             raise StoreError(f"nothing of {current!r} in store {picked.index.name!r} can be read: {why}")
-        if select and not (now := _selected(now, select)):
+        if select and not (now := _selected(now, select, self.index.place.moved)):
             raise SelectionError(f"{' '.join(select)!r} selects nothing of {', '.join(picked.side.runs)}")
         earlier = self._reference(selector, reference, picked, now)
-        before, doubled = once(_selected(earlier.records, select))
+        before, doubled = once(_selected(earlier.records, select, self.index.place.moved))
         calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}
         changes = compare(
@@ -153,7 +156,11 @@ class Comparer:
             note = f"nothing to compare with: {', '.join(asked.side.runs)} could load no suite, so nothing was measured"
         problems = tuple(dict.fromkeys([*asked.index.problems, *problems]))
         return ReferenceRuns(
-            side=asked.side, heads=asked.heads, records=covered(records, current), problems=problems, note=note
+            side=asked.side,
+            heads=asked.heads,
+            records=covered(records, current, self.index.place.moved),
+            problems=problems,
+            note=note,
         )
 
 
@@ -164,8 +171,8 @@ def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     return unique, (*problems, *doubled)
 
 
-def _selected(records: Iterable[Record], select: Sequence[str]) -> tuple[Record, ...]:
-    wanted = [parse_selection(text) for text in select]
+def _selected(records: Iterable[Record], select: Sequence[str], moved: Mapping[str, str]) -> tuple[Record, ...]:
+    wanted = [parse_selection(current_name(text, moved)) for text in select]
     return tuple(
         record
         for record in records

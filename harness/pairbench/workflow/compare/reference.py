@@ -92,8 +92,8 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
 
     wanted = _wanted(current)
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
-    scope = Scope.of_records(current)
-    gone = _Gone(scope, wanted)
+    moved = selector.index.place.moved
+    gone = _Gone(Scope.of_records(current, moved), wanted, moved)
     looked: list[IndexedRun] = []
     for chunk in _chunks(selector, eligible):
         rows = selector.index.keys(chunk, _COLUMNS)
@@ -121,13 +121,13 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
 
 
-def covered(reference: Iterable[Record], current: Sequence[Record]) -> tuple[Record, ...]:
+def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
     """Return the reference's records without those of series that the current runs were never asked for.
 
     What the current side has on another device or in another mode only stays, so that this can be said of it.
     """
     reference = list(reference)
-    scope = Scope.of_records(current)
+    scope = Scope.of_records(current, moved)
     here = {series for record in current if (series := Series.of(record))}
     before = {series for record in reference if (series := Series.of(record))}
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}
@@ -146,8 +146,9 @@ def covered(reference: Iterable[Record], current: Sequence[Record]) -> tuple[Rec
 class _Gone:
     """Finds the series that the newest run which was asked for them still had, and the current one has not."""
 
-    def __init__(self, scope: Scope, wanted: Collection[Series]) -> None:
+    def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
         self._scope = scope
+        self._moved = moved
         self._wanted = wanted
         self._later: list[Scope] = []
         self.of_run: dict[str, set[Series]] = {}
@@ -161,7 +162,7 @@ class _Gone:
             if not any(scope.covers(series, row["tier"]) for scope in self._later):
                 self.of_run.setdefault(head.run_id, set()).add(series)
         if not head.confirms:
-            self._later.append(Scope.of(scopes))
+            self._later.append(Scope.of(scopes, self._moved))
 
 
 def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Side
+from pairbench.store.location import StoreLocation
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git.repository import Repository
 
@@ -68,7 +69,7 @@ class RunSelector:
         self._future: dict[str, str] = {}
 
     @classmethod
-    def of_store(cls, store: str, folder: Path) -> "RunSelector":
+    def of_store(cls, store: str | StoreLocation, folder: Path) -> "RunSelector":
         """Open a store to find runs in it, as of now.
 
         Args:
@@ -105,10 +106,10 @@ class RunSelector:
 
     def _pick(self, text: str, against: Picked | None) -> Picked:
         if text.endswith(".parquet"):
-            index = RunIndex.of_file(text)
+            index = RunIndex.of_file(text, moved=self.index.place.moved)
             return Picked(asked=text, index=index, heads=tuple(index))
         if "://" in text or (Path(text) / "records").is_dir():
-            index = RunIndex.of_store(text)
+            index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
         if text in (AUTO, "latest") or text.startswith("last:"):

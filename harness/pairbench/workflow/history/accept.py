@@ -14,6 +14,7 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.store.accepted import write_acceptance
 from pairbench.workflow.compare.selectors import RunSelector
+from pairbench.workflow.setup import store_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ def accept_level(
     """
     if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
-    selector = RunSelector.of_store(config.store, config.root)
+    selector = RunSelector.of_store(store_of(config), config.root)
     picked = selector.pick(run)
     records, problems = picked.index.records(picked.heads)
     run_ids = picked.side.runs

@@ -16,6 +16,7 @@ from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.moved import current_name
 from pairbench.store.reader import Reading, dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
@@ -48,7 +49,7 @@ class HistoryReading:
 
 
 def read_trend(
-    store: str,
+    store: str | StoreLocation,
     text: str,
     *,
     device_name: str | None = None,
@@ -87,7 +88,7 @@ def read_trend(
     return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
 
 
-def find_series(store: str, text: str, *, device_name: str | None = None) -> Reading[Series]:
+def find_series(store: str | StoreLocation, text: str, *, device_name: str | None = None) -> Reading[Series]:
     """Return the one series that a text names.
 
     Args:
@@ -100,6 +101,7 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
         SelectionError: it names none, or several.
     """
     place = StoreLocation.of(store)
+    text = current_name(text, place.moved)
     looked: set[RunFile] = set()
     known: set[Series] = set()
     problems: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
     if not here:
         names = ", ".join(sorted({series.device_name for series in known})) or "none"
         raise SelectionError(
-            f"--device-name {device_name!r} has no series in store {store!r}; device models are: {names}"
+            f"--device-name {device_name!r} has no series in store {place.name!r}; device models are: {names}"
         )
     if len(matches) == 1:
         return Reading(matches[0], problems)
@@ -127,10 +129,10 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
         raise SelectionError(_several(text, matches))
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
-    raise SelectionError(f"series {text!r} is not in store {store!r}; {hint}")
+    raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
 
 
-def read_history(store: str, series: Series) -> HistoryReading:
+def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     """Return the records of a series and of what was measured beside it.
 
     Raises:

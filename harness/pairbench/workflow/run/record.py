@@ -30,7 +30,7 @@ from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.requested import requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.run.recorder import Recorder
-from pairbench.workflow.setup import Chosen, Request, stamp
+from pairbench.workflow.setup import Chosen, Request, stamp, store_of
 
 
 @dataclass(kw_only=True)
@@ -217,7 +217,7 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
     try:
-        frame, problems = read_frame(config.store, columns=COLUMNS, where=where)
+        frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
     except StoreError:  # no store yet
         return plan
     for problem in problems:

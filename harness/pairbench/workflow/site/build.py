@@ -20,7 +20,7 @@ from pairbench.report.site.runs import compare, run, runs
 from pairbench.report.site.values import File
 from pairbench.store.breakdowns import read_breakdowns
 from pairbench.workflow.git.repository import repository_address
-from pairbench.workflow.setup import catalogue_folder
+from pairbench.workflow.setup import catalogue_folder, store_of
 from pairbench.workflow.site.gather import SiteReading, shown_store
 from pairbench.workflow.site.publish import Published, publish
 
@@ -68,7 +68,7 @@ def build_site(config: Config, options: SiteOptions) -> BuiltSite:
         reading = SiteReading(config, repository=address, last=options.last, options=options.store_options)
     except StoreError as error:
         problems = (str(error),)
-    kept = reading.breakdowns if reading is not None else read_breakdowns(config.store).value
+    kept = reading.breakdowns if reading is not None else read_breakdowns(store_of(config)).value
     facts = reading.facts if reading is not None else _nothing(config, kept)
     published = publish(options.folder, _files(reading, facts, kept, options))
     return BuiltSite(

@@ -24,13 +24,14 @@ from pairbench.stats import Floats
 from pairbench.store.breakdowns import read_breakdowns
 from pairbench.store.call_samples import call_samples
 from pairbench.store.history import read_series
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_records
 from pairbench.store.whole import WholeStore
 from pairbench.suite.text import about
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
-from pairbench.workflow.setup import default_places
+from pairbench.workflow.setup import default_places, store_of
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
@@ -79,18 +80,19 @@ class SiteReading:
             StoreError: there is no such store, or it is empty.
         """
         self._config = config
-        self._whole = WholeStore(config.store, {*_TREND, *_RUN}, last=last)
+        self._store = store_of(config)
+        self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._heads: dict[tuple[str, str], RunHead] = {}
         newest: dict[Series, str] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
             newest |= {series: record.run_id for record in records if (series := Series.of(record))}
-        self._newest, problems = _newest_records(config.store, newest)
+        self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
         self._changes = self._compared(comparer, newest)
         self._accepted = comparer.accepted_levels(self._newest)
         acceptances, calibrations = comparer.acceptances, comparer.calibrations
-        breakdowns = read_breakdowns(config.store)
+        breakdowns = read_breakdowns(self._store)
         self.breakdowns = breakdowns.value
         _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
         told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
@@ -111,7 +113,7 @@ class SiteReading:
         """Yield every operator on every device model, and put what is said of all of them together."""
         rows: list[OverviewRow] = []
         happened: list[SeriesEvent] = []
-        samples = _Samples(self._config.store)
+        samples = _Samples(self._store)
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
             series = tuple(self._facts_of(trend, samples) for trend in trends)
@@ -205,7 +207,7 @@ class SiteReading:
             return tuple(events)
         cases = {series.case for several in wanted.values() for series in several}
         columns = ("run_id", *COLUMNS, "kernels")
-        reading = read_series(self._config.store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        reading = read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(with_kernels(event, records) for event in events)
 
@@ -226,7 +228,7 @@ def shown_store(config: Config) -> str:
 class _Samples:
     """Raw call latencies of some runs, each read when it is first asked for."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: StoreLocation) -> None:
         self._store = store
         self._runs: dict[str, dict[Series, Floats]] = {}
 
@@ -237,7 +239,7 @@ class _Samples:
         return self._runs[run_id].get(series)
 
 
-def _newest_records(store: str, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
+def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
     """Return the newest record of each series with all its columns, and what could not be read."""
     newest_records: dict[Series, Record] = {}
     problems: tuple[str, ...] = ()
