@@ -59,7 +59,7 @@ def test_a_suite_that_was_moved_is_one_on_both_sides(
     monkeypatch.chdir(repository)
     config = Config(root=repository, suites=("suites",))
     arguments = read_arguments(config, "main", select, ())
-    context = WorkerContext(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=4 << 30)
+    context = WorkerContext(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=16 << 30)
     commit = Commit(sha="0" * 40, committed_at="", branch=None, dirty=False)
     for root in (before, repository):
         side = load_side(
