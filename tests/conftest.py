@@ -35,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # With -n and --dist loadgroup, a file's tests share its fixtures; those of the catalogue share nothing.
+        if not item.get_closest_marker("xdist_group") and item.path.parent.name != "catalogue":
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(ROOT))))
     if _wants_gpu(config):
         return
     for item in items:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Done, call, settle
+from tests.cli.conftest import settle
+from tests.commands import Done, call
 
 pytestmark = pytest.mark.timeout(600)  # some twenty worker processes, each of which imports torch
 

@@ -1,8 +1,6 @@
 """`pairbench calibrate`: runs of the same code against one another, kept for later comparisons."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from pairbench.report.calibration import render_calibrations
 from pairbench.store.calibrations import read_calibrations, write_calibration
 from tests.builders import CASES, DEVICE, make_run
 from tests.cli.conftest import SUITES, settle
+from tests.commands import call
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +56,7 @@ def test_json_has_each_floor(made: Calibration) -> None:
 
 def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
     environment = settle(tmp_path)
-    command = [sys.executable, "-m", "pairbench", "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = call(tmp_path, environment, "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2")
     assert done.returncode == 0, done.stderr
     assert "measured false alarms" in done.stdout
     (kept,) = read_calibrations(tmp_path / "results").value
@@ -68,6 +66,5 @@ def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
 
 def test_one_run_is_refused(tmp_path: Path) -> None:
     environment = settle(tmp_path)
-    command = [sys.executable, "-m", "pairbench", "calibrate", "--runs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = call(tmp_path, environment, "calibrate", "--runs", "1")
     assert done.returncode == 2 and "--runs is 1, expected at least 2" in done.stderr

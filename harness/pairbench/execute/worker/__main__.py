@@ -33,6 +33,7 @@ from pairbench.execute.protocol import (
     Job,
     OpenCase,
     Probe,
+    StandIn,
     TakeTurn,
     WorkerConfig,
 )
@@ -43,7 +44,6 @@ from pairbench.suite import load_suite
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases
-from pairbench.execute.protocol import StandIn
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
@@ -166,10 +166,6 @@ def _limit_memory(hello: WorkerConfig) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-
-
 _LIBRARIES = ("site-packages", "dist-packages")
 _PAIRBENCH = Path(__file__).resolve().parents[2]
 """Running already, and the same for both sides on purpose."""
@@ -212,3 +208,7 @@ def _belongs(path: Path, stand_in: StandIn) -> bool:
     if not path.is_relative_to(stand_in.checkout) or path.is_relative_to(_PAIRBENCH):
         return False
     return not path.is_relative_to(sys.prefix) and not any(part in _LIBRARIES for part in path.parts)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
