@@ -59,7 +59,7 @@ class Forked:
     @property
     def pid(self) -> int | None:
         """The process id; none as long as the server has not come to it."""
-        if self._pid is None and self._code is None and select.select([self._line], [], [], 0)[0]:
+        if self._pid is None and self._line.fileno() >= 0 and select.select([self._line], [], [], 0)[0]:
             self._pid = receive_number(self._line)
         return self._pid
 
@@ -77,13 +77,14 @@ class Forked:
 
     def kill(self) -> None:
         """Have the process killed with everything that it started."""
-        if self._code is not None:
+        if self._line.fileno() < 0:
             return
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
         if self.pid is not None:
             self.wait()
-        # Otherwise the server is still loading torch, and will kill what it forks at once: nothing to wait for.
+        else:  # the server is still loading torch, and will kill what it forks at once: nothing to wait for
+            self._line.close()
 
     @staticmethod
     def _kill_group(pid: int) -> None:
@@ -99,14 +100,17 @@ class ForkServer:
         self._control, self._process = start_server(environment)
         self._turn = threading.Lock()
 
-    def fork(self, request: ForkRequest) -> Forked:
-        """Ask for a process.
-
-        Raises:
-            OSError: the server has ended.
-        """
-        with self._turn:
+    def fork(self, request: ForkRequest) -> Forked | None:
+        """Ask for a process; there is none if the server has ended."""
+        with self._turn, contextlib.suppress(OSError):
             return Forked(send_request(self._control, request), self._process)
+        return None
+
+    def fail(self) -> Forked:
+        """Return a process that has ended as the server has: one that cannot start cannot start a worker."""
+        line, other = socket.socketpair()
+        other.close()
+        return Forked(line, self._process)
 
     def close(self) -> None:
         """End the server, and with it what it has forked."""
@@ -138,11 +142,11 @@ class ForkServers:
         request = ForkRequest(environment=dict(environment), folder=folder, files=(log, log, connection, heartbeat))
         early = frozenset(item for item in environment.items() if item[0] not in _LATE)
         with self._turn:
-            try:
-                return self._server((folder, early), environment).fork(request)
-            except OSError:  # it was killed since
-                self._servers.pop((folder, early)).close()
-                return self._server((folder, early), environment).fork(request)
+            if process := self._server((folder, early), environment).fork(request):
+                return process
+            self._servers.pop((folder, early)).close()  # it was killed since
+            server = self._server((folder, early), environment)
+            return server.fork(request) or server.fail()
 
     def _server(self, key: object, environment: Mapping[str, str]) -> ForkServer:
         if key not in self._servers:

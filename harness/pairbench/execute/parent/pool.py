@@ -83,7 +83,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = context.launcher.launch(
-                _environment(context, device, interpret),
+                _environment(context, device, interpret=interpret),
                 connection=theirs.fileno(),
                 heartbeat=self._memory_file.fileno(),
                 log=self._log.fileno(),
@@ -193,7 +193,7 @@ class WorkerProcess:
         return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
 
 
-def _environment(context: WorkerContext, device: Device, interpret: bool) -> dict[str, str]:
+def _environment(context: WorkerContext, device: Device, *, interpret: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONFAULTHANDLER": "1",

@@ -19,6 +19,7 @@ from pairbench.execute.forking import ForkRequest, receive_request, send_number
 
 _LOADED = (
     "torch",
+    "torch._dynamo",
     "pairbench.execute.worker.describe.operators",
     "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.devices",
@@ -26,7 +27,7 @@ _LOADED = (
     "pairbench.execute.worker.stages",
     "scipy.special",
 )
-"""What workers need most. Not torch._dynamo, whose import takes as long as all of these, and which few need."""
+"""What workers need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
 
 
 def load(*modules: str) -> None:
