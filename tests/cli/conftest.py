@@ -1,7 +1,7 @@
 """Runs of the real command line, in processes of their own; the long ones are shared.
 
-Commands and their workers are forked (see tests/commands.py), but for two of the shared runs, `fine` and `own`, which are
-what a user starts, interpreter by interpreter. Every command has a folder of its own for temporary files, and so device locks of its own: it neither waits for a run
+Commands and their workers are forked (see tests/commands.py), but for one of the shared runs, `fine`, which is what
+a user starts, interpreter by interpreter. Every command has a folder of its own for temporary files, and so device locks of its own: it neither waits for a run
 on this machine nor for another test's.
 """
 
@@ -46,7 +46,7 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return environment_of(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
 
-OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "5", "--store", "here", "--format", "markdown")
+OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "3", "--store", "here", "--format", "markdown")
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
@@ -56,7 +56,7 @@ RUNS: dict[str, list[str]] = {
     "own": ["run", "my_ops.py", *OWN_OPTIONS],
     "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }
-FRESH = ("fine", "own")
+FRESH = "fine"
 # Tests of one group run in one process, so that each run behind them is made once.
 GROUPS = {"hostile": "hostile", "broken": "hostile", "fine": "fine", "own": "own", "audited": "audited"}
 
@@ -92,7 +92,7 @@ def _fixtures(name: str) -> tuple[object, object]:
     def run(tmp_path_factory: pytest.TempPathFactory) -> Done:
         folder = tmp_path_factory.mktemp(name)
         environment = settle(folder, memory_fraction=MEMORY_BYTES / free_memory() if name == "hostile" else 0.8)
-        if name in FRESH:
+        if name == FRESH:
             del environment["PAIRBENCH_WORKERS"]
         if name == "own":
             shutil.copy(SUITES / "slow.py", folder / "my_ops.py")

@@ -177,6 +177,7 @@ def own(own_folder: Path) -> dict[tuple[str, str], Record]:
     return {(str(record.implementation), str(record.mode)): record for record in read_run(own_folder / "here").value}
 
 
+@pytest.mark.timing
 def test_a_users_own_file_in_a_folder_of_its_own(own: dict[tuple[str, str], Record], own_run: Done) -> None:
     """No checkout, nothing of ours, and no commit to tell."""
     assert own_run.returncode == 0, own_run.stderr
@@ -185,12 +186,14 @@ def test_a_users_own_file_in_a_folder_of_its_own(own: dict[tuple[str, str], Reco
     assert {record.status for record in own.values()} == {"measured"}
 
 
+@pytest.mark.timing
 def test_markdown_and_the_closing_lines(own_run: Done) -> None:
     assert "| " in own_run.stdout and "slow" in own_run.stdout and "stored in here" in own_run.stdout
     for closing in ("What ended the measuring: ", "Blocks measured again because the device throttled: 0"):
         assert any(line.startswith(closing) for line in own_run.stdout.splitlines()[-5:]), own_run.stdout
 
 
+@pytest.mark.timing
 def test_twice_the_work_takes_twice_as_long(own: dict[tuple[str, str], Record], own_folder: Path) -> None:
     """By the fastest calls: other tests keep this machine busy, and interrupt a longer call more often than a shorter one."""
     frame = pd.read_parquet(own_folder / "here" / "samples")
@@ -201,6 +204,7 @@ def test_twice_the_work_takes_twice_as_long(own: dict[tuple[str, str], Record], 
     assert (own["twice", "eager"].speedup or 1.0) < 0.8
 
 
+@pytest.mark.timing
 def test_compile_pays_once(own: dict[tuple[str, str], Record]) -> None:
     """The first call holds the compilation, and the median does not."""
     found, eager = own["baseline", "compile"], own["baseline", "eager"]
@@ -210,12 +214,14 @@ def test_compile_pays_once(own: dict[tuple[str, str], Record]) -> None:
     assert eager.first_call_ns < found.first_call_ns
 
 
+@pytest.mark.timing
 def test_operators_that_were_fused_away_are_not_counted(own: dict[tuple[str, str], Record]) -> None:
     counts = {key: record.ops_per_call for key, record in own.items()}
     assert (counts["baseline", "eager"], counts["twice", "eager"]) == (20, 40)
     assert counts["baseline", "compile"] == counts["twice", "compile"] == 0
 
 
+@pytest.mark.timing
 def test_a_speedup_is_over_the_baseline_of_the_same_mode(own: dict[tuple[str, str], Record]) -> None:
     for mode in ("compile", "eager"):
         baseline, twice = own["baseline", mode], own["twice", mode]

@@ -272,15 +272,14 @@ def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_p
 def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext, tmp_path: Path) -> None:
     """The server is still loading torch then, and nobody waits for that."""
     with ForkServers() as servers:
-        began = time.monotonic()
         with WorkerProcess(forking(context, servers), CPU) as worker:
-            assert worker._process.pid is None
-        assert time.monotonic() - began < 1
+            pass
+        assert worker._process.pid is None
 
 
 def test_an_unknown_way_to_start_workers_is_refused() -> None:
     with (
-        pytest.raises(UsageError, match="PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* or 'fork'"),
+        pytest.raises(UsageError, match=r"PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* or 'fork'"),
         open_launcher({"PAIRBENCH_WORKERS": "spoon"}),
     ):
         pass
