@@ -45,10 +45,9 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
-    session.run("python", "-m", "pytest", "--ignore=tests/integrations", "--ignore=tests/catalogue")
-    # These mostly start pytest and CI jobs and wait for them, and time nothing that must be exact.
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadfile", "tests/integrations")
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "tests/catalogue")
+    # Groups are files, and in tests/cli the tests that share a run.
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not timing")
+    session.run("python", "-m", "pytest", "-m", "timing")
 
 
 @nox.session

@@ -17,7 +17,7 @@ LONG = """
 import pathlib, os, time
 from pairbench import Operator, grid
 
-pathlib.Path({pids!r}, str(os.getpid())).touch()
+pathlib.Path({pids!r}, str(os.getpid())).write_text(str(os.getppid()))
 
 def slow(x):
     pathlib.Path({marks!r}, "called").touch()
@@ -30,10 +30,10 @@ op = Operator("op", baseline=slow, variants={{"same": slow}},
 
 
 class Running:
-    """A run in the background whose workers leave their process ids behind."""
+    """A run in the background whose workers leave their process ids behind, and those of their parents."""
 
-    def __init__(self, folder: Path, rounds: int, seconds: float, suite: str, *words: str) -> None:
-        self.folder, self.words = folder, words
+    def __init__(self, folder: Path, rounds: int, seconds: float, suite: str, workers: str, *words: str) -> None:
+        self.folder, self.words, self.kind = folder, words, workers
         self.pids, self.marks = folder / "pids", folder / "marks"
         for made in (self.pids, self.marks, folder / "tmp"):
             made.mkdir(exist_ok=True)
@@ -49,6 +49,7 @@ class Running:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(root / "harness"), os.environ.get("PYTHONPATH", "")]),
             "TMPDIR": str(self.folder / "tmp"),
+            "PAIRBENCH_WORKERS": self.kind,
         }
         command = [sys.executable, "-m", "pairbench", *self.words, "ops.py", "--device", "cpu"]
         command += ["--format", "json"]
@@ -65,6 +66,10 @@ class Running:
 
     def workers(self) -> list[int]:
         return [int(path.name) for path in self.pids.iterdir()]
+
+    def servers(self) -> list[int]:
+        """Return what forked the workers."""
+        return [pid for path in self.pids.iterdir() if (pid := int(path.read_text() or 0)) not in (0, self.process.pid)]
 
     def has_called(self) -> bool:
         return (self.marks / "called").exists()
@@ -84,7 +89,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-def eventually(what: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(what: Callable[[], bool], seconds: float = 30.0) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if what():
@@ -97,8 +102,14 @@ def eventually(what: Callable[[], bool], seconds: float = 5.0) -> bool:
 def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     begun: list[Running] = []
 
-    def begin(rounds: int = 2, seconds: float = 0.5, suite: str = LONG, words: tuple[str, ...] = ("run",)) -> Running:
-        begun.append(Running(tmp_path, rounds, seconds, suite, *words))
+    def begin(
+        rounds: int = 2,
+        seconds: float = 0.5,
+        suite: str = LONG,
+        words: tuple[str, ...] = ("run",),
+        workers: str = "fresh",
+    ) -> Running:
+        begun.append(Running(tmp_path, rounds, seconds, suite, workers, *words))
         return begun[-1]
 
     yield begin
@@ -154,21 +165,24 @@ def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(runni
     assert all(row["rejected"] for row in document["impostors"])
 
 
-def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running]) -> None:
-    run = running()
+@pytest.mark.parametrize("workers", ["fresh", "fork"])
+def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers: str) -> None:
+    run = running(workers=workers)
     run.wait_for(lambda: len(run.workers()) == 1)
     run.process.send_signal(signal.SIGINT)
     _, stderr = run.process.communicate(timeout=30)
     assert run.process.returncode == 130 and "Traceback" not in stderr, stderr
-    assert all(gone(pid) for pid in run.workers())
+    assert all(gone(pid) for pid in (*run.workers(), *run.servers()))
 
 
-def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running]) -> None:
-    run = running()
+@pytest.mark.parametrize("workers", ["fresh", "fork"])
+def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], workers: str) -> None:
+    run = running(workers=workers)
     run.wait_for(run.has_called)
+    assert bool(run.servers()) == (workers == "fork")
     run.process.send_signal(signal.SIGKILL)
     run.process.communicate(timeout=30)
-    assert eventually(lambda: all(gone(pid) for pid in run.workers()))
+    assert eventually(lambda: all(gone(pid) for pid in (*run.workers(), *run.servers())))
     assert not run.stored()
 
 

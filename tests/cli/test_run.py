@@ -12,6 +12,8 @@ import pytest
 
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run
+from tests.cli.conftest import RUNS, settle
+from tests.commands import call
 
 Done = subprocess.CompletedProcess[str]
 
@@ -116,6 +118,23 @@ def test_the_default_tier_on_a_cpu_is_smoke(fine: dict[str, Any]) -> None:
 
 def test_verifying_impostors_is_not_the_business_of_run(fine: dict[str, Any]) -> None:
     assert row(fine, "impostor_passes", "good")["status"] == "measured"
+
+
+COUNTED = (
+    *("suite", "case", "implementation", "mode", "status", "reason", "ops_per_call", "peak_bytes", "allocations_per_call"),
+    *("max_abs_error", "mismatched_fraction", "margin", "implementation_hash", "definition_hash", "environment_hash"),
+)
+
+
+def test_forked_workers_find_the_same_as_fresh_ones(fine: dict[str, Any], tmp_path: Path) -> None:
+    """Whatever is no time, down to the environment's hash."""
+    done = call(tmp_path, settle(tmp_path), "run", "--format", "json", "--device", "cpu", *RUNS["fine"][1:])
+    assert done.returncode == 0, done.stderr
+    forked, fresh = (
+        [{name: record[name] for name in COUNTED} for record in document["records"]]
+        for document in (json.loads(done.stdout), fine)
+    )
+    assert forked == fresh
 
 
 def test_pandas_is_enough_to_read_the_store(fine_folder: Path, fine: dict[str, Any]) -> None:
