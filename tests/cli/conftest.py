@@ -46,13 +46,12 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return environment_of(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
 
-OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "3", "--store", "here", "--format", "markdown")
+OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "2", "--store", "here", "--format", "markdown")
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
     "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
     "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
-    # Of several rounds, for its times are looked at, and other tests run beside it.
     "own": ["run", "my_ops.py", *OWN_OPTIONS],
     "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }

@@ -58,10 +58,10 @@ class Running:
         )
 
     def wait_for(self, what: Callable[[], bool]) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 200
         while not what():
             assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < until, "it did not come to that in a minute"
+            assert time.monotonic() < until, "it did not come to that"
             time.sleep(0.01)
 
     def workers(self) -> list[int]:
@@ -124,7 +124,7 @@ def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callab
     run.wait_for(run.has_records)
     workers = run.workers()
     run.process.send_signal(signal.SIGINT)
-    stdout, stderr = run.process.communicate(timeout=30)
+    stdout, stderr = run.process.communicate(timeout=120)
     assert run.process.returncode == 130, stderr
     assert "Traceback" not in stderr
     assert all(gone(pid) for pid in workers)
@@ -157,7 +157,7 @@ def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(runni
     run = running(suite=STOPS, words=("verify", "--impostors"))
     run.wait_for((run.marks / "last").exists)
     run.process.send_signal(signal.SIGINT)
-    stdout, stderr = run.process.communicate(timeout=30)
+    stdout, stderr = run.process.communicate(timeout=120)
     assert run.process.returncode == 130, stderr
     document = json.loads(stdout)
     assert [row["status"] for row in document["verifications"]] == ["verified"] * 4 + ["skipped"] * 2
@@ -170,7 +170,7 @@ def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers
     run = running(workers=workers)
     run.wait_for(lambda: len(run.workers()) == 1)
     run.process.send_signal(signal.SIGINT)
-    _, stderr = run.process.communicate(timeout=30)
+    _, stderr = run.process.communicate(timeout=120)
     assert run.process.returncode == 130 and "Traceback" not in stderr, stderr
     assert all(gone(pid) for pid in (*run.workers(), *run.servers()))
 
@@ -181,7 +181,7 @@ def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], wo
     run.wait_for(run.has_called)
     assert bool(run.servers()) == (workers == "fork")
     run.process.send_signal(signal.SIGKILL)
-    run.process.communicate(timeout=30)
+    run.process.communicate(timeout=120)
     assert eventually(lambda: all(gone(pid) for pid in (*run.workers(), *run.servers())))
     assert not run.stored()
 
@@ -194,16 +194,16 @@ def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Call
     first.wait_for(first.has_records)
     workers = first.workers()
     first.process.send_signal(signal.SIGKILL)
-    first.process.communicate(timeout=30)
+    first.process.communicate(timeout=120)
     (first.marks / "called").unlink()
     reading = read_run(first.folder / "results")
     assert not reading.problems
     assert {record.status for record in reading.value} == {"measured"} and len(reading.value) in (2, 4, 6)
     assert {record.n_rounds for record in reading.value} <= {1, 2}, "what a round finished need not wait for the last"
     assert eventually(lambda: all(gone(pid) for pid in workers))
-    assert eventually(first.has_called, 30), "the lock of a killed run is free"
+    assert eventually(first.has_called, 120), "the lock of a killed run is free"
     second.send_signal(signal.SIGTERM)
-    _, stderr = second.communicate(timeout=60)
+    _, stderr = second.communicate(timeout=120)
     assert second.returncode == 130
     assert f"is held by process {first.process.pid}; waiting for it" in stderr
     found = runs(first.folder / "results")

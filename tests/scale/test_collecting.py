@@ -37,7 +37,7 @@ def test_collecting_the_whole_catalogue_imports_torch_once_and_costs_little_more
     arguments = ("--collect-only", "-q", *without, "--rootdir", str(ROOT), str(ROOT / "suites"))
     done: list[Finished] = []
     importing, collecting = [], []
-    for _ in range(3):
+    for _ in range(2):
         importing.append(cpu_seconds(lambda: project.run("-c", "import torch")))
         imports.unlink()
         collecting.append(cpu_seconds(lambda: done.append(project.pytest(*arguments))))
