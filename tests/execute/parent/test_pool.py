@@ -253,6 +253,13 @@ def test_a_server_for_each_environment_that_is_read_at_import(
     assert all(one["leads"] and one["folder"] == str(Path.cwd()) for one in told)
 
 
+def kill_once_there(file: Path, pid: int) -> None:
+    until = time.monotonic() + 60
+    while not (file.exists() and file.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_place(
     context: WorkerContext, servers: ForkServers, suite: Path, tmp_path: Path
 ) -> None:
@@ -260,11 +267,14 @@ def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_p
     with Workers(patient, CPU) as workers:
         worker = workers.get()
         server = told_by(worker, tmp_path)["parent"]
-        os.kill(server, signal.SIGKILL)
+        child = suite.with_name("child")
+        child.unlink(missing_ok=True)
+        threading.Thread(target=kill_once_there, args=(child, server)).start()
         with pytest.raises(WorkerEndedError) as caught:
-            list(worker.request(job(suite, "baseline")))
+            list(worker.request(job(suite, "baseline", "hangs")))
         assert caught.value.status is Status.OOM and "was killed (SIGKILL)" in caught.value.reason
         assert worker._process.pid and gone(worker._process.pid)
+        assert gone(int(child.read_text())), "what a worker started ends with it"
         assert told_by(workers.get(), tmp_path)["parent"] != server
         assert any(isinstance(result, Verification) for result in workers.get().request(job(suite, "baseline")))
 
