@@ -45,8 +45,10 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
-    # Groups are files, and in tests/cli the tests that share a run.
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not timing")
+    # By file, as most share something within one; what the catalogue's share is nothing.
+    together = ("python", "-m", "pytest", "-n", "2", "-m", "not timing")
+    session.run(*together, "--dist", "loadfile", "--ignore=tests/catalogue")
+    session.run(*together, "--dist", "worksteal", "tests/catalogue")
     session.run("python", "-m", "pytest", "-m", "timing")
 
 

@@ -34,12 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("the GPU tests were asked for, but torch sees no CUDA device", returncode=4)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at groups, after tests/cli has made its own
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        # With -n and --dist loadgroup, a file's tests share its fixtures; those of the catalogue share nothing.
-        if not item.get_closest_marker("xdist_group") and item.path.parent.name != "catalogue":
-            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(ROOT))))
     if _wants_gpu(config):
         return
     for item in items:

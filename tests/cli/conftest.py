@@ -56,19 +56,6 @@ RUNS: dict[str, list[str]] = {
     "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }
 FRESH = "fine"
-# Tests of one group run in one process, so that each run behind them is made once.
-GROUPS = {"hostile": "hostile", "broken": "hostile", "fine": "fine", "own": "own", "audited": "audited"}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent not in item.path.parents:
-            continue
-        fixtures = {name.removesuffix("_run").removesuffix("_folder") for name in getattr(item, "fixturenames", ())}
-        for name in sorted(fixtures & GROUPS.keys()):
-            item.add_marker(pytest.mark.xdist_group(GROUPS[name]))
-            break
 
 
 @pytest.fixture(scope="session")

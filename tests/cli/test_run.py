@@ -121,6 +121,10 @@ def test_verifying_impostors_is_not_the_business_of_run(fine: dict[str, Any]) ->
     assert row(fine, "impostor_passes", "good")["status"] == "measured"
 
 
+def test_without_the_option_to_confirm_nothing_is_compared(fine: dict[str, Any]) -> None:
+    assert not {"comparison", "confirming_run_id"} & fine.keys()
+
+
 COUNTED = (
     *(
         "suite",
