@@ -2,8 +2,6 @@
 
 import datetime as dt
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from pairbench.store.calibrations import read_calibrations, write_calibration
 from pairbench.workflow.calibrate import calibrations_of
 from tests.builders import CASES, DEVICE, make_run
 from tests.cli.conftest import SUITES, settle
+from tests.commands import call
 
 NOW = dt.datetime(2024, 2, 1, tzinfo=dt.UTC)
 
@@ -60,8 +59,7 @@ def test_json_has_each_floor(made: Calibration) -> None:
 
 def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
     environment = settle(tmp_path)
-    command = [sys.executable, "-m", "pairbench", "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = call(tmp_path, environment, "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2")
     assert done.returncode == 0, done.stderr
     assert "measured false alarms" in done.stdout
     (kept,) = read_calibrations(tmp_path / "results").value
@@ -71,6 +69,5 @@ def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
 
 def test_one_run_is_refused(tmp_path: Path) -> None:
     environment = settle(tmp_path)
-    command = [sys.executable, "-m", "pairbench", "calibrate", "--runs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = call(tmp_path, environment, "calibrate", "--runs", "1")
     assert done.returncode == 2 and "--runs is 1, expected at least 2" in done.stderr

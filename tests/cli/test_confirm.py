@@ -189,7 +189,3 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     assert {record.confirms for record in again} == {document["run_id"]}
     assert {record.implementation for record in again} == {"baseline", "variant"}
     assert pairbench("compare").returncode == 1
-
-
-def test_without_the_option_nothing_is_compared(fine: dict[str, Any]) -> None:
-    assert not {"comparison", "confirming_run_id"} & fine.keys()

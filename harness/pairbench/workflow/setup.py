@@ -43,14 +43,19 @@ def configure(output: str = "table", **options: Any) -> Config:
 @contextlib.contextmanager
 def make_context(config: Config) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, which is removed at the end."""
+    from pairbench.execute.parent.launch import open_launcher
     from pairbench.execute.parent.pool import WorkerContext, available_memory
 
-    with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
+    with (
+        open_launcher() as launcher,
+        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
+    ):
         yield WorkerContext(
             settings=config.settings,
             cache=Path(cache),
             interrupted=threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
+            launcher=launcher,
         )
 
 

@@ -33,6 +33,7 @@ from pairbench.execute.protocol import (
     Job,
     OpenCase,
     Probe,
+    StandIn,
     TakeBlock,
     WorkerConfig,
 )
@@ -43,7 +44,6 @@ from pairbench.suite.load import load_suite
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases
-from pairbench.execute.protocol import StandIn
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:

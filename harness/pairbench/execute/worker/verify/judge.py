@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from pairbench.execute.worker.trees import leaves
@@ -111,7 +112,8 @@ def _judge_tensor(
     )
     if beyond.wrong:
         where = beyond.where
-        index = [int(i) for i in torch.unravel_index(torch.tensor(where), value.shape)] if value.dim() else []
+        # Not torch's function of the same name, which imports SymPy: 1.3 s for every worker that verifies.
+        index = [int(place) for place in np.unravel_index(where, tuple(value.shape))]
         got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
         mismatch = (
             f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
