@@ -1,4 +1,4 @@
-"""From suites, a selection and a device to a plan: what is done, what is only verified, what is skipped and why."""
+"""Makes the plan of suites, a selection and a device: what is done, what is only verified, what is skipped and why."""
 
 import fnmatch
 import re

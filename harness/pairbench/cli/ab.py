@@ -1,4 +1,4 @@
-"""`pairbench ab`."""
+"""The verb `pairbench ab`."""
 
 from typing import Annotated
 

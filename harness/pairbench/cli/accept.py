@@ -1,4 +1,4 @@
-"""`pairbench accept`."""
+"""The verb `pairbench accept`."""
 
 from typing import Annotated
 

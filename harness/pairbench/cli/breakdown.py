@@ -1,4 +1,4 @@
-"""`pairbench breakdown`."""
+"""The verb `pairbench breakdown`."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`pairbench calibrate`."""
+"""The verb `pairbench calibrate`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`pairbench compare`."""
+"""The verb `pairbench compare`."""
 
 from typing import Annotated
 

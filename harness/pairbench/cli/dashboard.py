@@ -1,4 +1,4 @@
-"""`pairbench dashboard`."""
+"""The verb `pairbench dashboard`."""
 
 from pathlib import Path
 from typing import Annotated

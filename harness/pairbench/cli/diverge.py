@@ -1,4 +1,4 @@
-"""`pairbench diverge`."""
+"""The verb `pairbench diverge`."""
 
 from typing import Annotated
 

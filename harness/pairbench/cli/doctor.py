@@ -1,4 +1,4 @@
-"""`pairbench doctor`."""
+"""The verb `pairbench doctor`."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`pairbench export`."""
+"""The verb `pairbench export`."""
 
 from enum import StrEnum
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pairbench import`."""
+"""The verb `pairbench import`."""
 
 from collections import Counter
 from enum import StrEnum
@@ -11,7 +11,7 @@ from pairbench.workflow.setup import configure
 
 
 class Tool(StrEnum):
-    """Whose results can be imported."""
+    """The tools whose results can be imported."""
 
     PYTEST_BENCHMARK = "pytest-benchmark"
     ASV = "asv"

@@ -1,4 +1,4 @@
-"""`pairbench list`."""
+"""The verb `pairbench list`."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`pairbench recipe`."""
+"""The verb `pairbench recipe`."""
 
 from pathlib import Path
 from typing import Annotated

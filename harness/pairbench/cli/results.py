@@ -1,4 +1,4 @@
-"""`pairbench results`."""
+"""The verb `pairbench results`."""
 
 from pathlib import Path
 from typing import Annotated

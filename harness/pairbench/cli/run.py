@@ -1,4 +1,4 @@
-"""`pairbench run`."""
+"""The verb `pairbench run`."""
 
 from typing import Annotated
 

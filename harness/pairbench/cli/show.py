@@ -1,4 +1,4 @@
-"""`pairbench show`."""
+"""The verb `pairbench show`."""
 
 from typing import Annotated
 

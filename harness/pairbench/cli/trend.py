@@ -1,4 +1,4 @@
-"""`pairbench trend`."""
+"""The verb `pairbench trend`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

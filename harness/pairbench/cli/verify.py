@@ -1,4 +1,4 @@
-"""`pairbench verify`."""
+"""The verb `pairbench verify`."""
 
 from typing import Annotated
 

@@ -53,7 +53,7 @@ class Floor:
     runs: int
     """The number of runs that it was estimated from."""
     source: str
-    """Where it comes from: `history` or `calibration`."""
+    """Source of the floor: `history` or `calibration`."""
 
 
 @dataclass(frozen=True, kw_only=True)

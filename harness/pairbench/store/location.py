@@ -44,7 +44,7 @@ class StoreLocation:
     name: str
     """The folder or URL as the user gave it, for messages."""
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """For each old name of a suite, as records have it, the name under which its rows are read."""
+    """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":

@@ -16,7 +16,7 @@ from pairbench.store.parts import tidy
 from pairbench.store.schema import texts_of, to_table
 
 _DATASETS = ("samples", "records")
-"""In this order, so that no record is ever seen without its samples."""
+"""Datasets in the order in which they are closed, so that no record is ever seen without its samples."""
 
 _RUN_ID = re.compile(r"(?!.*\.part-)[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -49,7 +49,7 @@ class Requested:
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
 
     def for_cases(self, cases: Iterable[PlannedCase]) -> "Requested":
-        """Return the same for no more than some cases."""
+        """Return this request for no more than some cases."""
         return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
 
     def put_in(self, environment: Environment) -> Environment:

@@ -1,4 +1,4 @@
-"""From records to latencies: those that are shown, and those of each round, which are judged.
+"""Latencies of records: those that are shown, and those of each round, which are judged.
 
 The latency of a run, wherever it is shown, is the record's: `call_p50_ns`, the median of all samples of its rounds, as
 `show` prints it; `call_p95_ns` likewise. A side of several runs has the median of its runs' latencies.

@@ -31,7 +31,7 @@ class Move:
     own: float
     """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
-    """The same ratio of the control; None where there is no control."""
+    """Ratio of the control's levels, after over before; None where there is no control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None

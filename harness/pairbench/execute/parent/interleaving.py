@@ -29,7 +29,7 @@ from pairbench.model.outcome import Status, TimedRound
 from pairbench.model.plan import Entry, Plan
 
 _SETTLE_S = 0.006
-"""On a CPU, between turns: the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
+"""Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
 
 NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
 
@@ -49,7 +49,7 @@ class SharedCase:
 
     @property
     def key(self) -> str:
-        """The case's."""
+        """Key of the case that both sides have."""
         return self.current.planned.case.key
 
     def both(self) -> tuple[Entry, ...]:

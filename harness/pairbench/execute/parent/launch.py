@@ -23,7 +23,7 @@ class Launched(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process id; none as long as the process is not there."""
+        """Process id of the worker; None as long as the process is not there."""
 
     def wait(self) -> int:
         """Return its exit code once it has ended; the negative number of the signal that ended it, if one did."""
@@ -36,7 +36,7 @@ class Launcher(Protocol):
     """Starts worker processes, each in a session of its own."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
-        """Start one.
+        """Start a worker process.
 
         Args:
             environment: All of its environment.

@@ -40,7 +40,7 @@ class WorkerEndedError(Exception):
     """A worker ended in the middle of a job."""
 
     index: int
-    """Of the entry that ran, or -1 for the case's own code."""
+    """Index of the entry that ran, or -1 for the case's own code."""
     status: Status
     reason: str
 
@@ -55,7 +55,7 @@ class WorkerContext:
     interrupted: threading.Event
     memory_bytes: int
     stand_in: StandIn | None = None
-    """Of another commit's files for those of the checkout."""
+    """Files of another commit that stand in for those of the checkout; None for the checkout itself."""
     launcher: Launcher = field(default_factory=FreshInterpreters)
     """How each worker is started."""
 

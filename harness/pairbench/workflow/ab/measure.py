@@ -47,7 +47,7 @@ class SideBySide:
     """What measuring two commits in turns has shown."""
 
     comparison: Comparison
-    """The verdicts."""
+    """Verdicts of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
     """The reference's and the current side's rows: one for each series, and another where it was measured again."""
     environment: Environment

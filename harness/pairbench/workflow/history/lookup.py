@@ -1,4 +1,4 @@
-"""From what a user calls a series to its records: its name, a glob or a part of it, looked up in the newest runs first."""
+"""Finds the records of what a user calls a series: its name, a glob or a part of it, looked up in the newest runs first."""
 
 import difflib
 import fnmatch

@@ -49,7 +49,7 @@ class OpenCase:
     """The case with all entries that are planned for the device."""
 
     def only(self, entries: tuple[Entry, ...]) -> "OpenCase":
-        """Return the same with some of the entries, and with the other GPUs that these need."""
+        """Return this case with some of the entries, and with the other GPUs that these need."""
         planned = replace(self.planned, entries=entries)
         return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
 

@@ -32,7 +32,7 @@ class Reporter:
         self.progress.step(device, stage, case)
 
     def stepped(self, device: Device) -> None:
-        """Count it."""
+        """Count a case as done in its stage."""
         self.progress.stepped(device)
 
     def finished(self, outcomes: list[Outcome]) -> None:

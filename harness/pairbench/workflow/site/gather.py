@@ -51,7 +51,7 @@ _COMPARED = 6
 """The number of newest runs that are compared with their references; series whose newest run is another one are
 judged by their history."""
 _SHORT, _LATEST = 40, 12
-"""Of a store of at most `_SHORT` runs the latest `_LATEST` are all compared; a longer history shows what lasted as
+"""The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
 levels."""
 _EXPLAINED = 100
 """The number of newest events that say how kernels differ."""
