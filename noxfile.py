@@ -45,10 +45,11 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
-    session.run("python", "-m", "pytest", "--ignore=tests/integrations", "--ignore=tests/catalogue")
-    # These mostly start pytest and CI jobs and wait for them, and time nothing that must be exact.
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadfile", "tests/integrations")
-    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "tests/catalogue")
+    # By file, as most share something within one; what the catalogue's share is nothing.
+    together = ("python", "-m", "pytest", "-n", "2", "-m", "not timing")
+    session.run(*together, "--dist", "loadfile", "--ignore=tests/catalogue")
+    session.run(*together, "--dist", "worksteal", "tests/catalogue")
+    session.run("python", "-m", "pytest", "-m", "timing")
 
 
 @nox.session

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pairbench.model.breakdown import Breakdown, Idle, KeptBreakdown, ModuleCalls, Piece, Spot
+from pairbench.model.breakdown import Breakdown, Idle, KeptBreakdown, ModuleCalls, SourceLine, WorkTotal
 from pairbench.model.plan import Entry
 
 
@@ -10,7 +10,7 @@ def kept(
     name: str = "net", number: int = 1, *, device: str = "NVIDIA H200", suite: str = "suites/norm.py"
 ) -> KeptBreakdown:
     """Return a case's breakdowns in which every text of a suite's is `name`."""
-    spot = Spot(
+    spot = SourceLine(
         what="cast",
         op="aten::_to_copy",
         detail="float32 -> bfloat16",
@@ -27,8 +27,8 @@ def kept(
         calls=5,
         modules=(ModuleCalls(name=name, class_name=name, calls=1),),
         pieces=(
-            Piece(module=name, ops=("mm",), kernel=name, count=3, launches=3, ns=30_000.0),
-            Piece(module=name, ops=("to",), kernel="cast", spot=0, count=1, launches=1, ns=10_000.0),
+            WorkTotal(module=name, ops=("mm",), kernel=name, count=3, launches=3, ns=30_000.0),
+            WorkTotal(module=name, ops=("to",), kernel="cast", spot=0, count=1, launches=1, ns=10_000.0),
         ),
         spots=(spot,),
         idle=Idle(span_ns=80_000.0, busy_ns=40_000.0, starved_ns=20_000.0, after_sync_ns=0.0),

@@ -1,10 +1,13 @@
 """What a user can name is documented: every verb, option and column; and nothing names one machine or one person."""
 
+import ast
 import functools
 import importlib
+import itertools
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +121,115 @@ def test_no_reference_run_names_one_machine() -> None:
     for file in (ROOT / "results" / "reference").rglob("*.parquet"):
         text = str(pyarrow.parquet.read_table(file).to_pylist())
         assert PRIVATE.search(text.encode()) is None, file
+
+
+# What a tooltip shows is read without the name and the lines around it, so none of these can begin it.
+LEAD_INS = (
+    *("That", "Those", "Of", "Whose", "By", "For", "From", "In", "On", "At", "Per", "With", "Without", "Out", "To"),
+    *("Under", "Until", "Beyond", "Behind", "Beside", "Between", "Among", "Likewise", "Such", "And", "Or", "Else"),
+    *("It", "Its", "They", "Their", "Than", "As", "None", "Empty", "False", "True", "Where it", "Where that"),
+    *("Where there", "The same", "Return the same", "Yield the same"),
+)
+BEGINS = re.compile(r"""[A-Z0-9`'"]""")
+STILL_OPEN = {"integrations": 16}
+"""Fragments that are still to be written as sentences, at most so many in each room. Lower it, and never raise it."""
+
+
+def fault_of(docstring: str) -> str | None:
+    """Return why a docstring's first paragraph cannot be read alone, or None."""
+    first = " ".join(docstring.strip().partition("\n\n")[0].split())
+    lead_in = next((words for words in LEAD_INS if re.match(rf"{words}\b", first)), None)
+    if not BEGINS.match(first):
+        return "begins with a small letter"
+    if not first.endswith("."):
+        return "does not end with a full stop"
+    if lead_in:
+        return f"begins with {lead_in!r}, which needs the name in front of it"
+    return "has fewer than three words" if len(first.split()) < 3 else None
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of every attribute docstring, and of the docstrings of modules, classes and functions.
+
+    Functions whose name begins with an underscore are left out: nobody sees theirs from outside.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for field, text in itertools.pairwise(node.body):
+                match field, text:
+                    case (ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(words)))):
+                        yield text.lineno, words
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            hidden = isinstance(node, ast.FunctionDef) and node.name.startswith("_")
+            if (docstring := ast.get_docstring(node)) and not hidden:
+                yield node.body[0].lineno, docstring
+
+
+def fragments() -> list[str]:
+    package = ROOT / "harness" / "pairbench"
+    return [
+        f"{file.relative_to(package).as_posix()}:{line}: {text.split(chr(10))[0]!r} {fault}"
+        for file in sorted(package.rglob("*.py"))
+        for line, text in docstrings(ast.parse(file.read_text(encoding="utf-8")))
+        if (fault := fault_of(text))
+    ]
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "That were recorded; the quickest is the one that is told of.",
+        "Of the median latency.",
+        "None on a CPU.",
+        "cpu or cuda.",
+        "Bytes.",
+        "The same of the control.",
+        "Number of calls",
+    ],
+)
+def test_a_fragment_is_seen(fragment: str) -> None:
+    assert fault_of(fragment)
+    assert [text for _, text in docstrings(ast.parse(f'calls: int\n"""{fragment}"""'))] == [fragment]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["Number of calls that were recorded.", "`cpu` or `cuda:N`.", "Latency of a call in ns.\n\nof which more."],
+)
+def test_a_sentence_passes(sentence: str) -> None:
+    assert fault_of(sentence) is None
+
+
+def test_docstrings_can_be_read_alone() -> None:
+    by_room: dict[str, list[str]] = {}
+    for line in fragments():
+        by_room.setdefault(line.partition(":")[0].partition("/")[0], []).append(line)
+    too_many = {room: lines for room, lines in by_room.items() if len(lines) > STILL_OPEN.get(room, 0)}
+    assert too_many == {}, "write whole sentences: what it is, its unit, and what None or empty means"
+
+
+def walks() -> dict[str, list[str]]:
+    """Return the files that each walk of ARCHITECTURE.md stops at, as it names them: the first of each stop."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.partition("## Three walks")[2].partition("\n### The other verbs")[0]
+    parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)[1:]
+    return {
+        title: re.findall(r"^\d+\. `([^`]+)`", body, re.MULTILINE)
+        for title, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def test_a_walk_is_short_and_never_goes_back() -> None:
+    assert len(walks()) == 3
+    for title, stops in walks().items():
+        assert 5 <= len(stops) <= 12, title
+        assert len(set(stops)) == len(stops), title
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    package = ROOT / "harness" / "pairbench"
+    named = {name for name in re.findall(r"`([a-z_/]+\.(?:py|toml))`", text) if "/" in name}
+    assert len(named) > 40
+    places = (ROOT, package, package / "execute", package / "integrations")
+    assert not [name for name in named if not any((place / name).is_file() for place in places)]

@@ -10,7 +10,8 @@ from pairbench import errors
 CLASSES = {
     name: value
     for name, value in vars(errors).items()
-    if inspect.isclass(value) and value.__module__ == errors.__name__
+    # An interruption is no error of anybody's, and stands beside the tree.
+    if inspect.isclass(value) and value.__module__ == errors.__name__ and value is not errors.InterruptedRunError
 }
 
 

@@ -10,7 +10,7 @@ from pairbench.model.case import Case, grid, make_case
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan
 from pairbench.model.settings import Settings
-from pairbench.plan import equipped, make_plan, parse_selection, same_model, tiers_for
+from pairbench.plan import Equipment, Subset, equipped, make_plan, narrow, parse_selection, same_model, tiers_for
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 H200 = Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0))
@@ -51,9 +51,9 @@ ALL = [CONV, NORM, NORM2]
 
 def plan(*select: str, operators: Any = ALL, device: Device = CPU, broken: Any = (), **more: Any) -> Plan:
     settings = more.pop("settings", Settings())
-    return make_plan(
-        list(operators), list(broken), tuple(parse_selection(text) for text in select), device, settings, **more
-    )
+    equipment = Equipment(device=device, gpus=more.pop("gpus", 1), triton=more.pop("triton", True))
+    subset = Subset(selections=narrow(parse_selection(text) for text in select), **more)
+    return make_plan(operators, broken, equipment, settings, subset)
 
 
 def keys(found: Plan) -> list[str]:
@@ -83,11 +83,23 @@ def smoke(*names: str) -> list[str]:
         (["conv.py::conv[rows=64]"], ["conv[rows=64]"]),
         (["conv", "conv[rows=64]"], [*smoke("conv"), "conv[rows=64]"]),
         (["layer_norm", "conv"], smoke("conv", "layer_norm")),
+        (["norms/rms.py", "layer_norm"], smoke("layer_norm")),
+        (["norms/rms.py", "*[rows=8]"], ["rms_norm[rows=8]", "layer_norm[rows=8]"]),
+        (["conv[rows=64]", "conv.py"], ["conv[rows=64]"]),
+        (["conv.py", "norms/rms.py", "*[rows=8]"], ["conv[rows=8]", "rms_norm[rows=8]", "layer_norm[rows=8]"]),
+        (["conv.py", "norms/rms.py", "conv"], smoke("conv")),
+        (["norms/rms.py", "layer_norm", "conv.py::conv"], smoke("conv", "layer_norm")),
+        (["norms/rms.py::rms_norm", "conv"], smoke("conv", "rms_norm")),
     ],
     ids=lambda value: " ".join(value) if len(str(value)) < 40 else "",
 )
 def test_selections(select: list[str], taken: list[str]) -> None:
     assert keys(plan(*select)) == taken
+
+
+def test_a_name_that_is_not_in_the_named_files_is_refused_with_them() -> None:
+    with pytest.raises(SelectionError, match=r"'conv' selects nothing of norms/rms.py; operators are"):
+        plan("norms/rms.py", "conv")
 
 
 def test_a_glob_takes_only_the_tiers_asked_for() -> None:
@@ -110,7 +122,7 @@ def test_brackets_are_no_glob() -> None:
 @pytest.mark.parametrize("text", ["rows", "conv[rows=5]", "conv.py::rms_norm", "missing.py", "CONV"])
 def test_what_selects_nothing_is_refused_with_what_there_is(text: str) -> None:
     with pytest.raises(SelectionError, match=r"selects nothing; operators are: conv, layer_norm, rms_norm") as caught:
-        plan("conv", text)
+        plan("conv.py::conv", text)
     assert repr(text) in str(caught.value)
 
 
@@ -121,8 +133,9 @@ def test_a_selection_of_another_tier_says_so() -> None:
 
 def test_a_selection_of_a_broken_suite_is_no_error() -> None:
     broken = BrokenSuite(suite="bad.py", reason="no")
-    found = plan("bad.py", "conv", broken=[broken])
+    found = plan("bad.py", "conv.py::conv", broken=[broken])
     assert found.broken == (broken,) and keys(found) == smoke("conv")
+    assert plan("bad.py", "conv", broken=[broken]).cases == ()
     assert plan("bad.py", operators=[], broken=[broken]).cases == ()
 
 

@@ -159,13 +159,14 @@ def test_what_slows_a_whole_round_cancels_in_the_speedup() -> None:
     assert latency.high / latency.low > 1.3
 
 
+@pytest.mark.timing
 def test_intervals_are_fast() -> None:
     rounds = list(np.random.default_rng(0).normal(100, 1, (5, 1000)))
     best = math.inf
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         stats.speedup_interval(rounds, rounds[::-1])
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.5
 
 

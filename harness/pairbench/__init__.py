@@ -1,4 +1,4 @@
-"""pairbench: optimised PyTorch operators beside the plain ones they replace: verified, timed together, tracked."""
+"""`pairbench`: optimised PyTorch operators beside the plain ones they replace: verified, timed together, tracked."""
 
 from pairbench.model.case import grid
 from pairbench.model.claim import Claim

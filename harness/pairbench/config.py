@@ -12,20 +12,20 @@ from pairbench.model.case import TIERS
 from pairbench.model.settings import MODES, TIMERS, Settings
 
 _RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}
-"""Names in the file and on the command line that differ from those of `Settings`."""
+"""Names in the file and on the command line, mapped to the fields of `Settings` that they set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Where suites and results are, and how to measure."""
+    """The resolved configuration: where suites and results are, and how to measure."""
 
     root: Path
     """Folder of the pyproject.toml, or the current one: what `suites` and `store` are relative to."""
     suites: tuple[str, ...] | None = None
-    """None: the catalogue that comes with pairbench."""
+    """Suite files and folders relative to `root`; None for the catalogue that comes with pairbench."""
     store: str = "results"
     given: frozenset[str] = frozenset()
-    """Names of settings that somebody chose, rather than left to the defaults."""
+    """Names of the settings that the file or the command line sets; the others have their defaults."""
     settings: Settings = field(default_factory=Settings)
 
 
@@ -42,7 +42,7 @@ def load_config(start: Path, **options: Any) -> Config:
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
     suites, store = chosen.pop("suites", None), chosen.pop("store", "results")
-    if suites is not None and (isinstance(suites, str) or not all(isinstance(place, str) for place in suites)):
+    if suites is not None and (isinstance(suites, str) or not all(isinstance(path, str) for path in suites)):
         raise ConfigError(f"setting 'suites' is {suites!r}, expected a list of files and folders: [{suites!r}]")
     if not isinstance(store, str):
         raise ConfigError(f"setting 'store' is {store!r}, expected a folder or URL")
@@ -100,10 +100,10 @@ def _checked(name: str, value: Any) -> Any:
 
 def _checked_choices(name: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
     values = value if isinstance(value, list | tuple) else [value]
-    found = [word for item in values for word in (item.split(",") if isinstance(item, str) else [item])]
-    if "all" in found:
+    chosen = [word for item in values for word in (item.split(",") if isinstance(item, str) else [item])]
+    if "all" in chosen:
         return choices
-    for word in found:
+    for word in chosen:
         if word not in choices:
             raise ConfigError(f"{name} {word!r} is unknown, expected one of {', '.join(choices)}, or all")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(chosen))

@@ -45,4 +45,4 @@ class StoreError(UsageError):
 
 
 class InterruptedRunError(Exception):
-    """The user wants the run to end: no error of anybody's."""
+    """The user interrupted the run. It is no failure of the harness or of a suite."""

@@ -1,8 +1,8 @@
-"""From suites, a selection and a device to a plan: what is done, what is only verified, what is skipped and why."""
+"""Makes the plan of suites, a selection and a device: what is done, what is only verified, what is skipped and why."""
 
 import fnmatch
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pairbench.errors import SelectionError
@@ -27,16 +27,18 @@ class Selection:
     """One SELECT argument: a suite file, an operator in it, an operator anywhere, a glob, or a whole case key."""
 
     text: str
+    """The argument as the user wrote it."""
     suite: str | None
+    """The suite file; None for any."""
     pattern: str | None
-    """Of operator names or case keys; None for everything in the suite."""
+    """A name or glob of operator names or case keys; None for everything in the suite."""
 
     def takes(self, operator: OperatorDescription, case: Case) -> bool:
         """Return whether a case is selected."""
         return self.takes_name(operator.suite, operator.name, case.key)
 
     def takes_name(self, suite: str, operator: str | None, case: str | None) -> bool:
-        """Return the same by names, as records have them."""
+        """Return whether a case is selected, given the names that records have."""
         if self.suite is not None and suite != self.suite:
             return False
         return self.pattern is None or any(_matches(name, self.pattern) for name in (operator, case) if name)
@@ -52,59 +54,83 @@ def parse_selection(text: str) -> Selection:
     return Selection(text=text, suite=None, pattern=text)
 
 
+def narrow(selections: Iterable[Selection]) -> tuple[Selection, ...]:
+    """Return the selections with names that have no file of their own confined to the files that are named as a whole.
+
+    `a.py 'conv*'` is what fits `conv*` in a.py, and neither all of a.py nor what fits anywhere else. `a.py::conv` stands
+    for itself, and where no whole file is named a name is looked for everywhere.
+    """
+    selections = tuple(selections)
+    files = [one for one in selections if one.pattern is None]
+    names = [one for one in selections if one.suite is None]
+    if not files or not names:
+        return selections
+    confined = [replace(name, suite=file.suite) for name in names for file in files]
+    return (*confined, *(one for one in selections if one not in files and one not in names))
+
+
 def _matches(name: str, pattern: str) -> bool:
     # A case key holds brackets, which a glob would read as a set of characters.
     return name == pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Subset:
+    """Which cases and implementations of the loaded suites are taken."""
+
+    selections: tuple[Selection, ...] = ()
+    """The SELECT arguments; empty for everything."""
+    implementations: tuple[str, ...] = ()
+    """Names or globs of the implementations that are taken with the baseline; empty for all."""
+    edge: bool = False
+    """Whether edge cases are taken too, as verification does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equipment:
+    """A device and what implementations find beside it."""
+
+    device: Device
+    """The device that a plan is for."""
+    gpus: int = 1
+    """How many GPUs of the device's model an implementation can use."""
+    triton: bool = True
+    """Whether Triton is installed."""
+
+
 def make_plan(
-    operators: list[OperatorDescription],
-    broken: list[BrokenSuite],
-    selections: tuple[Selection, ...],
-    device: Device,
+    operators: Sequence[OperatorDescription],
+    broken: Sequence[BrokenSuite],
+    equipment: Equipment,
     settings: Settings,
-    *,
-    implementations: tuple[str, ...] = (),
-    gpus: int = 1,
-    triton: bool = True,
-    edge: bool = False,
+    subset: Subset,
 ) -> Plan:
     """Multiply operators by cases, implementations and modes.
 
     Args:
-        operators: All that were loaded.
-        broken: Suites that could not be.
-        selections: What to take; empty for everything.
-        device: Where.
+        operators: All that were loaded. Those without any of the implementations that are taken are left out.
+        broken: Suites that could not be loaded.
+        equipment: Where the plan is carried out.
         settings: Tiers and modes.
-        implementations: Names or globs of those to take with the baseline; empty for all. Operators without any are left out.
-        gpus: GPUs that an implementation could use.
-        triton: Whether Triton is installed.
-        edge: Whether edge cases are taken too, as verification does.
+        subset: What to take.
 
     Raises:
         SelectionError: a selection, or an implementation, takes nothing at all.
     """
-    tiers = tiers_for(device, settings, edge=edge)
-    for selection in selections:
-        failed = selection.suite is not None and any(suite.suite == selection.suite for suite in broken)
-        if not failed and not any(selection.takes(operator, case) for operator in operators for case in operator.cases):
-            known = ", ".join(sorted({operator.name for operator in operators})) or "none"
-            raise SelectionError(
-                f"{selection.text!r} selects nothing; operators are: {known} (`pairbench list` shows their cases)"
-            )
+    _check_selections(subset.selections, operators, broken)
+    tiers = tiers_for(equipment.device, settings, edge=subset.edge)
     wanted = [
         (operator, case)
         for operator in operators
         for case in operator.cases
-        if _wanted(operator, case, tiers, selections)
+        if _wanted(operator, case, tiers, subset.selections)
     ]
     if not broken:
-        check_implementations(implementations, [operator for operator, _ in wanted])
+        check_implementations(subset.implementations, [operator for operator, _ in wanted])
     cases = [
-        _planned(operator, case, names, device, settings, gpus, triton)
+        _planned(operator, case, names, equipment, settings.modes)
         for operator, case in wanted
-        if (names := _taken(operator, implementations))
+        if (names := _taken(operator, subset.implementations))
     ]
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases})
@@ -113,6 +139,30 @@ def make_plan(
             f"--tier takes {', '.join(have) or 'one that a suite declares'}"
         )
     return Plan(cases=tuple(cases), broken=tuple(broken))
+
+
+def _check_selections(
+    selections: Sequence[Selection], operators: Sequence[OperatorDescription], broken: Sequence[BrokenSuite]
+) -> None:
+    """Check that each SELECT argument takes something, or could have if a suite had not failed.
+
+    Raises:
+        SelectionError: one takes nothing.
+    """
+    failed = {suite.suite for suite in broken}
+    # One argument is several selections where it is looked for in several files.
+    by_text: dict[str, list[Selection]] = {}
+    for selection in selections:
+        by_text.setdefault(selection.text, []).append(selection)
+    for text, several in by_text.items():
+        taken = any(one.takes(operator, case) for one in several for operator in operators for case in operator.cases)
+        if not taken and not any(one.suite in failed for one in several):
+            known = ", ".join(sorted({operator.name for operator in operators})) or "none"
+            files = ", ".join(one.suite for one in several if one.suite is not None and one.pattern == text)
+            raise SelectionError(
+                f"{text!r} selects nothing{f' of {files}' if files else ''}; operators are: {known} "
+                "(`pairbench list` shows their cases)"
+            )
 
 
 def same_model(device: Device, devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -177,8 +227,8 @@ def names_implementation(wanted: Collection[str], name: str) -> bool:
 
 def _taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:
     """Return the implementations to take: those that are asked for, with the baseline; none where the operator has none of them."""
-    asked = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
-    return tuple(item.name for item in operator.implementations if asked and item.name in {BASELINE, *asked})
+    named = {item.name for item in operator.implementations if names_implementation(wanted, item.name)}
+    return tuple(item.name for item in operator.implementations if named and item.name in {BASELINE, *named})
 
 
 def check_implementations(implementations: Iterable[str], operators: Iterable[OperatorDescription]) -> None:
@@ -199,27 +249,27 @@ def _planned(
     operator: OperatorDescription,
     case: Case,
     names: tuple[str, ...],
-    device: Device,
-    settings: Settings,
-    gpus: int,
-    triton: bool,
+    equipment: Equipment,
+    modes: tuple[str, ...],
 ) -> PlannedCase:
-    entries = tuple(Entry(implementation=name, mode=mode) for mode in settings.modes for name in names)
+    device = equipment.device
+    entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
     skipped: dict[Entry, str] = {}
     untimed: dict[Entry, str] = {}
     for entry in entries:
         implementation = operator.implementation(entry.implementation)
-        if reason := _unmet(implementation, device, gpus, triton) or _unmet_mode(entry, implementation, device):
+        if reason := _unmet(implementation, equipment) or _unmet_mode(entry, implementation, device):
             skipped[entry] = reason
         elif "triton" in implementation.needs and device.kind == "cpu":
             untimed[entry] = INTERPRETED
     return PlannedCase(operator=operator, case=case, entries=entries, untimed=untimed, skipped=skipped)
 
 
-def _unmet(implementation: ImplementationDescription, device: Device, gpus: int, triton: bool) -> str | None:
+def _unmet(implementation: ImplementationDescription, equipment: Equipment) -> str | None:
+    device, gpus = equipment.device, equipment.gpus
     for need in implementation.needs:
         if need == "triton":
-            if not triton:
+            if not equipment.triton:
                 return "needs Triton, which is not installed"
         elif need in ("cpu", "cuda"):
             if device.kind != need:

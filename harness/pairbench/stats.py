@@ -1,7 +1,7 @@
 """Percentiles, intervals and outlier labels: numbers in, numbers out.
 
 A percentile is the linear interpolation between order statistics that NumPy has as its default, everywhere. The
-independent unit is the round (one fresh process), because processes differ by more than their samples tell.
+independent unit is the round (one fresh process), because processes differ by more than their samples show.
 
 An interval is the hull of two, both around the pooled estimate:
 
@@ -17,9 +17,10 @@ Share of simulated 95 % intervals that held the truth (400 runs, 60 blocks of 1 
     5         0.99       0.95  0.99   0.89       0.96  0.97
     10        0.98       0.94  0.98   0.93       0.95  0.97
 
-Two rounds are of little use (5 to 11 times as wide as the bootstrap); three are the least that tells something.
-One round has no t, and its interval says nothing of other processes; of fewer than six samples it has none. The 95th percentile is the weak one: where rounds
-spread more than their samples do, few rounds miss its tail (0.82 to 0.91); elsewhere it is covered like the median.
+Two rounds are of little use (5 to 11 times as wide as the bootstrap); three are the least that is useful.
+One round has no t, and its interval does not cover other processes; with fewer than six samples it has none. The 95th
+percentile is covered less well: where rounds spread more than their samples do, few rounds miss its tail (0.82 to
+0.91); elsewhere it is covered like the median.
 """
 
 import functools
@@ -33,13 +34,13 @@ Floats = NDArray[np.float64]
 
 _CONFIDENCE = 0.95
 FEWEST_ALONE = 6
-"""Samples of a single round from which it has an interval: the median lies between the extremes of five in 94 % of cases."""
+"""Fewest samples with which a single round has an interval: the extremes of five enclose the median in 94 % of cases."""
 _CHUNK = 1 << 17
-"""Draws that are worked on at a time, so that they stay in the CPU's cache."""
+"""Number of draws that are worked on at a time, so that they stay in the CPU's cache."""
 
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its 95 % interval, NaN where too few samples tell none."""
+    """An estimate with the ends of its 95 % interval, NaN where there are too few samples for one."""
 
     estimate: float
     low: float
@@ -47,7 +48,11 @@ class Interval(NamedTuple):
 
 
 def percentile(values: ArrayLike, q: float) -> float:
-    """Return the q-th percentile, q from 0 to 100."""
+    """Return the q-th percentile, q from 0 to 100, by linear interpolation.
+
+    Raises:
+        ValueError: the values are no list of at least one number.
+    """
     return percentiles(values, (q,))[0]
 
 
@@ -57,13 +62,16 @@ def percentiles(values: ArrayLike, several: Sequence[float]) -> tuple[float, ...
 
 
 def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:
-    """Return a percentile of the pooled samples of all rounds, with its interval.
+    """Return a percentile of the pooled samples of all rounds, with its 95 % interval, in the samples' unit.
 
     Args:
-        rounds: for each round its samples, all positive; rounds may differ in length.
+        rounds: for each round its samples, a list of positive numbers; rounds may differ in length.
         q: from 0 to 100.
         resamples: of the bootstrap.
         seed: of its random numbers.
+
+    Raises:
+        ValueError: there is no round, a round is empty, or a sample is not positive and finite.
     """
     pooled = _Pool([_positive(values) for values in rounds])
     estimate = percentile(pooled.values, q)
@@ -77,8 +85,11 @@ def speedup_interval(
 ) -> Interval:
     """Return the pooled median of the baseline over that of the variant, with its interval.
 
-    Samples at the same place in both were taken in the same block, and are drawn together: what slows a whole block or
+    Samples at the same index in both were taken in the same block, and are drawn together: what slows a whole block or
     a whole round cancels.
+
+    Raises:
+        ValueError: the rounds of both differ in length, or as `latency_interval` does.
     """
     baseline = _Pool([_positive(values) for values in baseline_rounds])
     variant = _Pool([_positive(values) for values in variant_rounds])
@@ -111,7 +122,10 @@ def paired_halfwidth(log_ratios: ArrayLike) -> float:
 
 
 def outliers(values: ArrayLike) -> NDArray[np.bool_]:
-    """Tell which values lie more than three interquartile ranges beyond the quartiles. A label: nothing is dropped."""
+    """Return for each value whether it lies more than three interquartile ranges beyond the quartiles, as a bool array.
+
+    A label only: nothing is dropped.
+    """
     array = np.asarray(values, dtype=np.float64)
     if not len(array):
         return np.zeros(0, dtype=bool)
@@ -122,13 +136,13 @@ def outliers(values: ArrayLike) -> NDArray[np.bool_]:
 
 
 class _Draw(NamedTuple):
-    """Some resamples at once: `picks` holds the drawn places in the pool, those of one resample after another."""
+    """Some resamples at once: `picks` holds the drawn indices into the pool, those of one resample after another."""
 
     picks: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    """Draws in each resample."""
+    """Number of draws in each resample."""
     rows: NDArray[np.int64]
-    """The resample that each pick belongs to."""
+    """Index of the resample that each pick belongs to."""
 
 
 def _draws(lengths: NDArray[np.int64], resamples: int, seed: int) -> Iterator[_Draw]:
@@ -184,7 +198,9 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -
     reach = 1.0
     if len(of_rounds) > 1:
         error = np.std(np.log(of_rounds), ddof=1) / np.sqrt(len(of_rounds))
-        from scipy import special  # a third of a second that whoever only wants the values need not wait for
+        from scipy import (
+            special,  # takes a third of a second to import, which a caller of other functions need not wait for
+        )
 
         reach = np.exp(special.stdtrit(len(of_rounds) - 1, 1 - tail) * error)
     return Interval(estimate, float(min(low, estimate / reach)), float(max(high, estimate * reach)))
@@ -192,7 +208,7 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -
 
 @functools.lru_cache(maxsize=4096)
 def _median_rank(size: int) -> int:
-    """Return the place from either end whose order statistics enclose the median with at least 95 %."""
+    """Return the rank from either end whose order statistics enclose the median with at least 95 %."""
     from scipy import special
 
     return int(special.bdtrik((1 - _CONFIDENCE) / 2, size, 0.5))

@@ -1,25 +1,23 @@
-"""Runs of the real command line, in processes of their own; the long ones are started together and shared.
+"""Runs of the real command line, in processes of their own; the long ones are shared.
 
-Every command has a folder of its own for temporary files, and so device locks of its own: it neither waits for a run
+Commands and their workers are forked (see tests/commands.py), but for one of the shared runs, `fine`, which is what
+a user starts, interpreter by interpreter. Every command has a folder of its own for temporary files, and so device locks of its own: it neither waits for a run
 on this machine nor for another test's.
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import Done, call, environment_of
+
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "tests" / "suites"
 
-Done = subprocess.CompletedProcess[str]
 Rows = list[dict[str, Any]]
 
 SETTINGS = {"case_seconds": 0.05, "min_samples": 20, "rounds": 1}
@@ -45,48 +43,19 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     lines = [f"{name} = {json.dumps(value)}" for name, value in {**SETTINGS, **settings}.items()]
     (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", *lines]) + "\n")
     (folder / "tmp").mkdir()
-    paths = [str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(folder / "tmp"), "NO_COLOR": "1"}
+    return environment_of(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
 
-OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "5", "--store", "here", "--format", "markdown")
+OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "2", "--store", "here", "--format", "markdown")
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
     "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
     "fine": ["run", *files(*FINE), f"{SUITES}/interpreted.py::interpreted"],
-    # Of several rounds, for its times are looked at, and other tests run beside it.
     "own": ["run", "my_ops.py", *OWN_OPTIONS],
     "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
 }
-SHARED = RUNS.keys() | {f"{name}_run" for name in RUNS}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put last what waits for the shared runs, so that they go on beside all other tests."""
-    items.sort(key=lambda item: bool(SHARED & set(getattr(item, "fixturenames", ()))))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def started(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[Path, Future[Done]]]]:
-    """Start the shared runs that the collected tests need, one after the other, in the background."""
-    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    with ThreadPoolExecutor(1) as threads:
-
-        def start(name: str) -> tuple[Path, Future[Done]]:
-            folder = tmp_path_factory.mktemp(name)
-            fraction = MEMORY_BYTES / free_memory() if name == "hostile" else 0.8
-            environment = settle(folder, memory_fraction=fraction)
-            if name == "own":
-                shutil.copy(SUITES / "slow.py", folder / "my_ops.py")
-            arguments = ["--format", "json", "--device", "cpu"]
-            arguments = [RUNS[name][0], *arguments, *RUNS[name][1:]]
-            return folder, threads.submit(call, folder, environment, *arguments)
-
-        yield {name: start(name) for name in RUNS if wanted & {name, f"{name}_run"}}
-        threads.shutdown(cancel_futures=True)
+FRESH = "fine"
 
 
 @pytest.fixture(scope="session")
@@ -105,19 +74,20 @@ def free_memory() -> int:
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 
-def call(folder: Path, environment: dict[str, str], *arguments: str) -> Done:
-    command = [sys.executable, "-m", "pairbench", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240
-    )
-
-
 def _fixtures(name: str) -> tuple[object, object]:
-    def run(started: dict[str, tuple[Path, Future[Done]]]) -> Done:
-        return started[name][1].result()
+    def run(tmp_path_factory: pytest.TempPathFactory) -> Done:
+        folder = tmp_path_factory.mktemp(name)
+        environment = settle(folder, memory_fraction=MEMORY_BYTES / free_memory() if name == "hostile" else 0.8)
+        if name == FRESH:
+            del environment["PAIRBENCH_WORKERS"]
+        if name == "own":
+            shutil.copy(SUITES / "slow.py", folder / "my_ops.py")
+        verb, *arguments = RUNS[name]
+        folders[name] = folder
+        return call(folder, environment, verb, "--format", "json", "--device", "cpu", *arguments)
 
-    def document(started: dict[str, tuple[Path, Future[Done]]]) -> Any:
-        done = started[name][1].result()
+    def document(request: pytest.FixtureRequest) -> Any:
+        done = request.getfixturevalue(f"{name}_run")
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
@@ -127,6 +97,7 @@ def _fixtures(name: str) -> tuple[object, object]:
     )
 
 
+folders: dict[str, Path] = {}
 # `hostile_run` is the finished process, `hostile` the JSON document that it printed.
 hostile_run, hostile = _fixtures("hostile")
 broken_run, broken = _fixtures("broken")
@@ -136,15 +107,15 @@ audited_run, audited = _fixtures("audited")
 
 
 @pytest.fixture(scope="session")
-def own_folder(started: dict[str, tuple[Path, Future[Done]]], own_run: Done) -> Path:
+def own_folder(own_run: Done) -> Path:
     """Return the folder of a user with one file of operators, after `own` ran there with its store in `here`."""
-    return started["own"][0]
+    return folders["own"]
 
 
 @pytest.fixture(scope="session")
-def fine_folder(started: dict[str, tuple[Path, Future[Done]]], fine: Any) -> Path:
+def fine_folder(fine: Any) -> Path:
     """Return the folder in which `fine` ran, with its store `results` in it."""
-    return started["fine"][0]
+    return folders["fine"]
 
 
 @pytest.fixture

@@ -1,18 +1,20 @@
 """`pairbench calibrate`: runs of the same code against one another, kept for later comparisons."""
 
+import datetime as dt
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from pairbench.cli.calibrate import calibrations
 from pairbench.model.comparison import Calibration
 from pairbench.report.calibration import render_calibrations
 from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.workflow.calibrate import calibrations_of
 from tests.builders import CASES, DEVICE, make_run
 from tests.cli.conftest import SUITES, settle
+from tests.commands import call
+
+NOW = dt.datetime(2024, 2, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def made() -> Calibration:
     runs = [
         [*make_run(number), *make_run(number, device_name="Another")][: 8 if number < 2 else 4] for number in range(6)
     ]
-    found = {calibration.device_name: calibration for calibration in calibrations(runs)}
+    found = {calibration.device_name: calibration for calibration in calibrations_of(runs, NOW)}
     assert len(found["Another"].runs) == 2
     return found[DEVICE]
 
@@ -57,8 +59,7 @@ def test_json_has_each_floor(made: Calibration) -> None:
 
 def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
     environment = settle(tmp_path)
-    command = [sys.executable, "-m", "pairbench", "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = call(tmp_path, environment, "calibrate", f"{SUITES}/good.py::extremes", "--runs", "2")
     assert done.returncode == 0, done.stderr
     assert "measured false alarms" in done.stdout
     (kept,) = read_calibrations(tmp_path / "results").value
@@ -68,6 +69,5 @@ def test_it_runs_keeps_and_tells(tmp_path: Path) -> None:
 
 def test_one_run_is_refused(tmp_path: Path) -> None:
     environment = settle(tmp_path)
-    command = [sys.executable, "-m", "pairbench", "calibrate", "--runs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = call(tmp_path, environment, "calibrate", "--runs", "1")
     assert done.returncode == 2 and "--runs is 1, expected at least 2" in done.stderr

@@ -514,7 +514,7 @@ def test_a_suite_that_could_not_be_loaded(cli: Cli) -> None:
     )
     (first, *_) = make_run(1)
     write(make_run(0), [replace(ended(first, "failed", "suite norm.py, line 3: SyntaxError"), **blank)])
-    said = cli("compare", "-f", "json")
+    said = cli("compare", "auto", run_id_of(1), "-f", "json")
     assert said.code == 1 and said.outcomes == {"failed": 4} and "SyntaxError" in said.out
 
 

@@ -21,7 +21,7 @@ from pairbench.workflow.requested import Requested
 from pairbench.workflow.run import confirm as confirming
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
 from pairbench.workflow.run.record import DoneRun
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 SLOWER = {f"{CASES[0]}-fused": 1.2}
@@ -38,17 +38,15 @@ class Again:
     interrupted: bool = False
     calls: list[dict[str, Any]] = field(default_factory=list)
 
-    def __call__(
-        self,
-        config: Config,
-        context: WorkerContext,
-        chosen: Chosen,
-        devices: tuple[Device, ...],
-        progress: PlainProgress,
-        *,
-        confirms: str | None = None,
-    ) -> DoneRun:
-        self.calls.append({"modes": context.settings.modes, "chosen": chosen, "devices": devices, "confirms": confirms})
+    def __call__(self, request: Request, *, confirms: str | None = None) -> DoneRun:
+        self.calls.append(
+            {
+                "modes": request.context.settings.modes,
+                "chosen": request.chosen,
+                "devices": request.devices,
+                "confirms": confirms,
+            }
+        )
         write_runs(self.store, self.records)
         return DoneRun(run_id=self.records[0].run_id, records=list(self.records), interrupted=self.interrupted)
 
@@ -66,8 +64,14 @@ class Bench:
         )
         survey = Survey(devices=(GPU, CPU), operators=(), broken=(BrokenSuite(suite="x.py", reason="x"),))
         config = Config(root=self.store, store=str(self.store))
-        chosen = Chosen(survey=survey, selections=())
-        return confirm_run(config, context, chosen, (GPU, CPU), PlainProgress(), done.run_id)
+        request = Request(
+            config=config,
+            context=context,
+            chosen=Chosen(survey=survey, selections=()),
+            devices=(GPU, CPU),
+            progress=PlainProgress(),
+        )
+        return confirm_run(request, done.run_id)
 
 
 @pytest.fixture
@@ -168,7 +172,7 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     document = json.loads(first.stdout)
     assert document["confirming_run_id"] is None and document["comparison"]["outcomes"]["new"] == 4
     environment = json.dumps(document["records"][0]["environment"])
-    asked = Requested.read(environment)
+    asked = Requested.read(environment, {})
     assert asked is not None and asked.select == (("ops.py", "pair"),) and asked.tiers == {"smoke"}
     suite.write_text(SUITE_TEXT.format(first="x.neg()"))
     second = pairbench("run", "ops.py::pair[rows=8]", "--device", "cpu", "--confirm", "-f", "json")
@@ -185,7 +189,3 @@ def test_one_more_operator_is_seen_confirmed_and_fails(tmp_path: Path, pairbench
     assert {record.confirms for record in again} == {document["run_id"]}
     assert {record.implementation for record in again} == {"baseline", "variant"}
     assert pairbench("compare").returncode == 1
-
-
-def test_without_the_option_nothing_is_compared(fine: dict[str, Any]) -> None:
-    assert not {"comparison", "confirming_run_id"} & fine.keys()

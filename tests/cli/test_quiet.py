@@ -10,7 +10,7 @@ from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.store.calibrations import write_calibration
-from pairbench.workflow.compare.judge import judge
+from pairbench.workflow.compare.comparer import Comparer
 from tests.builders import CASES, make_run, run_id_of, write_runs
 
 CPU: dict[str, Any] = {
@@ -43,7 +43,7 @@ def calibration(records: tuple[Record, ...], **changes: Any) -> Calibration:
 
 
 def changes(store: Path, *, quiet_only: bool = True) -> dict[str, Change]:
-    found = judge(Config(root=store, store=str(store)), current=run_id_of(9), quiet_only=quiet_only)
+    found = Comparer.open(Config(root=store, store=str(store)), quiet_only=quiet_only).compare(current=run_id_of(9))
     return {
         change.series.implementation: change for change in found.comparison.changes if change.series.case == CASES[0]
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pairbench.analyze.history.changepoint import detect
-from pairbench.analyze.history.off_level import newest
+from pairbench.analyze.history.off_level import judge_newest
 from pairbench.model.comparison import Verdict
 from tests.detectors import noises
 from tests.detectors.noises import Floats
@@ -69,7 +69,7 @@ def newest_verdicts(half: str, noise: str, cv: float, series: int, runs: int, st
     said: Counter[str] = Counter({verdict.value: 0 for verdict in Verdict})
     for number in range(series):
         level = noises.stepped(noises.null(half, noise, cv, number, 60 + runs), 60, step)
-        said[newest(level, detect(level)).verdict.value] += 1
+        said[judge_newest(level, detect(level)).verdict.value] += 1
     return {verdict: count / series for verdict, count in said.items()}
 
 

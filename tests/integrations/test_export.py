@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pairbench.cli.export import Form, export
 from pairbench.errors import UsageError
-from pairbench.integrations.export_csv import csv_of
+from pairbench.integrations.export import csv_of
 from pairbench.integrations.foreign.into_store import Intake
 from pairbench.integrations.foreign.records import rows_of
 from pairbench.integrations.pytest_benchmark.read import read_benchmark_json

@@ -3,7 +3,16 @@
 import json
 from dataclasses import replace
 
-from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, ModuleCalls, NoBreakdown, Piece, Spot, Wait
+from pairbench.model.breakdown import (
+    Breakdown,
+    CaseBreakdown,
+    DeviceWait,
+    Idle,
+    ModuleCalls,
+    NoBreakdown,
+    SourceLine,
+    WorkTotal,
+)
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, OperatorDescription
@@ -22,7 +31,7 @@ OPERATOR = OperatorDescription(
     impostors=(),
     cases=(),
 )
-CAST = Spot(
+CAST = SourceLine(
     what="cast",
     op="aten::_to_copy",
     detail="float32 -> bfloat16",
@@ -39,8 +48,8 @@ READ = replace(
 )
 
 
-def piece(ns: float, module: str = "", ops: tuple[str, ...] = ("mul",), spot: int | None = None) -> Piece:
-    return Piece(module=module, ops=ops, kernel="k" * 100, spot=spot, count=2, launches=2, ns=ns)
+def piece(ns: float, module: str = "", ops: tuple[str, ...] = ("mul",), spot: int | None = None) -> WorkTotal:
+    return WorkTotal(module=module, ops=ops, kernel="k" * 100, spot=spot, count=2, launches=2, ns=ns)
 
 
 PART = Breakdown(
@@ -53,7 +62,7 @@ PART = Breakdown(
         piece(10_000.0, ops=("to", "_to_copy"), spot=0),
     ),
     spots=(CAST, READ),
-    waits=(Wait(name="cudaStreamSynchronize", module="", ops=("item",), spot=1, count=30),),
+    waits=(DeviceWait(name="cudaStreamSynchronize", module="", ops=("item",), spot=1, count=30),),
     idle=Idle(span_ns=200_000.0, busy_ns=100_000.0, starved_ns=50_000.0, after_sync_ns=20_000.0),
     whole_ns=100_000.0,
 )
@@ -106,7 +115,7 @@ def test_doubts_are_told() -> None:
     assert said.endswith("Something odd.")
     unknown = replace(PART, pieces=(*PART.pieces, replace(piece(100_000.0), ops=(), known=False)))
     assert "Of 50% it is not known which module launched it." in sentences(unknown)
-    nobody = Wait(name="cudaDeviceSynchronize", module="", ops=(), spot=None, count=2)
+    nobody = DeviceWait(name="cudaDeviceSynchronize", module="", ops=(), spot=None, count=2)
     assert "2 waits for the device in the trace belong to no line that is known." in sentences(
         replace(PART, waits=(nobody,))
     )

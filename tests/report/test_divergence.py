@@ -8,7 +8,7 @@ from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, N
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.report.divergence import layer_rows, render_divergence, sentences
-from pairbench.report.module_names import alike, listed, outermost
+from pairbench.report.module_names import listed, merge_numbered, outermost
 
 ENTRY = Entry(implementation="fused", mode="eager")
 FINE = Gap(max_abs=1e-3, rel_l2=2e-4, beyond=0.0, within=True)
@@ -49,7 +49,7 @@ def case(found: Divergence | NoDivergence) -> CaseDivergence:
         operator=operator,
         case=Case(operator="net", axes=(("n", 1),), tier="real"),
         device=Device(selector="cpu", kind="cpu", name="a CPU"),
-        found=found,
+        result=found,
     )
 
 
@@ -109,7 +109,7 @@ def test_modules_on_one_side_are_listed_in_few_words() -> None:
 
 def test_names() -> None:
     assert outermost(["a.b", "a", "a.c", "ab"]) == ["a", "ab"]
-    assert alike(["a.0.b", "a.1.b", "a.2", "c"]) == ["a.*.b", "a.2", "c"]
+    assert merge_numbered(["a.0.b", "a.1.b", "a.2", "c"]) == ["a.*.b", "a.2", "c"]
     assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
 
 

@@ -24,7 +24,7 @@ TREND_S = 1.0
 """After start-up."""
 
 _IMPORTS = {
-    "compare": "pairbench.cli, pairbench.workflow.compare.judge, pairbench.report.comparison.render",
+    "compare": "pairbench.cli, pairbench.workflow.compare.comparer, pairbench.report.comparison.render",
     "trend": "pairbench.cli, pairbench.workflow.history.lookup, pairbench.analyze.history.trend, pairbench.report.trend",
 }
 

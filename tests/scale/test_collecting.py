@@ -1,12 +1,12 @@
-"""How long pytest takes to collect the whole catalogue. Here, for tests of this folder have the machine to themselves."""
+"""How much work it is for pytest to collect the whole catalogue."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.integrations.pytest_project import ROOT, Project, names
+from tests.clock import cpu_seconds
+from tests.integrations.pytest_project import ROOT, Finished, Project, names
 
 SPY = """
 import os, sys
@@ -20,8 +20,9 @@ sys.meta_path.insert(0, Spy())
 """
 
 
-def test_the_whole_catalogue_is_collected_within_two_seconds_importing_torch_once(tmp_path: Path) -> None:
-    """Beside the import itself, which is torch's to answer for. The best of several: the machine may be busy."""
+@pytest.mark.timing
+def test_collecting_the_whole_catalogue_imports_torch_once_and_costs_little_more(tmp_path: Path) -> None:
+    """In processor time, beside that of the import itself: how fast or busy this machine is has no say in it."""
     project = Project(tmp_path)
     (tmp_path / "spy").mkdir()
     (tmp_path / "spy" / "sitecustomize.py").write_text(SPY)
@@ -31,20 +32,16 @@ def test_the_whole_catalogue_is_collected_within_two_seconds_importing_torch_onc
         "PYTHONDONTWRITEBYTECODE", None
     )  # Python is to find its own code compiled, as everybody's does
     project.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "spy"), project.environment["PYTHONPATH"]])
-    best = float("inf")
-    for _ in range(6):
-        start = time.perf_counter()
-        assert project.run("-c", "import torch").code == 0
-        importing = time.perf_counter() - start
+    # hypothesis is these tests' own plugin: half a second that no user of pairbench's waits for.
+    without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    arguments = ("--collect-only", "-q", *without, "--rootdir", str(ROOT), str(ROOT / "suites"))
+    done: list[Finished] = []
+    importing, collecting = [], []
+    for _ in range(2):
+        importing.append(cpu_seconds(lambda: project.run("-c", "import torch")))
         imports.unlink()
-        start = time.perf_counter()
-        # hypothesis is these tests' own plugin: half a second that no user of pairbench's waits for.
-        without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-        done = project.pytest("--collect-only", "-q", *without, "--rootdir", str(ROOT), str(ROOT / "suites"))
-        best = min(best, time.perf_counter() - start - importing)
-        assert done.code == 0, done.out
-        assert len(names(done)) > 100
+        collecting.append(cpu_seconds(lambda: done.append(project.pytest(*arguments))))
+        assert done[-1].code == 0, done[-1].out
+        assert len(names(done[-1])) > 100
         assert len(imports.read_text().splitlines()) == 1
-        if best < 2:
-            return
-    pytest.fail(f"collecting the catalogue takes {best:.2f} s beside importing torch, expected less than 2")
+    assert min(collecting) < 2.5 * min(importing)

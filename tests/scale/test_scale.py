@@ -10,7 +10,7 @@ from pairbench.config import load_config
 from pairbench.model.comparison import GateOutcome
 from pairbench.store.history import read_series
 from pairbench.store.reader import read_run, runs
-from pairbench.workflow.compare.judge import judge
+from pairbench.workflow.compare.comparer import Comparer
 from tests.builders import DEVICE
 from tests.scale.big_store import first_variant, write_store
 
@@ -35,7 +35,7 @@ def test_it_is_a_store_like_any(store: Path) -> None:
 
 
 def test_the_one_that_moved_is_found_and_no_other(store: Path, tmp_path: Path) -> None:
-    comparison = judge(load_config(tmp_path, store=str(store))).comparison
+    comparison = Comparer.open(load_config(tmp_path, store=str(store))).compare().comparison
     assert comparison.outcomes[GateOutcome.REGRESSION] == 1 and comparison.outcomes.total() == SERIES
     (worse,) = [change for change in comparison.changes if change.outcome is GateOutcome.REGRESSION]
     assert worse.series.name == first_variant()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pairbench.model.breakdown import Breakdown, Idle, KeptBreakdown, ModuleCalls, Piece, Spot, Wait
+from pairbench.model.breakdown import Breakdown, DeviceWait, Idle, KeptBreakdown, ModuleCalls, SourceLine, WorkTotal
 from pairbench.model.plan import Entry
 from pairbench.store.breakdowns import read_breakdowns, write_breakdown
 
@@ -12,11 +12,11 @@ PART = Breakdown(
     calls=5,
     modules=(ModuleCalls(name="net", class_name="Net", calls=1),),
     pieces=(
-        Piece(module="net", ops=("to", "_to_copy"), kernel="copy", spot=0, count=2, launches=2, ns=12.5),
-        Piece(module="", ops=(), kernel=None, known=False, count=1, ns=3.0),
+        WorkTotal(module="net", ops=("to", "_to_copy"), kernel="copy", spot=0, count=2, launches=2, ns=12.5),
+        WorkTotal(module="", ops=(), kernel=None, known=False, count=1, ns=3.0),
     ),
     spots=(
-        Spot(
+        SourceLine(
             what="cast",
             op="aten::_to_copy",
             detail="float32 -> bfloat16",
@@ -29,7 +29,7 @@ PART = Breakdown(
             bytes=64,
         ),
     ),
-    waits=(Wait(name="cudaStreamSynchronize", module="net", ops=("item",), spot=None, count=1),),
+    waits=(DeviceWait(name="cudaStreamSynchronize", module="net", ops=("item",), spot=None, count=1),),
     idle=Idle(span_ns=20.0, busy_ns=15.5, starved_ns=4.0, after_sync_ns=0.0),
     whole_ns=15.5,
     notes=("A note.",),

@@ -82,10 +82,12 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
             process.stdin.write(f"run-1 {store}\n")
             process.stdin.flush()
             pid = int(process.stdout.readline().split()[1])
-            time.sleep(generator.uniform(0, 0.1))
+            # After some batches, and not after some time: how long a batch takes is the machine's affair.
+            said = [process.stdout.readline() for _ in range(number % 7)]
+            time.sleep(generator.uniform(0, 0.01))
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            said = list(iter(process.stdout.readline, "end\n"))
+            said += iter(process.stdout.readline, "end\n")
             sure = sum(line.startswith("batch") for line in said)
             ends["closed" if "closed\n" in said else "in the middle" if sure else "before"] += 1
             check(store, sure=sure)
@@ -123,18 +125,21 @@ def test_finished_batches_are_seen_while_the_run_goes_on(tmp_path: Path, record:
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
-def test_held_records_are_replaced_and_never_there_twice(tmp_path: Path, record: MakeRecord) -> None:
+def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path, record: MakeRecord) -> None:
     with open_writer(tmp_path) as writer:
         writer.append_records([record("run-1", case="early")])
         for rounds in (1, 2, 3):
-            held = [record("run-1", case=case, n_rounds=rounds) for case in ("a", "b")]
-            writer.hold_records(held)
+            for case in ("a", "b"):
+                writer.write_case(case, [record("run-1", case=case, n_rounds=rounds)])
+                writer.append_samples([])
             frame = pd.read_parquet(tmp_path / "records").set_index("case")
             assert frame["n_rounds"].drop("early").to_dict() == {"a": rounds, "b": rounds}
             assert frame.index.is_unique
             assert len(read_run(tmp_path).value) == 3
+        writer.append_records([record("run-1", case="late")])
+        assert len(list((tmp_path / "records").rglob("*.parquet"))) == 4
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
-    assert sorted(row.case or "" for row in read_run(tmp_path).value) == ["a", "b", "early"]
+    assert sorted(row.case or "" for row in read_run(tmp_path).value) == ["a", "b", "early", "late"]
 
 
 def test_ctrl_c_closes_the_run(tmp_path: Path, record: MakeRecord) -> None:

@@ -11,10 +11,10 @@ COLUMNS = (
     *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
     *("status", "reason", "timer", "n_rounds", "launch_status"),
 )
-"""What of a record is needed."""
+"""The columns of a record that are needed here."""
 
 _FINAL = (Status.MISMATCHED, Status.SKIPPED)
-"""Would come again: the code decides them, and neither load nor luck."""
+"""The statuses that would come again: the code decides them, and neither load nor luck."""
 
 
 def existing(

@@ -1,4 +1,4 @@
-"""From outcomes to the rows of a store: statistics are derived here, from raw samples, and nowhere else."""
+"""Makes the rows of a store from outcomes: statistics are derived here, from raw samples, and nowhere else."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from pairbench.stats import Interval, latency_interval, outliers, percentile, sp
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One invocation."""
+    """One invocation of pairbench, as all its records name it."""
 
     run_id: str
     started_at: str

@@ -1,7 +1,6 @@
-"""`pairbench ab`."""
+"""The verb `pairbench ab`."""
 
-from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,17 +13,19 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.verdicts import policy_of, tell_github
-from pairbench.workflow.setup import configure, open_context
+from pairbench.cli.verdicts import annotate_github, policy_of
+from pairbench.workflow.setup import configure
 
 
 def ab(
-    base: Annotated[str, typer.Argument(help="A commit, branch or tag of the repository that holds the suites.")],
+    base: Annotated[
+        str, typer.Argument(help="The commit, branch or tag to compare with, of the repository that holds the suites.")
+    ],
     rest: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[HEAD] [SELECT]...",
-            help="HEAD: another; left out, the working tree as it is, uncommitted changes included. SELECT as for run.",
+            help="HEAD: the commit, branch or tag to judge; left out, the working tree, uncommitted changes included. SELECT as for run.",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +35,10 @@ def ab(
     mode: ModeOption = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help="Pairs of fresh worker processes that time every case. Default: 5.", show_default=False),
+        typer.Option(
+            help="How many times every case is timed, each in two fresh processes, one a commit. Default: 5.",
+            show_default=False,
+        ),
     ] = None,
     min_effect: MinEffectOption = None,
     tf32: Annotated[
@@ -47,68 +51,28 @@ def ab(
     ] = False,
     output: FormatOption = "table",
 ) -> None:
-    """Compare two commits that take turns on one device. Each has its own process, and a turn is a block of samples.
+    """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 
-    The most sensitive gate for a pull request: what drifts is in both sides alike. Outputs are compared too. Both sides are
-    measured by the pairbench that runs, under the Python that runs it, and nothing is put in the store.
+    The most sensitive gate for a pull request, for drift affects both sides alike. Outputs are compared too. Both commits are
+    measured by this pairbench under this Python, and nothing is stored.
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """
-    from pairbench.errors import UsageError
     from pairbench.report.comparison.render import render_comparison
-    from pairbench.workflow.ab.arguments import load_part, read_arguments
-    from pairbench.workflow.ab.measure import measure_side_by_side
-    from pairbench.workflow.git.worktrees import open_checkouts
-    from pairbench.workflow.progress import open_progress
+    from pairbench.report.render import to_json
+    from pairbench.workflow.ab.arguments import read_arguments
+    from pairbench.workflow.ab.measure import compare_commits
 
     policy = policy_of(min_effect)
     config = configure(output, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout)
-    if config.settings.timer != "auto":
-        raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
-    if "rounds" not in config.given:
-        config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
-    request = read_arguments(config, base, rest or [], tuple(implementation or ()))
-    with (
-        open_context(config) as context,
-        open_checkouts(request.repository, request.base, request.head) as (before, now, scratch),
-        open_progress() as progress,
-    ):
-        progress.notify(f"pairbench: {_told(now)} against {_told(before)}")
-        parts = (load_part(config, context, request, before), load_part(config, context, request, now))
-        found = measure_side_by_side(context, parts, device, scratch, progress, policy)
+    arguments = read_arguments(config, base, rest or [], tuple(implementation or ()))
+    found = compare_commits(config, arguments, device, policy)
     if output == "json":
-        typer.echo(_document(found, strict), nl=False)
+        typer.echo(to_json(found.plain(strict=strict)), nl=False)
     else:
         typer.echo(render_comparison(found.comparison, output), nl=False)
-    tell_github(found.comparison)
+    annotate_github(found.comparison)
     for reason in found.broken:
         typer.echo(f"pairbench: {reason}", err=True)
     if code := found.comparison.exit_code(strict=strict) or (2 if found.broken else 0):
         raise typer.Exit(code)
-
-
-_ROUNDS = 5
-"""More than a run has: a round is one pair of ratios, and few tell little of how far pairs spread."""
-
-
-def _told(checkout: Any) -> str:
-    return f"{checkout.asked} ({checkout.commit.sha[:7]})"
-
-
-def _document(found: Any, strict: bool) -> str:
-    """Return the comparison and what it rests on as one JSON document."""
-    from pairbench.report.comparison.render import document
-    from pairbench.report.render import to_json
-    from pairbench.report.table import expanded
-
-    reference, current = ([expanded(record) for record in side] for side in found.records)
-    outputs = [{**asdict(series), **asdict(compared)} for series, compared in found.outputs.items()]
-    return to_json(
-        {
-            **document(found.comparison),
-            "strict": strict,
-            "outputs": outputs,
-            "reference_records": reference,
-            "current_records": current,
-        }
-    )

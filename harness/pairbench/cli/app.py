@@ -33,7 +33,7 @@ from pairbench.errors import InterruptedRunError, PairbenchError
 
 app = typer.Typer(
     name="pairbench",
-    help="Optimised PyTorch operators beside the plain ones they replace: proven equal, timed together, tracked.",
+    help="Optimised PyTorch operators beside the plain ones they replace: verified, timed side by side, tracked over commits.",
     epilog="Example: pairbench run suites/depthwise.py --device cuda:0",
     no_args_is_help=True,
     add_completion=False,

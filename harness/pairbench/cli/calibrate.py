@@ -1,7 +1,6 @@
-"""`pairbench calibrate`."""
+"""The verb `pairbench calibrate`."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,12 +13,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.setup import choose, configure, open_context, pick_devices, stamp
-
-if TYPE_CHECKING:
-    from pairbench.model.comparison import Calibration
-
-_LEAST_RUNS = 2
+from pairbench.workflow.setup import configure, open_request
 
 
 def calibrate(
@@ -42,56 +36,14 @@ def calibrate(
 
     Example: pairbench calibrate suites/conv.py --device cuda:0 --runs 5
     """
-    from pairbench.errors import UsageError
     from pairbench.report.calibration import render_calibrations
-    from pairbench.store.calibrations import write_calibration
-    from pairbench.workflow.progress import open_progress
-    from pairbench.workflow.run.record import record_run
+    from pairbench.workflow.calibrate import calibrate_machine, check_runs
 
-    if runs < _LEAST_RUNS:
-        raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
+    check_runs(runs)
     config = configure(output, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
-    with open_context(config) as context, open_progress() as progress:
-        chosen = choose(config, context, select)
-        devices = pick_devices(device, chosen.survey.devices)
-        done = []
-        for number in range(runs):
-            progress.notify(f"pairbench: run {number + 1} of {runs}")
-            done.append(record_run(config, context, chosen, devices, progress))
-            if done[-1].interrupted:
-                raise typer.Exit(done[-1].exit_code)
-    found = calibrations([run.records for run in done])
-    for calibration in found:
-        write_calibration(config.store, calibration)
-    typer.echo(render_calibrations(found, output), nl=False)
-    if bad := max(run.exit_code for run in done):
-        raise typer.Exit(bad)
-
-
-def calibrations(runs: Sequence[Sequence[Any]]) -> "list[Calibration]":
-    """Return what runs of the same code show of each device model that they were made on."""
-    import datetime as dt
-
-    from pairbench.analyze.compare.floors import calibrate_from
-    from pairbench.model.comparison import Calibration
-
-    found = []
-    now = dt.datetime.now(dt.UTC)
-    for name in dict.fromkeys(record.device_name for run in runs for record in run):
-        here = [[record for record in run if record.device_name == name] for run in runs]
-        here = [run for run in here if run]
-        shown = calibrate_from(here)
-        found.append(
-            Calibration(
-                calibration_id=stamp(now),
-                made_at=now.isoformat(timespec="milliseconds"),
-                device_name=name,
-                environment_hash=here[0][0].environment_hash,
-                runs=tuple(run[0].run_id for run in here),
-                comparisons=shown.comparisons,
-                judged=shown.judged,
-                alarms=shown.alarms,
-                floors=shown.floors,
-            )
-        )
-    return found
+    with open_request(config, select, device) as request:
+        calibrated = calibrate_machine(request, runs=runs)
+    if calibrated.calibrations:
+        typer.echo(render_calibrations(calibrated.calibrations, output), nl=False)
+    if calibrated.exit_code:
+        raise typer.Exit(calibrated.exit_code)

@@ -1,11 +1,11 @@
-"""`pairbench compare`."""
+"""The verb `pairbench compare`."""
 
 from typing import Annotated
 
 import typer
 
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
-from pairbench.cli.verdicts import policy_of, tell
+from pairbench.cli.verdicts import policy_of, report_problems
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.workflow.setup import configure
 
@@ -50,20 +50,21 @@ def compare(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Compare a run with earlier ones, series by series. Each has a verdict, which says whose doing a change is.
+    """Compare a run with earlier ones, series by series. Each verdict names the likely cause.
 
-    Exit code: 1 for a regression or a failure; 4 where the newest run cannot be read; 3 as --strict says; else 0.
+    Exit code: 1 for a regression or a failure; 4 where the newest run cannot be read or could load no suite; 3 as --strict says; else 0.
 
     Example: pairbench compare main latest --strict
     """
     from pairbench.report.comparison.render import render_comparison
-    from pairbench.workflow.compare.judge import judge
+    from pairbench.workflow.compare.comparer import Comparer
 
     config = configure(output, store=store)
     policy = policy_of(min_effect)
     with collector_at_rest():
-        found = judge(config, reference, current, select=select or (), policy=policy, quiet_only=quiet_only)
-    typer.echo(render_comparison(found.comparison, output), nl=False)
-    tell(found)
-    if code := found.exit_code(strict=strict):
+        comparer = Comparer.open(config, policy=policy, quiet_only=quiet_only)
+        compared = comparer.compare(reference, current, select=select or ())
+    typer.echo(render_comparison(compared.comparison, output), nl=False)
+    report_problems(compared)
+    if code := compared.exit_code(strict=strict):
         raise typer.Exit(code)

@@ -1,6 +1,4 @@
-"""`pairbench list`."""
-
-from typing import Any
+"""The verb `pairbench list`."""
 
 import typer
 
@@ -19,21 +17,18 @@ def list_(select: Select = None, output: FormatOption = "table") -> None:
     config = configure(output)
     with open_context(config) as context:
         chosen = choose(config, context, select)
-    rows: list[dict[str, Any]] = []
-    for operator in chosen.survey.operators:
-        for case in operator.cases:
-            if chosen.selections and not any(selection.takes(operator, case) for selection in chosen.selections):
-                continue
-            rows.append(
-                {
-                    "suite": operator.suite,
-                    "case": case.key,
-                    "tier": case.tier,
-                    "implementations": [item.name for item in operator.implementations],
-                    "impostors": [item.name for item in operator.impostors],
-                    "source": operator.source,
-                }
-            )
+    rows = [
+        {
+            "suite": operator.suite,
+            "case": case.key,
+            "tier": case.tier,
+            "implementations": [item.name for item in operator.implementations],
+            "impostors": [item.name for item in operator.impostors],
+            "source": operator.source,
+        }
+        for operator in chosen.operators()
+        for case in operator.cases
+    ]
     for suite in chosen.survey.broken:
         typer.echo(f"pairbench: {suite.reason}", err=True)
     if not rows and select and not chosen.survey.broken:

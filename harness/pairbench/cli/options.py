@@ -8,7 +8,8 @@ Select = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SELECT]...",
-        help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key. Default: everything.",
+        help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add up. A "
+        "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: everything.",
         show_default=False,
     ),
 ]

@@ -1,10 +1,11 @@
-"""`pairbench recipe`."""
+"""The verb `pairbench recipe`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption
 
 
@@ -26,7 +27,7 @@ def recipe(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE where it exists.")] = False,
     output: FormatOption = "table",
 ) -> None:
-    """Print a ready file for a CI system, or list what there is. What a project must change stands at the file's top.
+    """Print a ready-made CI configuration, or list them. What a project must change is at the top of the file.
 
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
     """
@@ -62,8 +63,4 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 
     if file.exists() and not force:
         raise UsageError(f"{file} is there already and may hold changes of yours; --force replaces it")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {str(file)!r} cannot be written: {error.strerror or error}") from error
+    write_text(file, text, make_folder=True)

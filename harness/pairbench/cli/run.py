@@ -1,4 +1,4 @@
-"""`pairbench run`."""
+"""The verb `pairbench run`."""
 
 from typing import Annotated
 
@@ -14,8 +14,8 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.verdicts import tell
-from pairbench.workflow.setup import choose, configure, open_context, pick_devices
+from pairbench.cli.verdicts import report_problems
+from pairbench.workflow.setup import configure, open_request
 
 
 def run(
@@ -25,7 +25,10 @@ def run(
     tier: TierOption = None,
     mode: ModeOption = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Fresh worker processes that time every case. Default: 3.", show_default=False)
+        int | None,
+        typer.Option(
+            help="How many times every case is timed, each in a fresh process. Default: 3.", show_default=False
+        ),
     ] = None,
     timer: Annotated[
         str | None,
@@ -42,8 +45,8 @@ def run(
         bool,
         typer.Option(
             "--confirm",
-            help="Then compare with the newest comparable runs of the default branch, measure again what looks worse, and fail "
-            "for what is worse both times.",
+            help="Afterwards compare with the newest comparable runs of the default branch, measure suspected regressions again, "
+            "and fail only for those that are confirmed.",
         ),
     ] = False,
     skip_existing: Annotated[
@@ -57,27 +60,24 @@ def run(
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Verify, time and profile every pair, and keep the results.
+    """Verify, time and profile every pair, and store the results.
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """
     from pairbench.report.render import to_json
     from pairbench.report.table import render
-    from pairbench.workflow.progress import open_progress
     from pairbench.workflow.run.record import record_run
 
     config = configure(
         output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
     )
-    with open_context(config) as context, open_progress() as progress:
-        chosen = choose(config, context, select, implementation or ())
-        devices = pick_devices(device, chosen.survey.devices)
-        done = record_run(config, context, chosen, devices, progress, skip_existing=skip_existing)
-        confirmed = None
+    confirmed = None
+    with open_request(config, select, device, implementation or ()) as request:
+        done = record_run(request, skip_existing=skip_existing)
         if confirm and done.records and not done.interrupted:
             from pairbench.workflow.run.confirm import confirm_run
 
-            confirmed = confirm_run(config, context, chosen, devices, progress, done.run_id)
+            confirmed = confirm_run(request, done.run_id)
     if output == "json":
         document = {
             "run_id": done.run_id,
@@ -92,9 +92,9 @@ def run(
         typer.echo("\n" + "\n".join(done.closing_lines(config.store)))
         if confirmed:
             typer.echo(f"\n{confirmed.render(output)}", nl=False)
-    for suite in chosen.survey.broken:
+    for suite in request.chosen.survey.broken:
         typer.echo(f"pairbench: {suite.reason}", err=True)
     if confirmed:
-        tell(confirmed.judged)
+        report_problems(confirmed.judged)
     if code := max(done.exit_code, confirmed.exit_code if confirmed else 0):
         raise typer.Exit(code)

@@ -1,11 +1,11 @@
-"""`pairbench show`."""
+"""The verb `pairbench show`."""
 
 from typing import Annotated
 
 import typer
 
 from pairbench.cli.options import FormatOption, NamesOption, StoreOption
-from pairbench.workflow.setup import configure
+from pairbench.workflow.setup import configure, store_of
 
 
 def show(
@@ -25,18 +25,20 @@ def show(
     from pairbench.plan import parse_selection
     from pairbench.report.render import render_rows
     from pairbench.report.table import render
+    from pairbench.store.moved import current_name
     from pairbench.store.reader import read_run, runs
 
     config = configure(output, store=store)
     if list_runs:
-        found = runs(config.store)
+        found = runs(store_of(config))
         typer.echo(render_rows("runs", [vars(run) for run in found.value], output), nl=False)
         _warn(found.problems)
         return
-    reading = read_run(config.store, run_id)
+    location = store_of(config)
+    reading = read_run(location, run_id)
     records = reading.value
     if select:
-        wanted = [parse_selection(text) for text in select]
+        wanted = [parse_selection(current_name(text, location.moved)) for text in select]
         records = tuple(
             record
             for record in records

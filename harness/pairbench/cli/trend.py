@@ -1,4 +1,4 @@
-"""`pairbench trend`."""
+"""The verb `pairbench trend`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +7,7 @@ import typer
 
 from pairbench.cli.options import FormatOption, StoreOption
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import configure
+from pairbench.workflow.setup import configure, store_of
 
 if TYPE_CHECKING:
     from pairbench.analyze.history.trend import Trend
@@ -45,33 +45,23 @@ def trend(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 where the newest run is undecided.")] = False,
 ) -> None:
-    """Show the history of a series, and where it moved. Between which commits, whose doing it was, and its newest run.
+    """Show changepoints of a series, the commits around them and the latest verdict.
 
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """
-    from pairbench.analyze.history.trend import make_trend
-    from pairbench.errors import SelectionError
     from pairbench.report.trend import render_trend
-    from pairbench.workflow.history.lookup import find_series, read_history
+    from pairbench.workflow.history.lookup import read_trend
 
     config = configure(output, store=store)
     target = _target(picture)
-    one = find_series(config.store, series, device_name=device_name)
     with collector_at_rest():
-        reading = read_history(config.store, one.value)
-        found = make_trend(
-            reading.value, one.value, timer=timer, last=last, floor=reading.floor, acceptance=reading.acceptance
-        )
-    if timer is not None and not any(point.record.timer == timer for point in found.points):
-        known = sorted({record.timer for record in reading.value if record.timer})
-        raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")
-    problems = tuple(dict.fromkeys([*one.problems, *reading.problems]))
-    typer.echo(render_trend(found, output), nl=False)
-    for problem in problems:
+        reading = read_trend(store_of(config), series, device_name=device_name, timer=timer, last=last)
+    typer.echo(render_trend(reading.value, output), nl=False)
+    for problem in reading.problems:
         typer.echo(f"pairbench: {problem}", err=True)
     if target is not None:
-        _draw(found, target)
-    raise typer.Exit(_exit_code(found, strict=strict))
+        _draw(reading.value, target)
+    raise typer.Exit(_exit_code(reading.value, strict=strict))
 
 
 def _target(picture: str | None) -> Path | None:
@@ -92,11 +82,11 @@ def _target(picture: str | None) -> Path | None:
     return path
 
 
-def _draw(found: "Trend", path: Path) -> None:
+def _draw(trend: "Trend", path: Path) -> None:
     from pairbench.errors import UsageError
     from pairbench.report.charts.series_figure import to_bytes, trend_figure
 
-    content = to_bytes(trend_figure(found), path.suffix.lower())
+    content = to_bytes(trend_figure(trend), path.suffix.lower())
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -104,10 +94,10 @@ def _draw(found: "Trend", path: Path) -> None:
     typer.echo(f"pairbench: drew {path}", err=True)
 
 
-def _exit_code(found: "Trend", *, strict: bool) -> int:
+def _exit_code(trend: "Trend", *, strict: bool) -> int:
     from pairbench.model.comparison import GateOutcome
 
-    outcome = found.newest.outcome if found.newest else GateOutcome.UNDECIDED
+    outcome = trend.newest.outcome if trend.newest else GateOutcome.UNDECIDED
     if outcome in (GateOutcome.REGRESSION, GateOutcome.FAILED):
         return 1
     return 3 if strict and outcome in (GateOutcome.UNDECIDED, GateOutcome.NEW) else 0

@@ -1,4 +1,4 @@
-"""What the verbs that judge have in common: the thresholds from their options, and what they say besides the table."""
+"""What the verbs that judge have in common: the thresholds from their options, and what they print besides the table."""
 
 import os
 from dataclasses import replace
@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
     from pairbench.model.policy import Policy
-    from pairbench.workflow.compare.judge import ComparedRuns
+    from pairbench.workflow.compare.comparer import ComparedRuns
 
 
 def policy_of(min_effect: float | None) -> "Policy":
@@ -29,18 +29,18 @@ def policy_of(min_effect: float | None) -> "Policy":
     return replace(DEFAULT, minimum_effect=min_effect / 100)
 
 
-def tell(found: "ComparedRuns") -> None:
-    """Say on stderr what could not be read or compared, and on GitHub what is to be seen there."""
-    for problem in found.comparison.problems:
+def report_problems(compared: "ComparedRuns") -> None:
+    """Print on stderr what could not be read or compared, and on GitHub what a reviewer needs to see."""
+    for problem in compared.comparison.problems:
         typer.echo(f"pairbench: {problem}", err=True)
-    for problem in found.newer:
-        typer.echo(f"pairbench: the newest run may be in a file that cannot be read: {problem}", err=True)
-    if found.note:
-        typer.echo(f"pairbench: {found.note}", err=True)
-    tell_github(found.comparison)
+    for problem in compared.newer:
+        typer.echo(f"pairbench: {problem}", err=True)
+    if compared.note:
+        typer.echo(f"pairbench: {compared.note}", err=True)
+    annotate_github(compared.comparison)
 
 
-def tell_github(comparison: "Comparison") -> None:
+def annotate_github(comparison: "Comparison") -> None:
     """Annotate the pull request and add to the job's summary, when run there."""
     from pairbench.report.comparison.render import annotations, render_comparison
 

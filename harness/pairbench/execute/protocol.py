@@ -24,12 +24,12 @@ class StandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """First message to a worker."""
+    """The first message to a worker: its device, its settings, its memory."""
 
     device: Device
     settings: Settings
     memory_bytes: int
-    """That the worker may take of the host's memory."""
+    """Bytes of the host's memory that the worker may take."""
     stand_in: StandIn | None = None
 
 
@@ -53,7 +53,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnose:
-    """Asks for the `Finding`s about the device."""
+    """Asks for the `Finding`s about the device, as `pairbench doctor` shows them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class CaseJob:
 class VerifyCase(CaseJob):
     """Asks for a `Verification` of each entry, and then an `ImpostorResult` of each impostor.
 
-    The watch counts the declared impostors on from the entries.
+    In the heartbeat the declared impostors are numbered on from the entries.
     """
 
     automatic_impostors: bool
@@ -83,7 +83,7 @@ class TimeCase(CaseJob):
 
     round: int
     capturable: tuple[Entry, ...]
-    """Entries whose device latency may be taken from a replay of their graph."""
+    """Entries that can be captured, so that their device latency may be taken from a replay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,29 +93,29 @@ class ProfileCase(CaseJob):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCase(TimeCase):
-    """Asks to get a case ready and warm for timing in turns with another worker: `Opened`, if every entry gets there.
+    """Asks to make a case ready and warm for interleaved timing with another worker: `Opened`, if every entry gets there.
 
-    The case stays open until it is closed, or another job comes that is not about turns.
+    The case stays open until it is closed, or until a job comes that is not part of interleaved timing.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeTurn:
-    """Asks for one block of the open case: a `Turn`, after which the worker's device has nothing left to do."""
+class TakeBlock:
+    """Asks for one block of the open case: a `TakenBlock`, after which the worker's device is idle."""
 
     lead_in: tuple[int, ...]
-    """Untimed calls before each sample, of the open case's entries in their order: alike on both sides."""
+    """Untimed calls before each sample, one number for each entry of the open case, in order; both sides make the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloseCase:
-    """Asks for the `TimedRound` of the open case, its calls judged once more."""
+    """Asks for the `TimedRound` of the open case, after its calls were verified once more."""
 
     stop_reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellOutputs(CaseJob):
+class FingerprintOutputs(CaseJob):
     """Asks for a `Fingerprint` of the inputs, and of each entry's outputs for them."""
 
 
@@ -138,7 +138,7 @@ class BreakDownCase(CaseJob):
     """Asks for the `Breakdown` of each entry."""
 
     trace: Path | None
-    """Where to leave the profiler's trace of the one entry."""
+    """The file that gets the profiler's trace of the one entry; None to keep no trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +147,18 @@ class DivergeCase(CaseJob):
 
 
 AnyCaseJob = (
-    VerifyCase | TimeCase | ProfileCase | TellOutputs | SaveOutputs | CompareOutputs | BreakDownCase | DivergeCase
+    VerifyCase
+    | TimeCase
+    | ProfileCase
+    | FingerprintOutputs
+    | SaveOutputs
+    | CompareOutputs
+    | BreakDownCase
+    | DivergeCase
 )
 
 
-Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob | TakeTurn | CloseCase
+Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,30 +166,30 @@ class Opened:
     """Every entry of the case is ready and warm."""
 
     lead_in: tuple[int, ...]
-    """Untimed calls that this worker would put before each sample."""
+    """Untimed calls that this worker would make before each sample, one number for each entry, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One block, of the open case's entries in their order."""
+class TakenBlock:
+    """One block: a sample of each entry of the open case, in order."""
 
     call_ns: tuple[float, ...]
     throttled: int
-    """Blocks, this one and the last ones before it, in which the GPU is now known to have throttled."""
+    """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """Equal for two trees of tensors if they are equal to the bit, and hardly ever else."""
+    """A digest of a tree of tensors: equal for two trees that are equal to the bit, and hardly ever otherwise."""
 
     entry: Entry | None
-    """None: of the inputs."""
+    """The entry whose outputs it is a fingerprint of; None for the inputs."""
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """An entry ended without a result of its own; with no entry, the whole case did."""
+    """An entry ended without a result of its own; where `entry` is None, the whole case did."""
 
     entry: Entry | None
     status: Status
@@ -202,7 +209,7 @@ def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Broken:
-    """The worker's GPU is unusable after what the last result tells; it ends now."""
+    """The worker's GPU became unusable during the last result's work; the worker ends now."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,13 @@ class Acceptance:
 
     series: Series
     definition_hash: str | None
-    """Of the question that was accepted; another question is another level."""
+    """The definition whose level was accepted; another definition has another level."""
     p50_ns: float | None
     p95_ns: float | None
     exact: Mapping[str, float] = field(default_factory=dict)
-    """Exact metrics, `peak_bytes` and `margin`, by the column of the record."""
+    """The accepted counts, `peak_bytes` and `margin`, by the column of the record."""
     run_id: str
     """The run that had this level."""
     at: str
-    """When it was accepted, ISO 8601, UTC."""
+    """When it was accepted: ISO 8601, UTC."""
     reason: str

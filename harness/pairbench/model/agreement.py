@@ -8,23 +8,23 @@ from pairbench.model.plan import Entry
 
 
 class Agreement(StrEnum):
-    """How the outputs for the same seeded inputs agree."""
+    """How two sides' outputs for the same seeded inputs agree."""
 
     EQUAL = "equal"
-    """To the bit."""
+    """The outputs are equal to the bit."""
     WITHIN = "within"
-    """Not to the bit, and nowhere further apart than the operator's tolerance."""
+    """The outputs differ in some bits, and are everywhere within the operator's tolerance."""
     DIFFERENT = "different"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputsCompared:
-    """What comparing one entry's outputs has shown."""
+    """The result of comparing one entry's outputs on both sides."""
 
     entry: Entry
     agreement: Agreement
     reason: str | None = None
-    """Where and how far they differ, or why nobody knows."""
+    """Where and how far the outputs differ, or why that is not known; None where they agree."""
     correctness: Correctness | None = None
-    """Distances between the sides' outputs, where they were compared element by element."""
+    """Distances between the sides' outputs; None where they were not compared element by element."""

@@ -1,4 +1,4 @@
-"""Where the time of one call goes, as a worker found it in a trace: work by module, operator and kernel."""
+"""Where the time of one call goes, as a worker read it from a trace: work by module, operator and kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,62 +10,62 @@ from pairbench.model.plan import Entry, OperatorDescription
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleCalls:
-    """A module that the call went through."""
+    """A module that one call of the implementation went through."""
 
     name: str
-    """Qualified, from the argument that holds it: `model.blocks.0.self_attn`."""
+    """Qualified name, from the argument that holds the module: `model.blocks.0.self_attn`."""
     class_name: str
     calls: int
-    """Of one call of the implementation."""
+    """How often one call of the implementation calls the module."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Everything that one module spent in one operator and kernel, of one call."""
+class WorkTotal:
+    """The sum of the work that one module spends in one operator and kernel, in one call."""
 
     module: str
-    """The innermost module; empty outside of all."""
+    """Name of the innermost module; empty for work outside of all modules."""
     ops: tuple[str, ...]
     """ATen operators from the one that Python called to the innermost one; empty for Python itself and for custom kernels."""
     kernel: str | None = None
-    """None on a CPU."""
+    """Name of the kernel; None on a CPU."""
     spot: int | None = None
-    """The line that made it, as an index of the breakdown's spots."""
+    """The line that caused the work, as an index of the breakdown's `spots`; None where that is not known."""
     known: bool = True
-    """Whether it is known what launched it; else module and operators are empty."""
+    """Whether it is known what launched the work; otherwise `module` and `ops` are empty."""
     count: int
-    """Kernels, or operators on a CPU."""
+    """Number of kernels, or of operators on a CPU."""
     launches: int = 0
-    """Kernels that the host launched one by one; those inside a graph are not."""
+    """Number of kernels that the host launched one by one; kernels inside a graph do not count."""
     ns: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
-    """A line of code that copies, casts, or waits for the device, with everything it does in one call."""
+class SourceLine:
+    """A line of code that copies, casts, or waits for the device, with the sum of what it does in one call."""
 
     what: str
-    """`cast`, `copy`, `cache` (a write into the operator's state), `transfer` (between devices), or `sync`."""
+    """Kind of work: `cast`, `copy`, `cache` (a write into the operator's state), `transfer` (between devices), or `sync`."""
     op: str
     detail: str
-    """Such as `float32 -> bfloat16`."""
+    """What changes, such as `float32 -> bfloat16`; empty where nothing does."""
     file: str
-    """Relative to the suite's folder, where it is below it."""
+    """The file's path relative to the suite's folder where it is below it, else without folders of this machine."""
     line: int
     function: str
     code: str
     called_from: str = ""
-    """File and line of the call, where the line is in a function that is called from several."""
+    """File and line of the call where the line is in a function that several lines call; else empty."""
     modules: tuple[str, ...]
-    """Those that were running, in order."""
+    """Names of the modules that were running, in order."""
     count: int
     bytes: int
-    """That are written."""
+    """Bytes that the line writes in one call."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wait:
-    """A call of the CUDA runtime that waits for the device."""
+class DeviceWait:
+    """Calls of one CUDA runtime function that wait for the device, by what waited."""
 
     name: str
     module: str
@@ -76,14 +76,14 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Idle:
-    """What a GPU did between the first and the last kernel of one call."""
+    """How a GPU spent the time between the first and the last kernel of one call, in ns."""
 
     span_ns: float
     busy_ns: float
     starved_ns: float
-    """Idle because the kernel that came next had not been launched yet: the host was busy with something else."""
+    """Time in ns in which the device was idle because the host had not yet launched the next kernel."""
     after_sync_ns: float
-    """The part of `starved_ns` that followed a wait of the host for the device, which empties the queue."""
+    """The part of `starved_ns` right after a wait of the host for the device, which empties the queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +92,17 @@ class Breakdown:
 
     entry: Entry
     calls: int
-    """That were recorded; the quickest is the one that is told of."""
+    """Number of calls that were recorded; the breakdown is that of the quickest."""
     modules: tuple[ModuleCalls, ...]
-    """In the order of their first call."""
-    pieces: tuple[Piece, ...]
-    spots: tuple[Spot, ...]
+    """The modules that were called, in the order of their first call."""
+    pieces: tuple[WorkTotal, ...]
+    spots: tuple[SourceLine, ...]
     graph_launches: int = 0
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[DeviceWait, ...] = ()
     idle: Idle | None = None
-    """None on a CPU."""
+    """The device's busy and idle time; None on a CPU."""
     whole_ns: float
-    """What the pieces should add up to, by another way: the time that the device was busy, or a CPU's clock around the call."""
+    """Time in ns that the `pieces` should add up to: the device's busy time, or a CPU's clock around the call."""
     notes: tuple[str, ...] = ()
 
 
@@ -113,7 +113,7 @@ class NoBreakdown:
     entry: Entry
     reason: str
     bad: bool
-    """Whether that is a failure, rather than something that does not go here."""
+    """Whether that is a failure; False where a breakdown is not applicable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,17 +128,17 @@ class CaseBreakdown:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptBreakdown:
-    """The breakdowns of one case as they lie in a store."""
+    """The breakdowns of one case as a store holds them."""
 
     breakdown_id: str
     made_at: str
     device_name: str
     environment_hash: str
     versions: Mapping[str, str]
-    """Driver, cuda, cudnn, torch, triton, python: those that are known."""
+    """Versions that are known, by name: driver, cuda, cudnn, torch, triton, python."""
     commit: str | None
     suite: str
     operator: str
     case: str
     parts: tuple[Breakdown, ...]
-    """Of the implementations that could be broken down."""
+    """The breakdowns of the implementations that could be broken down."""

@@ -12,7 +12,7 @@ from pairbench.errors import DeclarationError
 AxisValue = int | float | bool | str | tuple[int, ...]
 
 TIERS = ("edge", "smoke", "real", "headline")
-"""In the order of size. `edge` cases are verified and never timed; the others are both."""
+"""The tiers in the order of size. `edge` cases are verified and never timed; the others are both."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
@@ -41,23 +41,23 @@ class Case:
 
     operator: str
     axes: tuple[tuple[str, AxisValue], ...]
-    """Axis and value, sorted by axis."""
+    """Pairs of axis and value, sorted by axis."""
     tier: str
 
     @functools.cached_property
     def key(self) -> str:
-        """The case's name for all time, such as `rms_norm[dtype=bfloat16,tokens=4096]`."""
+        """The case's permanent name, such as `rms_norm[dtype=bfloat16,tokens=4096]`."""
         return f"{self.operator}[{','.join(f'{axis}={format_value(value)}' for axis, value in self.axes)}]"
 
     @property
     def dtype(self) -> str | None:
-        """The value of the axis named `dtype`, where there is one."""
+        """The value of the axis named `dtype`; None where there is none."""
         value = dict(self.axes).get("dtype")
         return value if isinstance(value, str) else None
 
 
 def format_value(value: AxisValue) -> str:
-    """Return an axis value as it stands in a case key: tuples as `3x1x1`."""
+    """Return an axis value as a case key holds it: tuples as `3x1x1`."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

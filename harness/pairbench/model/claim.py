@@ -1,4 +1,4 @@
-"""What somebody published about a pair, declared beside the operator so that it stands beside what is measured here."""
+"""Published figures about a pair, declared beside the operator so that they can be compared with what is measured."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,42 +11,42 @@ from pairbench.model.settings import MODES
 _WHOLE = ("launches", "syncs")
 _PAIRS = ("latency_ms", "peak_gib", *_WHOLE)
 QUANTITIES = ("speedup", *_PAIRS)
-"""What a claim can be about; `speedup` is baseline over variant, all others are (baseline, variant)."""
+"""Quantities that a claim can be about; `speedup` is baseline over variant, all others are (baseline, variant)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One published figure: about one of `QUANTITIES`, on one device, by one source.
 
-    It is no part of the question nor of the answer: neither of an operator's hashes knows it.
+    It is part of neither the definition nor an implementation: no hash of an operator depends on it.
 
     Example:
         >>> Claim(speedup=18.2, device="NVIDIA H20", source="sglang-omni #132", cases=[dict(patches=576)])
     """
 
     source: str
-    """Who published it."""
+    """Who published the figure: a pull request, a paper."""
     device: str
-    """On what, as far as the source says."""
+    """The device that the figure was measured on, as far as the source says."""
     speedup: float | tuple[float, float] | None = None
-    """Baseline over variant; two for a range."""
+    """Latency of the baseline over that of the variant; a pair (least, most) for a range."""
     latency_ms: tuple[float, float] | None = None
-    """Of baseline and variant, in milliseconds."""
+    """Latencies of baseline and variant, in milliseconds."""
     peak_gib: tuple[float, float] | None = None
     """Peak memory of baseline and variant, in GiB."""
     launches: tuple[int, int] | None = None
-    """Per call of baseline and variant; of the variant the most that it may have."""
+    """Launches per call of baseline and variant; the variant may have at most that many."""
     syncs: tuple[int, int] | None = None
-    """Waits of the host for the device per call, likewise."""
+    """Waits of the host for the device per call of baseline and variant; the variant may have at most that many."""
     cases: Sequence[Mapping[str, object]] = ()
-    """The operator's cases that it belongs to, with all of their axes; none where no case comes near."""
+    """The operator's cases that the claim is about, each with all of its axes; empty where no case comes near."""
     implementation: str | None = None
-    """The variant that it is about; None for whichever is best."""
+    """The variant that the claim is about; None for the best one."""
     mode: str = "eager"
     shape: str = ""
-    """What was measured there, where no case here is exactly that."""
+    """What the source measured, where no case here is exactly that; else empty."""
     unmet: str = ""
-    """Why it cannot be met here, with numbers, once that has been measured."""
+    """Why the claim cannot be met here, with numbers, once that has been measured; else empty."""
 
     def __post_init__(self) -> None:
         given = [name for name in QUANTITIES if getattr(self, name) is not None]
@@ -70,17 +70,17 @@ class Claim:
 
     @property
     def quantity(self) -> str:
-        """Which of QUANTITIES it is about."""
+        """The one of QUANTITIES that the claim is about."""
         return next(name for name in QUANTITIES if getattr(self, name) is not None)
 
     @property
     def pair(self) -> tuple[float, float] | None:
-        """Values of baseline and variant in the quantity's own unit; None of a speedup."""
+        """Values of baseline and variant in the quantity's own unit; None where the claim is about a speedup."""
         return None if self.speedup is not None else getattr(self, self.quantity)
 
     @property
     def ratio(self) -> tuple[float, float]:
-        """The least and the most that baseline over variant is said to be; infinite where the variant has none left."""
+        """The least and the most of the published ratio, baseline over variant; infinite where the variant's value is 0."""
         if isinstance(self.speedup, tuple):
             return self.speedup
         if self.speedup is not None:
@@ -90,17 +90,17 @@ class Claim:
         return ratio, ratio
 
     def belongs_to(self, case: Case) -> bool:
-        """Return whether a case is one of its own."""
+        """Return whether the claim is about a case."""
         return dict(case.axes) in self.cases
 
 
 def check_claims(
     operator: str, claims: object, cases: Sequence[Case], implementations: Mapping[str, object]
 ) -> tuple[Claim, ...]:
-    """Return an operator's claims.
+    """Return an operator's claims, checked against its cases and variants.
 
     Raises:
-        DeclarationError: one names a case or a variant that the operator has not.
+        DeclarationError: a claim names a case or a variant that the operator does not have.
     """
     if isinstance(claims, str) or not isinstance(claims, Sequence):
         raise DeclarationError(f"operator {operator!r}: claims is {claims!r}, expected a list of Claim(...)")

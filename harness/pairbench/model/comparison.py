@@ -1,4 +1,4 @@
-"""What a comparison of a current run with a reference says: a verdict for each series, and whose doing it is."""
+"""What a comparison of a current run with a reference says: a verdict for each series, and the likely cause."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,16 +32,16 @@ class GateOutcome(StrEnum):
 
 
 class Attribution(StrEnum):
-    """Whose doing a change is."""
+    """The likely cause of a change."""
 
     CODE = "code"
-    """The implementation moved and its control did not."""
+    """The implementation moved, and its control did not."""
     ENVIRONMENT = "environment"
-    """A field of the era changed."""
+    """A field of the environment changed, such as the driver."""
     MACHINE = "machine"
     """The control moved too, and nothing else is known to have changed."""
     DEFINITION = "definition"
-    """The question changed; a new series begins."""
+    """The definition of the operator changed, so that a new series begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,9 @@ class Floor:
     p50: float
     p95: float
     runs: int
-    """That it was estimated from."""
+    """The number of runs that it was estimated from."""
     source: str
-    """history or calibration."""
+    """Source of the floor: `history` or `calibration`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +61,23 @@ class Judgement:
     """What one metric of a series says."""
 
     metric: str
-    """The column of the record."""
+    """The column of the record that was judged."""
     outcome: GateOutcome
     verdict: Verdict | None = None
-    """Of a latency; None for exact metrics."""
+    """What a latency says; None for exact metrics."""
     reference: float | str | None = None
-    """What the reference runs have; of a latency the geometric mean of their rounds, in ns."""
+    """What the reference runs have. A latency is in ns and that which `show` prints of a run; of several runs their median."""
     current: float | str | None = None
-    """The same of the current runs."""
+    """What the current runs have, by the same rule."""
     change: Interval | None = None
-    """Current over reference with its 95 % interval; 1.02 is 2 % slower."""
+    """Current over reference with its 95 % interval, 1.02 for 2 % slower: of the geometric mean of the rounds of each side, or
+    in `ab` of the ratios of rounds. It need not be the ratio of `current` and `reference`, which are medians of samples."""
     minimum_effect: float | None = None
-    """Smallest change that counts here: 0.02 is 2 %."""
+    """The smallest relative change that counts in this series: 0.02 is 2 %."""
     floor: float | None = None
-    """Noise floor of this metric in this series, a part of one."""
+    """The noise floor of this metric in this series as a part of one; None where it is not known."""
     p_value: float | None = None
-    """That a change this large or larger comes from noise, adjusted for the whole comparison."""
+    """The chance that a change this large or larger comes from noise, adjusted for the whole comparison."""
     reason: str
 
 
@@ -86,7 +87,7 @@ class KernelChange:
 
     name: str
     what: str
-    """new, gone, more often, less often, slower or faster."""
+    """How the kernel differs: `new`, `gone`, `more often`, `less often`, `slower` or `faster`."""
     reference_count: int
     current_count: int
     reference_ns: float
@@ -116,12 +117,12 @@ class Change:
     outcome: GateOutcome
     reason: str
     verdict: Verdict | None = None
-    """Of the median latency."""
+    """What the median latency says; None where it was not judged."""
     attribution: Attribution | None = None
     judgements: tuple[Judgement, ...] = ()
-    """The metric that decided comes first."""
+    """The judgements of its metrics; the one that decided comes first."""
     control: Interval | None = None
-    """Change of the control's median latency: the baseline's for a variant, the variants' for a baseline."""
+    """The change of the control's median latency: the baseline's for a variant, the variants' for a baseline."""
     era: tuple[EraChange, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
     implementation_changed: bool | None = None
@@ -131,7 +132,11 @@ class Change:
     accepted: str | None = None
     """The reason for which this level was accepted on purpose."""
     reference_runs: tuple[str, ...] = ()
+    """The runs that it was compared with, oldest first; of this series, all of the same source."""
     current_runs: tuple[str, ...] = ()
+    """The runs that were judged, oldest first."""
+    left_out_runs: tuple[str, ...] = ()
+    """The reference runs that were left out because they measured another source of this series than the newest of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +144,7 @@ class Side:
     """One side of a comparison."""
 
     asked: str
-    """What the user wrote, or the default."""
+    """What the user wrote for this side, or the default."""
     runs: tuple[str, ...]
     commits: tuple[str, ...] = ()
 
@@ -154,11 +159,11 @@ class Calibration:
     environment_hash: str
     runs: tuple[str, ...]
     comparisons: int
-    """Pairs of runs that were compared as if one were the reference."""
+    """The number of pairs of runs that were compared as if one were the reference."""
     judged: int
-    """Series in all of them."""
+    """The number of series that were judged in all these comparisons."""
     alarms: int
-    """Regressions and improvements among those: all of them false."""
+    """The number of regressions and improvements among those, all of them false."""
     floors: Mapping[Series, Floor] = field(default_factory=dict)
 
 
@@ -170,9 +175,9 @@ class Comparison:
     current: Side
     changes: tuple[Change, ...]
     problems: tuple[str, ...] = ()
-    """What could not be read."""
+    """A sentence for each thing that could not be read, or that a reader has to know of the store."""
     calibrations: tuple[Calibration, ...] = ()
-    """Of the devices compared, the newest of each."""
+    """The newest calibration of each device model that was compared."""
 
     @property
     def outcomes(self) -> Counter[GateOutcome]:

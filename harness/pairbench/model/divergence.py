@@ -1,4 +1,4 @@
-"""Where a variant's modules begin to differ from the baseline's of the same names."""
+"""The modules in which a variant's outputs begin to differ from those of the baseline's modules of the same names."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from pairbench.model.plan import Entry, OperatorDescription
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """How far the tensors of one place are from the baseline's; elements that are not finite in both are left out of sizes."""
+    """How far a variant's tensors are from the baseline's; distances leave out elements that are not finite in both."""
 
     max_abs: float
     rel_l2: float | None
-    """None where the baseline has nothing but zeros."""
+    """Relative L2 distance to the baseline; None where the baseline has nothing but zeros."""
     beyond: float
-    """Part of the elements that leave the operator's tolerance."""
+    """Part of the elements that are beyond the operator's tolerance, from 0 to 1."""
     within: bool
 
 
@@ -26,48 +26,51 @@ class Layer:
     module: str
     class_name: str
     call: int
-    """Which of the module's calls, from 0."""
+    """Number of the module's call, counted from 0."""
     dtypes: tuple[str, str]
-    """Of the baseline's and of the variant's output."""
+    """Dtypes of the baseline's and of the variant's output."""
     gap: Gap | None
-    """None where the outputs cannot be compared."""
+    """Distance between the outputs; None where they cannot be compared."""
     incomparable: str | None = None
-    """Why they cannot."""
+    """Why the outputs cannot be compared; None where they can."""
     baseline_oracle: float | None = None
     """Relative L2 error of the baseline's output against float64; None without an oracle."""
     variant_oracle: float | None = None
+    """Relative L2 error of the variant's output against float64; None without an oracle."""
     worse: bool = False
     """Whether the variant is clearly further from float64 than the baseline: more than twice as far, and half a spacing on top."""
     contained: bool = False
-    """Whether it is off while the module around it is not: the same in another layout, as a cache is whose slots go round."""
+    """Whether the output is beyond tolerance while that of the module around it is not, as with another memory layout."""
 
     @property
     def off(self) -> bool:
-        """Whether its output leaves the operator's tolerance."""
+        """Whether the output is beyond the operator's tolerance."""
         return self.gap is not None and not self.gap.within
 
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """A baseline and a variant in lockstep."""
+    """The comparison of a baseline and a variant run in lockstep, module by module."""
 
     entry: Entry
     layers: tuple[Layer, ...]
-    """In the order in which the baseline's modules finish: what is inside another one comes before it."""
+    """Calls of modules in the order in which the baseline's finish: inner modules come before outer ones."""
     inputs: Gap | None = None
-    """What goes into the first one that leaves the tolerance; None where there is none, or its inputs cannot be compared."""
+    """Distance of the inputs of the `first` module; None where there is no such module, or they cannot be compared."""
     only_baseline: tuple[str, ...] = ()
-    """Modules that the variant's tree does not have."""
+    """Names of modules that only the baseline's tree has."""
     only_variant: tuple[str, ...] = ()
+    """Names of modules that only the variant's tree has."""
     uncalled: tuple[tuple[str, int, int], ...] = ()
     """Modules in both trees that are not called equally often: name, calls by the baseline, calls by the variant."""
     oracle_missing: str | None = None
+    """Why there is no float64 oracle; None where there is one."""
     output_mismatch: str | None = None
-    """What is wrong with the variant's outputs as a whole; None where nothing is."""
+    """What is wrong with the variant's outputs as a whole; None where they are within tolerance."""
 
     @property
     def first(self) -> Layer | None:
-        """The first module whose output leaves the operator's tolerance, and takes that of the module around it along."""
+        """The first module whose output is beyond the operator's tolerance, and so is that of the module around it."""
         return next((layer for layer in self.layers if layer.off and not layer.contained), None)
 
     @property
@@ -77,7 +80,7 @@ class Divergence:
 
     @property
     def bad(self) -> bool:
-        """Whether something is wrong: rounding takes modules out of a tolerance, too, but not away from float64."""
+        """Whether the variant is wrong; rounding alone, which does not move outputs away from float64, is not."""
         off = self.first is not None and (self.oracle_missing is not None or self.first_worse is not None)
         return off or self.output_mismatch is not None
 
@@ -89,7 +92,7 @@ class NoDivergence:
     entry: Entry
     reason: str
     bad: bool
-    """Whether that is a failure of the code, rather than something that does not go here."""
+    """Whether that is a failure of the code; False where a comparison is not applicable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,4 +102,4 @@ class CaseDivergence:
     operator: OperatorDescription
     case: Case
     device: Device
-    found: Divergence | NoDivergence
+    result: Divergence | NoDivergence

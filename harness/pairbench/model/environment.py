@@ -1,4 +1,4 @@
-"""Where a run was made: the device and the versions, and the hash that decides what is comparable."""
+"""The environment of a run: the device and the versions, and the hash that decides what is comparable."""
 
 import hashlib
 import json
@@ -7,31 +7,41 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def device_slug(name: str, otherwise: str = "device") -> str:
+    """Return the name of a device model as part of a path, such as `nvidia-h200`.
+
+    Args:
+        name: As the driver gives it.
+        otherwise: What stands for a name without a letter or digit.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or otherwise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device that can be measured, named so that another process finds it again."""
+    """A device that can be measured, identified so that another process finds it."""
 
     selector: str
-    """`cpu` or `cuda:N`, N as `nvidia-smi` counts within what this process may see."""
+    """Selector of the device: `cpu`, or `cuda:N` with N counted among the GPUs that this process may see."""
     kind: str
-    """cpu or cuda."""
+    """Kind of device: `cpu` or `cuda`."""
     name: str
     uuid: str | None = None
     capability: tuple[int, int] | None = None
-    """CUDA compute capability, such as (9, 0)."""
+    """CUDA compute capability, such as (9, 0); None on a CPU."""
     memory_bytes: int | None = None
     beside: tuple["Device", ...] = ()
-    """GPUs that implementations may use besides: a worker sees them behind its own, in this order."""
+    """Further GPUs that implementations may use; a worker sees them after its own, in this order."""
 
     @property
     def slug(self) -> str:
         """The device model as part of a path, such as `nvidia-h200`."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or self.kind
+        return device_slug(self.name, self.kind)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """The checkout that the suites came from."""
+    """The commit of the checkout that the suites came from."""
 
     sha: str
     committed_at: str
@@ -53,11 +63,11 @@ class Environment:
     hostname: str
     cpu: str
     rest: dict[str, Any] = field(default_factory=dict)
-    """Everything else, JSON values. The keys under `observed` describe this run alone and are not hashed."""
+    """All other settings as JSON values. What is under the key `observed` describes this run alone and is not hashed."""
 
     @property
     def hash(self) -> str:
-        """Equal for two runs exactly if everything that can move a latency was the same."""
+        """A hash that is equal for two runs exactly if everything that can move a latency was the same."""
         stable = {key: value for key, value in self.rest.items() if key != "observed"}
         device = (self.device.kind, self.device.name)
         versions = (self.driver, self.cuda, self.cudnn, self.torch, self.triton, self.python, self.cpu)

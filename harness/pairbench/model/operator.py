@@ -1,4 +1,4 @@
-"""Declarations: an operator with its baseline, its variants and all that is needed to judge them."""
+"""Declarations: an operator with its baseline, its variants and all that is needed to verify and time them."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
 
 
 class Cost(NamedTuple):
-    """The least work that a case demands of any implementation; the roofline is drawn from it."""
+    """The least work that a case demands of any implementation; the roofline is computed from it."""
 
     flops: float
     """Floating-point operations; a multiply-add counts as two."""
@@ -34,14 +34,14 @@ class Variant:
     function: Callable[..., Any]
     prepare: Callable[..., Mapping[str, Any]] | None = None
     """Untimed one-off work. Takes the operator's `constants` as keyword arguments and returns what replaces them or
-    is passed beside them. It never sees the other inputs, so it cannot compute the answer in advance."""
+    is passed beside them. It never sees the other inputs, so it cannot compute the outputs in advance."""
     valid: Callable[..., bool | str] | None = None
-    """Takes the inputs; True where the mathematics is the same, else False or a sentence that says why it is not."""
+    """A function of the inputs: True where the mathematics is the same, else False or a sentence that says why it is not."""
     needs: tuple[str, ...] = ()
-    """`cuda`, `cpu`, `triton`, `sm_90` (that architecture or newer), `gpus:2`. `triton` is met on a CPU for verification
-    only, through Triton's interpreter."""
+    """What the implementation needs: `cuda`, `cpu`, `triton`, `sm_90` (that architecture or newer), `gpus:2`. On a CPU
+    `triton` is met for verification only, through Triton's interpreter."""
     builds_on: str = ""
-    """The variant before it, where this one is that and one thing more: what the step gains is shown by itself."""
+    """Name of an earlier variant that this one extends by one step, whose gain is then shown by itself; empty for none."""
 
     def __init__(
         self,
@@ -84,25 +84,25 @@ class Operator:
     baseline: Variant
     variants: Mapping[str, Variant]
     inputs: Callable[..., Mapping[str, Any]]
-    """Takes `make` and the axes, returns the implementations' keyword arguments."""
+    """A function of `make` and the axes that returns the implementations' keyword arguments."""
     cases: tuple[Case, ...]
     impostors: Mapping[str, Variant] = field(default_factory=dict)
     """Deliberately wrong implementations. Each must be rejected in every case where its `valid` lets it run."""
     oracle: Callable[..., Any] | None = None
-    """Computes the outputs to judge by, from float64 inputs. None: the baseline does."""
+    """A function that computes the exact outputs from float64 inputs; None to use the baseline."""
     tolerance: Tolerance | Mapping[str, Tolerance] = field(default_factory=Tolerance)
-    """One for all outputs, or one for each output dtype; dtypes not named have the default."""
+    """The tolerance of all outputs, or one for each output dtype; dtypes not named have the default."""
     cost: Callable[..., Cost] | None = None
-    """Takes the axes."""
+    """A function of the axes that returns the least work of a case; None where it is not declared."""
     constants: tuple[str, ...] = ()
     """Inputs that stay the same from call to call, as weights do; what `prepare` may see."""
     state: tuple[str, ...] = ()
     """Inputs that a call may change, as KV caches; each implementation has its own copy, and what a call leaves in
     them is judged like its output."""
     source: str = ""
-    """Where the pair comes from: a pull request, a paper."""
+    """The pair's origin: a pull request, a paper; empty where none is given."""
     claims: tuple[Claim, ...] = ()
-    """What was published about it; shown beside what is measured, and no part of any hash."""
+    """Published figures; they are shown beside what is measured, and are part of no hash."""
 
     def __init__(
         self,
@@ -189,8 +189,8 @@ def _implementations(operator: str, what: str, values: Mapping[str, Any]) -> dic
 
 
 def _steps(operator: str, variants: dict[str, Variant]) -> dict[str, Variant]:
-    for place, (name, variant) in enumerate(variants.items()):
-        if variant.builds_on and variant.builds_on not in list(variants)[:place]:
+    for index, (name, variant) in enumerate(variants.items()):
+        if variant.builds_on and variant.builds_on not in list(variants)[:index]:
             raise DeclarationError(
                 f"operator {operator!r}: variant {name!r} builds on {variant.builds_on!r}, expected the name of a variant before it"
             )
@@ -208,21 +208,21 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case,
             raise DeclarationError(
                 f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)"
             )
-    found = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
-    if not found:
+    all_cases = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
+    if not all_cases:
         raise DeclarationError(
             f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])"
         )
-    _check_axes(operator, inputs, found)
+    _check_axes(operator, inputs, all_cases)
     seen: dict[str, str] = {}
-    for case in found:
+    for case in all_cases:
         if case.key in seen:
             raise DeclarationError(
                 f"operator {operator!r}: case {case.key} is declared twice (tiers {seen[case.key]} and {case.tier}); "
                 "every case is one series, so keep one of them"
             )
         seen[case.key] = case.tier
-    return found
+    return all_cases
 
 
 def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What became of an entry: how right it was, how fast, what it launched; and how it ended if it did not get that far."""
+"""The outcome of an entry: its correctness, latencies and launches, or how it ended before it had them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pairbench.model.record import KernelCount
 
 
 class Status(StrEnum):
-    """How an entry ended. `verified` stands for itself in `pairbench verify`, and never in a store."""
+    """How an entry ended. `verified` is an end in `pairbench verify` only, and never in a store."""
 
     VERIFIED = "verified"
     MEASURED = "measured"
@@ -38,26 +38,26 @@ class Correctness:
     rtol: float
     atol: float
     margin: float
-    """Part of the tolerance left at the worst element."""
+    """Part of the tolerance left at the worst element: 1 where all are equal, below 0 for a mismatch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """What torch.compile did for the calls of one entry."""
+    """The compilations by torch.compile for the calls of one entry."""
 
     compilations: int
-    """Functions, or parts of them, that were compiled; each time counts."""
+    """Number of compilations of functions, or of parts of them."""
     recompilations: int
-    """How many of these because what was compiled before did not fit."""
+    """Number of these compilations that were made because earlier ones did not fit the inputs."""
     graph_breaks: int
-    """Places where compiled code goes back to Python."""
+    """Number of graph breaks: points where compiled code goes back to Python."""
     notes: tuple[str, ...] = ()
-    """Where it breaks and why, and why it compiled again."""
+    """Each graph break with its line and reason, and the reason of each recompilation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What the verify stage found for one entry."""
+    """The result of the verify stage for one entry."""
 
     entry: Entry
     status: Status
@@ -65,11 +65,11 @@ class Verification:
     correctness: Correctness | None = None
     first_call_ns: float | None = None
     uncapturable: str | None = None
-    """Why the call cannot be captured as a CUDA graph; None where it can, or where that was not tried."""
+    """Why the call cannot be captured as a CUDA graph; None where it can be, or where that was not tried."""
     capturable: bool | None = None
-    """Whether it can be captured; None where that was not tried."""
+    """Whether the call can be captured as a CUDA graph; None where that was not tried."""
     compilation: Compilation | None = None
-    """In mode compile."""
+    """The compilations of the call; None in other modes than compile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +80,9 @@ class ImpostorResult:
     declared: bool
     rejected: bool
     reason: str
-    """Why it was rejected, or what let it through."""
+    """Why the impostor was rejected, or what let it through."""
     tried: bool = True
-    """False where its `valid` says that it is not wrong in this case."""
+    """Whether the impostor was run; not where its `valid` says that it is right in this case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Telemetry:
 
 @dataclass(frozen=True, kw_only=True)
 class EntrySamples:
-    """Raw samples of one entry in one round, aligned with the round's blocks."""
+    """Raw samples of one entry in one round, one for each of the round's blocks, in ns."""
 
     entry: Entry
     position: tuple[int, ...]
@@ -107,15 +107,15 @@ class EntrySamples:
     device_ns: tuple[float, ...] | None
     device_timer: str | None
     first_call_ns: float | None = None
-    """Of this round's fresh process, with what was compiled before on disk."""
+    """Latency of the first call in this round's fresh process, in ns; what was compiled before is found on disk."""
 
 
 PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"
 STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
-"""What ends the measuring of a case in a round, from the least to the most limiting."""
+"""Reasons that end the measuring of a case in a round, from the least to the most limiting."""
 NOT_REACHED = "the run was interrupted before this was measured"
 NOT_PROFILED = "the run was interrupted before this was profiled"
-"""Why an entry was skipped that would have been measured."""
+"""Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,23 +126,23 @@ class TimedRound:
     timer: str
     entries: tuple[EntrySamples, ...]
     throttled: tuple[bool, ...]
-    """Of each block."""
+    """Whether the GPU throttled, for each block."""
     remeasured: int
-    """Throttled blocks that were measured again, and so are left out of the statistics."""
+    """Number of throttled blocks that were measured again, and so are left out of the statistics."""
     stop_reason: str
     telemetry: Telemetry
     measuring_s: float
-    """Time spent inside timed calls and their flushes."""
+    """Seconds spent inside timed calls and their flushes."""
     changed: dict[Entry, str] = field(default_factory=dict)
-    """Entries whose timed calls no longer gave the right output on fresh inputs, with the reason."""
+    """Entries whose timed calls gave a wrong output on fresh inputs, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launches:
-    """What one call launches, exact, or the reason why it is not known."""
+    """The launches of one call, or the reason why they are not known."""
 
     status: str
-    """exact, unreliable, unavailable or not_applicable."""
+    """Quality of the counts: `exact`, `unreliable`, `unavailable` or `not_applicable`."""
     reason: str | None = None
     launches: int | None = None
     kernels: int | None = None
@@ -156,7 +156,7 @@ class Launches:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What one call launches, dispatches and allocates."""
+    """The launches, dispatched operators and allocations of one call; None for what is not known."""
 
     entry: Entry
     launches: Launches
@@ -164,12 +164,12 @@ class Profile:
     peak_bytes: int | None = None
     allocations: int | None = None
     reason: str | None = None
-    """Why something above is missing."""
+    """Why one of these numbers is missing; None where all are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Everything known of one entry of one case at the end: exactly one for each that was planned."""
+    """Everything known of one entry of one case at the end of a run: exactly one for each that was planned."""
 
     operator: OperatorDescription
     case: Case

@@ -1,4 +1,4 @@
-"""What there is to do: suites as they describe themselves, and the plan of a run made from them."""
+"""Suites as they describe themselves, and the plan of a run made from them."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class ImplementationDescription:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs it uses."""
+        """Return how many GPUs the implementation uses."""
         return max((int(need.removeprefix("gpus:")) for need in self.needs if need.startswith("gpus:")), default=1)
 
 
@@ -29,22 +29,22 @@ class OperatorDescription:
     """An operator, without its code."""
 
     suite: str
-    """How records name the suite file."""
+    """Name of the suite file in records."""
     path: str
-    """Where it is on this machine."""
+    """Path of the suite file on this machine."""
     name: str
     summary: str
     """First line of the baseline's docstring."""
     source: str
     definition_hash: str
     implementations: tuple[ImplementationDescription, ...]
-    """The baseline first, then the variants as declared."""
+    """The baseline first, then the variants in the order of declaration."""
     impostors: tuple[ImplementationDescription, ...]
     cases: tuple[Case, ...]
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Flops and bytes by case key, where a cost is declared."""
+    """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
-    """What was published about it."""
+    """Published figures about the operator."""
 
     def implementation(self, name: str) -> ImplementationDescription:
         """Return the baseline or a variant by its name."""
@@ -90,7 +90,7 @@ class PlannedCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that one device is to do."""
+    """All cases that one device is to verify, time and profile."""
 
     cases: tuple[PlannedCase, ...]
     broken: tuple[BrokenSuite, ...] = ()

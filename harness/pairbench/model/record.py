@@ -1,4 +1,4 @@
-"""What a run leaves behind: one `Record` a row, and the raw `Samples` that its latencies were derived from.
+"""The rows that a run stores: a `Record` for each result, and the raw `Samples` that its latencies were derived from.
 
 The fields are the columns of the store, in its order; `store.schema` derives the parquet types from them and
 `results/README.md` their documentation. Units stand in the names. None means: not applicable, or not measured, and
@@ -20,9 +20,9 @@ class KernelCount:
 
     name: str
     count: int
-    """Times per call."""
+    """How often one call runs the kernel."""
     total_ns: float
-    """Time on the device per call, all its launches together; profiled, so an indication and never a latency."""
+    """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,9 @@ class Record:
     suite: str = column("the suite file, relative to where pairbench ran")
     operator: str | None = column("the operator; null where the suite could not be loaded")
     definition_hash: str | None = column(
-        "hash of the question: inputs, axes, oracle, tolerance, state; a new one starts a new series"
+        "hash of the definition: inputs, axes, oracle, tolerance, state; a new one starts a new series"
     )
-    implementation_hash: str | None = column(
-        "hash of the answer: source of the implementation, its helpers and its `prepare`"
-    )
+    implementation_hash: str | None = column("hash of the implementation: its source, its helpers and its `prepare`")
     case: str | None = column("key of the case")
     axes: str | None = column("the case's axes as JSON")
     tier: str | None = column("smoke, real or headline")

@@ -1,4 +1,4 @@
-"""What a page of results shows: the newest measurements of an operator's pairs beside what was published about them."""
+"""The content of a page of results: the newest measurements of an operator's pairs beside published figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,136 +12,140 @@ from pairbench.stats import Interval
 
 
 class ClaimState(StrEnum):
-    """How what was measured here stands beside a claim. Ratios are compared, and counts; never times of two devices."""
+    """How a measurement compares with a claim. Ratios and counts are compared, never times of two devices."""
 
     BETTER = "better"
     SAME = "same"
-    """The interval holds the claimed speedup, or reaches into the claimed range."""
+    """The measured interval holds the claimed speedup, or reaches into the claimed range."""
     WORSE = "worse"
     UNPROVEN = "not proven"
-    """There are too few samples for an interval."""
+    """The measurement has too few samples for an interval."""
     UNMEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A claim beside one case of ours, or beside none."""
+class JudgedClaim:
+    """A published claim judged by what was measured in one case."""
 
     claim: Claim
     case: Case | None
+    """The case that it was judged in; None where no case comes near."""
     state: ClaimState
     baseline: Record | None = None
     variant: Record | None = None
-    """What it was judged by: the variant that it is about, or the best."""
+    """Record of the variant that the claim is about, or of the best one; None where it was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """What a variant gains over the one it builds on."""
+class StepGain:
+    """The gain of a variant over the one that it builds on."""
 
     over: str
+    """Name of the variant that it builds on."""
     gain: Interval
-    """Latency of that one over its own; without an interval where there was one round."""
+    """Latency of that variant over its own; the interval's ends are NaN where there was one round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeResults:
-    """One case in one mode."""
+    """The newest records of one case in one mode."""
 
     mode: str
     baseline: Record | None
-    """Of the best variant's run, so that the two belong together; the newest where no variant was measured."""
+    """The baseline's record in the best variant's run; the newest one where no variant was measured."""
     best: Record | None
-    """Of the measured variants the one with the largest speedup."""
+    """The measured variant with the largest speedup; None where none was measured."""
     variants: tuple[Record, ...]
-    """The newest of each, in the order of declaration, however it ended."""
+    """The newest record of each variant, in the order of declaration, however it ended."""
     baselines: Mapping[str, Record]
-    """By the variant's name, that of its own run: what its speedup is over."""
-    steps: Mapping[str, Step]
-    """By the variant's name, where one run timed it and the one it builds on."""
+    """The baseline's record in each variant's own run, by the variant's name: what its speedup is over."""
+    steps: Mapping[str, StepGain]
+    """The gain of each step by the variant's name, where one run timed it and the one that it builds on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResults:
-    """One case in all modes that were measured."""
+    """The newest records of one case in all modes that were measured."""
 
     case: Case
     bytes_moved: float | None
-    """What the case demands, by its declared cost: how large it is."""
+    """Bytes that the case moves at least, by its declared cost; None where none is declared."""
     modes: tuple[ModeResults, ...]
 
     def in_mode(self, mode: str) -> ModeResults | None:
-        """Return what there is in a mode."""
-        return next((found for found in self.modes if found.mode == mode), None)
+        """Return the results in a mode; None where the case was not measured in it."""
+        return next((results for results in self.modes if results.mode == mode), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
+class AxisBound:
     """A bound on one axis of a case, or on its size."""
 
     axis: str
-    """`bytes` for the size: what the case demands."""
+    """Name of the axis; `bytes` stands for the size, the bytes that the case moves."""
     relation: str
-    """`>=`, `<=` or `=`."""
+    """How the axis compares with the value: `>=`, `<=` or `=`."""
     value: object
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition:
-    """Where a variant loses: one bound, or two that both hold, that tell those cases best from the others."""
+class LossCondition:
+    """The cases in which a variant loses, described by one bound, or by two that both hold."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[AxisBound, ...]
     inside: tuple[int, int]
-    """Of the cases that meet it: in how many the variant loses, and how many they are."""
+    """Number of cases within the bounds in which the variant loses, and number of all cases within them."""
     outside: tuple[int, int]
+    """Number of other cases in which the variant loses, and number of all other cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Where one variant in one mode is proven slower than the baseline."""
+    """The cases in which one variant in one mode is slower than the baseline by its whole interval."""
 
     implementation: str
     mode: str
     losing: tuple[Record, ...]
-    """The slowest first."""
+    """Records of the variant in these cases, the slowest first."""
     measured: int
-    """Cases in which it was measured."""
-    where: Condition | None
+    """Number of cases in which the variant was measured."""
+    where: LossCondition | None
+    """What these cases have in common; None where no bound describes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
-    """A run that results come from."""
+class ContributingRun:
+    """A run that the shown results come from."""
 
     record: Record
-    """One of those that are shown."""
+    """One of the run's records that are shown."""
     records: int
-    """How many these are."""
+    """Number of the run's records that are shown."""
     rounds: tuple[int, ...]
-    """Of the measured ones, from the fewest; each number once."""
+    """Numbers of rounds of the measured records, each once, the smallest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorResults:
-    """An operator on one device model, by the newest record of each series."""
+    """The results of an operator on one device model, by the newest record of each series."""
 
     operator: OperatorDescription
     device_name: str
-    runs: tuple[Behind, ...]
-    """The newest first."""
+    runs: tuple[ContributingRun, ...]
+    """The runs that the records come from, the newest first."""
     notes: tuple[str, ...]
-    """What the records say of how they were made that is not the usual."""
+    """Unusual conditions of measuring that the records mention, in sentences."""
     cases: tuple[CaseResults, ...]
-    """By dtype, then the smallest first."""
-    claims: tuple[Judged, ...]
+    """The cases ordered by dtype, then from the smallest to the largest."""
+    claims: tuple[JudgedClaim, ...]
     losses: tuple[Losses, ...]
     refused: tuple[Record, ...]
-    """Mismatched, failed, timeout or oom."""
+    """Records that ended as mismatched, failed, timeout or oom."""
     skipped: tuple[Record, ...]
     outdated: tuple[str, ...]
-    """Keys of cases that are known by records of an earlier definition only."""
+    """Keys of cases that have records of an earlier definition only."""
     missing: tuple[Case, ...]
-    """Cases that are declared and of which the store holds nothing."""
+    """Cases that are declared and that the store has no record of."""
 
 
 def speedup_of(record: Record | None) -> Interval | None:

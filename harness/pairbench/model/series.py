@@ -7,16 +7,16 @@ from pairbench.model.record import Record
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Series:
-    """What stays the same from run to run.
+    """The identity of a series: what stays the same from run to run.
 
-    The definition's hash is no part of it, so that a change of definition can be told from a new case; records of
+    The definition's hash is no part of it, so that a change of definition differs from a new case; records of
     different definitions are never compared.
     """
 
     device_name: str
     suite: str
     case: str
-    """Key of the case; begins with the operator's name."""
+    """Key of the case, which begins with the operator's name."""
     implementation: str
     mode: str
 
@@ -40,9 +40,9 @@ class Series:
 
     @property
     def name(self) -> str:
-        """How people and `trend` name it; the device is added where several have it."""
+        """The series' name on the command line; the device is added where several have it."""
         return f"{self.suite}::{self.case}-{self.implementation}-{self.mode}"
 
 
 COLUMNS = tuple(item.name for item in fields(Series))
-"""The columns of a record that tell its series."""
+"""The columns of a record that identify its series."""

@@ -1,4 +1,4 @@
-"""What the pages of the site show, gathered from a store: values that `analyze` fills and `report.site` writes.
+"""The content of the site's pages, gathered from a store: `analyze` fills these values and `report.site` writes them.
 
 Latencies are in nanoseconds, ratios are baseline over variant (speedup) or after over before (change), times are
 ISO 8601 in UTC. None means that there is no such value.
@@ -13,7 +13,7 @@ from pairbench.model.series import Series
 from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")
-"""What a series, and so everything that holds some, can be, the worst first."""
+"""States of a series, and of whatever holds several, the worst first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class RunHead:
     branch: str | None
     dirty: bool
     confirms: str | None
-    """The run whose suspects it measured again."""
+    """Id of the run whose suspects this run measured again; None for a run of its own."""
     environment_hash: str
     versions: Mapping[str, str]
-    """Driver, cuda, cudnn, torch, triton, python, cpu: those that are known."""
+    """Versions that are known, by name: driver, cuda, cudnn, torch, triton, python, cpu."""
     statuses: Mapping[str, int]
-    """How many records ended in each status."""
+    """Number of records that ended in each status."""
     timers: tuple[str, ...]
 
 
@@ -47,52 +47,53 @@ class OverviewRow:
     suite: str
     operator: str
     dtype: str
-    """Empty where the operator has no such axis."""
+    """The dtype of the cases; empty where the operator has no such axis."""
     tier: str
     mode: str
     cases: int
     variant: str | None
-    """Of the variants that were measured in the most cases, the one with the largest geometric mean of speedups."""
+    """The best variant: among those measured in the most cases, the one with the largest geometric mean of speedups."""
     speedup: Interval | None
-    """That mean; the interval combines those of the cases as independent."""
+    """Geometric mean of that variant's speedups; its interval combines those of the cases as independent."""
     least: float | None
+    """Smallest speedup of that variant over the cases."""
     most: float | None
-    """Its speedups over the cases."""
+    """Largest speedup of that variant over the cases."""
     losing: tuple[str, ...]
-    """Cases in which that variant is proven slower than the baseline: the upper end of its interval is below 1."""
+    """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
     statuses: Mapping[str, int]
-    """Newest records of all implementations by status."""
+    """Number of newest records of all implementations by status."""
     margin: float | None
     """The least part of the tolerance that any implementation has left."""
     launches_before: tuple[int, int] | None
     """Fewest and most launches per call of the baseline over the cases; None where they are not known."""
     launches_after: tuple[int, int] | None
-    """The same of the variant."""
+    """Fewest and most launches per call of that variant over the cases; None where they are not known."""
     spark: tuple[float | None, ...]
     """The variant's mean speedup in the newest runs, oldest first."""
     state: str
-    """The worst of its series', one of STATES."""
+    """The worst state of the row's series, one of STATES."""
     newest_run: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """What the newest run of a series says, by the comparison with its reference."""
+class SeriesStatus:
+    """The gate's verdict on the newest run of a series, from the comparison with its reference."""
 
     state: str
-    """One of STATES."""
+    """The state of the series, one of STATES."""
     change: Interval | None = None
-    """Of the median latency, current over reference."""
+    """Change of the median latency, current over reference; None where there is none to compare."""
     attribution: Attribution | None = None
     reason: str = ""
     confirmed: bool | None = None
     accepted: str | None = None
-    """The reason for which the level was accepted."""
+    """The reason for which the level was accepted; None where it was not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """One series in an event."""
+    """The move of one series in an event."""
 
     series: Series
     change: float | None
@@ -100,40 +101,40 @@ class Moved:
     before_ns: float | None
     after_ns: float | None
     control: float | None
-    """Change of the control."""
+    """Change of the control's median latency, after over before; None where there is no control."""
     attribution: Attribution | None
     reason: str
     kernels: tuple[str, ...] = ()
-    """How the lists of kernels differ, in words, one kernel each."""
+    """Differences between the lists of kernels, in words, one kernel each."""
     accepted: str | None = None
-    """The reason for which the new level was accepted."""
+    """The reason for which the new level was accepted; None where it was not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What happened to some series of one device model between two runs."""
+    """A change of some series of one device model between two runs."""
 
     key: str
-    """Stays the same from build to build."""
+    """Identifies the event; it stays the same from build to build."""
     kind: str
-    """moved: to a new level; newest: worse in one run, the newest when it was made, which alone proves nothing that lasts; failed."""
+    """Kind of event: `moved` to a new level, `newest` for worse in one run that was the newest, or `failed`."""
     direction: str
-    """slower, faster, both, worse (of a newest run: whatever became worse) or failed."""
+    """Direction of the change: `slower`, `faster`, `both`, `worse` (of a newest run) or `failed`."""
     device_name: str
     before: RunHead | None
-    """The last run without it."""
+    """The last run without the change; None where there is none."""
     after: RunHead
-    """The first run with it."""
+    """The first run with the change."""
     moved: tuple[Moved, ...]
-    """The largest change first."""
+    """The series that changed, the largest change first."""
     era: tuple[str, ...]
-    """Changed fields of the environment, like `driver 580.1 -> 580.2`."""
+    """Fields of the environment that changed, like `driver 580.1 -> 580.2`."""
     outcome: GateOutcome
-    """regression, improvement, undecided or failed."""
+    """The event's outcome for a gate: regression, improvement, undecided or failed."""
 
     @property
     def accepted(self) -> bool:
-        """Whether every slower series of it was accepted."""
+        """Whether every slower series of the event was accepted."""
         slower = [one for one in self.moved if one.change is None or one.change > 1]
         return bool(slower) and all(one.accepted for one in slower)
 
@@ -148,27 +149,28 @@ class SeriesFacts:
     dtype: str
     axes: Mapping[str, object]
     run_id: str
-    """Of that record."""
+    """Id of the run of that record."""
     status: str
     reason: str | None
-    standing: Standing
+    gate_status: SeriesStatus
+    """The gate's verdict on the newest run of the series."""
     numbers: Mapping[str, float]
-    """Columns of the record that are numbers and not null, by name."""
+    """Columns of the record that are numbers and not null, by the column's name."""
     texts: Mapping[str, str]
-    """timer, device_timer, stop_reason, launch_status, throttle_reasons, as far as they are there."""
+    """Columns of the record that are texts and not null: timer, device_timer, stop_reason, launch_status and others."""
     kernels: tuple[KernelCount, ...] | None
     quantiles: tuple[float, ...]
-    """Latencies in ns at 0, 1, ... 100 % of the newest run's samples; empty where they have been pruned."""
+    """Latencies in ns at 0, 1, ... 100 % of the newest run's samples; empty where these have been pruned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a suite's file says of an operator."""
+    """The description of an operator in its suite's file."""
 
     summary: str
-    """First lines of documentation: of the baseline, or of the file."""
+    """First lines of the documentation of the baseline, or of the file."""
     source: str
-    """Where the operator comes from, as declared."""
+    """The operator's origin, as declared."""
     path: str
     line: int
 
@@ -184,24 +186,24 @@ class BreakdownHead:
     operator: str
     case: str
     entries: tuple[str, ...]
-    """Implementations with their modes."""
+    """Names of the implementations with their modes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFacts:
-    """What every page knows."""
+    """The facts that every page has."""
 
     store: str
     repository: str | None
-    """Address of the repository on the web, for links to commits and sources."""
+    """Address of the repository on the web, for links to commits and sources; None where it is not known."""
     runs: tuple[RunHead, ...]
-    """Newest first."""
+    """All runs, the newest first."""
     rows: tuple[OverviewRow, ...]
     events: tuple[Event, ...]
-    """Newest first."""
+    """All events, the newest first."""
     problems: tuple[str, ...]
-    """What could not be read."""
+    """Files that could not be read, in sentences."""
     options: tuple[str, ...] = ()
-    """What a command has to be told to find the store: `--store` and its name, where it is not the checkout's own."""
+    """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""
     breakdowns: tuple[BreakdownHead, ...] = ()
-    """Newest first."""
+    """All breakdowns that the store holds, the newest first."""

@@ -1,4 +1,4 @@
-"""How far a variant may stray from its baseline."""
+"""How far a variant's outputs may be from its baseline's."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -17,7 +17,7 @@ class Tolerance:
     rtol: float | None = None
     atol: float | None = None
     atol_rms: float = 0.0
-    """Part of the root mean square of the baseline's output; keeps the limit free of the output's magnitude."""
+    """Absolute limit as a part of the root mean square of the baseline's output, whatever its magnitude."""
     rms_by_row: bool = False
     """Take the root mean square of each row, along the last axis, for outputs whose rows differ in magnitude by their nature:
     attention to n keys gives values of some 1/sqrt(n), and its errors go with them."""
@@ -42,7 +42,7 @@ class Tolerance:
             object.__setattr__(self, "atol", 0.0)
 
     def __repr__(self) -> str:
-        """Return what definition hashes are made of: a limit that nobody set must not begin new series."""
+        """Return what definition hashes are made of: a limit that was not set must not begin new series."""
         values = {field: getattr(self, field.name) for field in fields(self)}
         later = ("rms_by_row", "rel_l2")
         shown = (
@@ -54,7 +54,7 @@ class Tolerance:
 
 
 EXACT = Tolerance(rtol=0.0, atol=0.0)
-"""For pure data movement: equal to the bit, -0.0 and 0.0 counting as equal."""
+"""The tolerance for pure data movement: equal to the bit, -0.0 and 0.0 counting as equal."""
 
 REASSOCIATED: dict[str, Tolerance] = {
     "float64": Tolerance(rtol=1e-12, atol_rms=1e-12),
@@ -62,7 +62,7 @@ REASSOCIATED: dict[str, Tolerance] = {
     "float16": Tolerance(rtol=2e-3, atol_rms=2e-3),
     "bfloat16": Tolerance(rtol=1.6e-2, atol_rms=1e-2),
 }
-"""For the same mathematics in another order (another convolution algorithm, a fused reduction), by output dtype.
+"""Tolerances by output dtype for the same mathematics in another order: another algorithm, a fused reduction.
 
 Two output spacings relative, and a small part of the output's RMS where terms cancel. The oracle rule is the sharper
 of the two gates; this one is there for single elements that are plainly wrong.
@@ -71,4 +71,4 @@ of the two gates; this one is there for single elements that are plainly wrong.
 REASSOCIATED_BY_ROW: dict[str, Tolerance] = {
     dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()
 }
-"""The same where rows of an output differ in magnitude, such as attention of tokens that see more and more keys."""
+"""Tolerances like REASSOCIATED for outputs whose rows differ in magnitude, as in causal attention."""

@@ -17,7 +17,7 @@ from pairbench.analyze.breakdown.summary import (
 )
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, NoBreakdown
 from pairbench.report.comparison.words import shorten
-from pairbench.report.module_names import alike, listed
+from pairbench.report.module_names import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import percent, size
 
@@ -25,31 +25,31 @@ PROFILED = "Times are those of a profiled run: their shares count, and none of t
 _KERNELS = 12
 _CODE = 80
 _SMALL = 0.001
-"""Modules below this part of the call are left out of the table; JSON has them."""
+"""Part of a call's time below which modules are left out of the table; JSON has them."""
 
 Rows = list[dict[str, Any]]
 
 
-def render_breakdown(found: CaseBreakdown, output: str, *, expand: bool = False) -> str:
+def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
     """Return the breakdown of a case in one of the formats.
 
     Args:
-        found: of one or more implementations.
+        breakdown: the case's breakdowns, of one or more implementations.
         output: table, markdown or json.
         expand: each module of a list for itself.
     """
     if output == "json":
-        return to_json({"breakdown": plain_breakdown(found)})
+        return to_json({"breakdown": plain_breakdown(breakdown)})
     escape = markdown_text if output == "markdown" else clean
-    parts = [escape(f"{found.case.key} ({found.operator.suite}, {found.device.name}). {PROFILED}") + "\n"]
-    for part in found.parts:
+    parts = [escape(f"{breakdown.case.key} ({breakdown.operator.suite}, {breakdown.device.name}). {PROFILED}") + "\n"]
+    for part in breakdown.parts:
         if isinstance(part, NoBreakdown):
             parts.append(escape(f"{part.entry}: {part.reason}") + "\n")
             continue
         parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
         parts += ["\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
         parts += [render_rows(f"{part.entry}: {title}", rows, output) for title, rows in tables(part)]
-    several = [part for part in found.parts if isinstance(part, Breakdown)]
+    several = [part for part in breakdown.parts if isinstance(part, Breakdown)]
     if len(several) > 1:
         parts.append(render_rows("side by side, in us", side_by_side(several), output))
     return "\n".join(parts)
@@ -65,36 +65,36 @@ def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
 
 
 def sentences(part: Breakdown) -> list[str]:
-    """Return what there is to say of a breakdown as a whole."""
+    """Return sentences on a breakdown as a whole: sums, idle time, notes."""
     off = off_by(part)
-    said = []
+    lines = []
     if off is not None:
         whole = "the time that the device was busy" if part.idle else "the host's clock around the call"
         doubt = (
             "; more means that kernels ran side by side" if part.idle else "; the rest is in no operator of this thread"
         )
-        said.append(
+        lines.append(
             f"The parts add up to {percent(parts_ns(part) / part.whole_ns)} of {whole}{'' if agrees(part) else doubt}."
         )
     if (unknown := unknown_part(part)) > 0:
-        said.append(f"Of {percent(unknown)} it is not known which module launched it.")
+        lines.append(f"Of {percent(unknown)} it is not known which module launched it.")
     if part.idle is not None:
         idle = part.idle
         share = idle.starved_ns / idle.span_ns if idle.span_ns else 0.0
-        said.append(
+        lines.append(
             f"Launch-bound: {percent(share)} of the time from the first to the last kernel the device had nothing to do while the "
             f"host was enqueuing ({percent(idle.after_sync_ns / idle.span_ns if idle.span_ns else 0.0)} after a wait for the device). "
             "The profiler slows the host, so this is an upper limit."
         )
     if rest := unexplained_waits(part):
-        said.append(f"{rest} waits for the device in the trace belong to no line that is known.")
+        lines.append(f"{rest} waits for the device in the trace belong to no line that is known.")
     if part.calls > 1:
-        said.append(f"This is the quickest of {part.calls} recorded calls.")
-    return said + list(part.notes)
+        lines.append(f"This is the quickest of {part.calls} recorded calls.")
+    return lines + list(part.notes)
 
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
-    """Return one row a module, those below it behind it."""
+    """Return a row for each module, followed by those of the modules inside it."""
     root = tree_of(part, alike_together=not expand)
     return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
 
@@ -157,7 +157,7 @@ def _kernel_rows(part: Breakdown) -> Rows:
 
 
 def line_rows(part: Breakdown) -> Rows:
-    """Return one row a line of code that copies, casts or waits."""
+    """Return a row for each line of code that copies, casts or waits."""
     whole = parts_ns(part)
     several = any(spot.called_from for spot in part.spots)
     return [
@@ -167,7 +167,7 @@ def line_rows(part: Breakdown) -> Rows:
             "line": f"{item.spot.file}:{item.spot.line}" if item.spot.file else "",
             **({"called_from": item.spot.called_from} if several else {}),
             "code": shorten(item.spot.code, _CODE),
-            "module": listed(alike(item.spot.modules), 2),
+            "module": listed(merge_numbered(item.spot.modules), 2),
             "count": item.spot.count,
             "bytes": size(item.spot.bytes) if item.spot.bytes else "",
             "share_%": None if item.ns is None else _share(item.ns, whole),
@@ -177,7 +177,7 @@ def line_rows(part: Breakdown) -> Rows:
 
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
-    """Return what each kind of work takes in several implementations, in microseconds."""
+    """Return the time that each kind of work takes in several implementations, in microseconds."""
     tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
     kinds = sorted(
         {kind for table in tables.values() for kind in table},
@@ -190,15 +190,15 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
     return rows
 
 
-def plain_breakdown(found: CaseBreakdown) -> dict[str, Any]:
-    """Return everything as a document."""
+def plain_breakdown(breakdown: CaseBreakdown) -> dict[str, Any]:
+    """Return the JSON document of a case's breakdowns."""
     return {
-        "suite": found.operator.suite,
-        "operator": found.operator.name,
-        "case": found.case.key,
-        "device": found.device.name,
+        "suite": breakdown.operator.suite,
+        "operator": breakdown.operator.name,
+        "case": breakdown.case.key,
+        "device": breakdown.device.name,
         "note": PROFILED,
-        "implementations": [_plain(part) for part in found.parts],
+        "implementations": [_plain(part) for part in breakdown.parts],
     }
 
 

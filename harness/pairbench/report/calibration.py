@@ -14,11 +14,11 @@ from pairbench.report.units import percent
 def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str:
     """Return calibrations in one of the formats; only JSON has the floor of each series."""
     if output == "json":
-        return to_json({"calibrations": [_whole(calibration) for calibration in calibrations]})
-    return "\n".join(_told(calibration, output) for calibration in calibrations)
+        return to_json({"calibrations": [_plain(calibration) for calibration in calibrations]})
+    return "\n".join(_text(calibration, output) for calibration in calibrations)
 
 
-def _told(calibration: Calibration, output: str) -> str:
+def _text(calibration: Calibration, output: str) -> str:
     rows = []
     series = sorted(calibration.floors, key=lambda one: (one.operator, one.mode))
     for (operator, mode), group in groupby(series, key=lambda one: (one.operator, one.mode)):
@@ -38,6 +38,6 @@ def _told(calibration: Calibration, output: str) -> str:
     return f"{table}\n{measured(calibration)}\n"
 
 
-def _whole(calibration: Calibration) -> dict[str, Any]:
+def _plain(calibration: Calibration) -> dict[str, Any]:
     floors = [{**vars(series), **vars(floor)} for series, floor in sorted(calibration.floors.items())]
     return {**vars(calibration), "floors": floors}

@@ -1,6 +1,6 @@
-"""Short names for the cases of one operator, and an order in which they read well.
+"""Short labels for the cases of one operator, and an order in which they read well.
 
-A case's key repeats what all cases share; a chart has room for what tells them apart.
+A case's key repeats what all cases share; a chart has room for what differs.
 """
 
 import math
@@ -11,18 +11,18 @@ from pairbench.model.site import SeriesFacts
 from pairbench.report.comparison.words import shorten
 
 WIDTH = 60
-"""Letters that a label may have."""
+"""Number of letters that a label may have."""
 _FITS = 44
-"""Letters up to which no axis is left out; beyond, those that others make needless are."""
+"""Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""
 _ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseLabel:
-    """A case as a chart names it."""
+    """A case with its label in charts."""
 
     case: str
-    """Its key."""
+    """Key of the case."""
     label: str
 
 
@@ -32,18 +32,24 @@ def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
 
 
 def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
-    """Return the same of keys with their axes; a label of up to so many letters has all axes that differ."""
+    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`.
+
+    Args:
+        cases: the axes of each case by its key.
+        fits: number of letters up to which a label has all axes that differ.
+    """
     width = WIDTH + fits - _FITS
     axes = _differing(list(cases.values()))
     shown = _fitting(list(cases.values()), axes, fits)
     # In the order of what is read, and only then of what is left out.
     ranked = [*shown, *(axis for axis in axes if axis not in shown)]
     ordered = sorted(cases, key=lambda case: (*(_rank(cases[case].get(axis, _ABSENT)) for axis in ranked), case))
-    found = {case: _label(case, cases[case], shown, width) for case in ordered}
-    # Two keys may say the same, cut in the middle; then the whole key tells more.
-    doubled = {label for label in found.values() if list(found.values()).count(label) > 1}
+    labels = {case: _label(case, cases[case], shown, width) for case in ordered}
+    # Two labels may be the same after shortening; then the whole key is used.
+    doubled = {label for label in labels.values() if list(labels.values()).count(label) > 1}
     return tuple(
-        CaseLabel(case=case, label=shorten(case, width) if label in doubled else label) for case, label in found.items()
+        CaseLabel(case=case, label=shorten(case, width) if label in doubled else label)
+        for case, label in labels.items()
     )
 
 
@@ -52,10 +58,10 @@ def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
     names = dict.fromkeys(axis for case in cases for axis in case)
     several = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
 
-    def place(axis: str) -> tuple[bool, bool, str]:
+    def rank(axis: str) -> tuple[bool, bool, str]:
         return axis != "dtype", all(_number(case.get(axis)) for case in cases if axis in case), axis
 
-    return sorted(several, key=place)
+    return sorted(several, key=rank)
 
 
 def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fits: int) -> list[str]:
@@ -67,7 +73,7 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fi
 
     whole = distinct(kept)
     for axis in sorted(kept, key=lambda axis: (axis == "dtype", distinct([axis]), axis)):
-        if max((len(_told(case, kept)) for case in cases), default=0) <= fits:
+        if max((len(_axes_text(case, kept)) for case in cases), default=0) <= fits:
             break
         less = [other for other in kept if other != axis]
         kept = less if distinct(less) == whole else kept
@@ -75,11 +81,11 @@ def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fi
 
 
 def _label(case: str, axes: Mapping[str, object], shown: Sequence[str], width: int) -> str:
-    # One case alone has nothing to be told from.
-    return shorten(_told(axes, shown or sorted(axes)), width) or shorten(case, width)
+    # One case alone differs from no other.
+    return shorten(_axes_text(axes, shown or sorted(axes)), width) or shorten(case, width)
 
 
-def _told(axes: Mapping[str, object], shown: Sequence[str]) -> str:
+def _axes_text(axes: Mapping[str, object], shown: Sequence[str]) -> str:
     here = [axis for axis in shown if axis in axes]
     return ", ".join(_text(axes[axis]) if axis == "dtype" else f"{axis}={_text(axes[axis])}" for axis in here)
 

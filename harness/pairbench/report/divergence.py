@@ -1,34 +1,34 @@
-"""A divergence as text: which module leaves the tolerance first, how errors grow, and who is nearer to float64."""
+"""A divergence as text: the first module beyond tolerance, how errors grow, and which side is nearer to float64."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, NoDivergence
-from pairbench.report.module_names import alike, listed, outermost
+from pairbench.report.module_names import listed, merge_numbered, outermost
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, percent
 
 _ROWS = 48
-"""Of the table; JSON has them all."""
+"""Most rows of the table; JSON has all."""
 _AROUND = 3
-"""Rows before and behind the first that leaves the tolerance, which are always there."""
+"""Rows before and after the first module that is beyond tolerance, which are always shown."""
 
 Rows = list[dict[str, Any]]
 
 
-def render_divergence(found: CaseDivergence, output: str, *, everything: bool = False) -> str:
+def render_divergence(divergence: CaseDivergence, output: str, *, everything: bool = False) -> str:
     """Return a divergence in one of the formats.
 
     Args:
-        found: of a variant in a case.
+        divergence: the divergence of a variant in a case.
         output: table, markdown or json.
-        everything: all calls of all modules, however many.
+        everything: show all calls of all modules, however many.
     """
     if output == "json":
-        return to_json({"divergence": _plain(found)})
+        return to_json({"divergence": _plain(divergence)})
     escape = markdown_text if output == "markdown" else clean
-    part = found.found
-    head = f"{found.case.key} ({found.operator.suite}, {found.device.name}): {part.entry.implementation} against the baseline"
+    part = divergence.result
+    head = f"{divergence.case.key} ({divergence.operator.suite}, {divergence.device.name}): {part.entry.implementation} against the baseline"
     if isinstance(part, NoDivergence):
         return f"{escape(head)}\n\n{escape(part.reason)}\n"
     rows, left_out = layer_rows(part, everything=everything)
@@ -40,24 +40,24 @@ def render_divergence(found: CaseDivergence, output: str, *, everything: bool = 
 
 
 def sentences(part: Divergence) -> list[str]:
-    """Return what there is to say, the verdict first."""
-    said = _verdict(part)
-    said += _who(part)
+    """Return the divergence in sentences, the verdict first."""
+    lines = _verdict(part)
+    lines += _nearer_to_float64(part)
     if part.oracle_missing:
-        said.append(f"No oracle: {part.oracle_missing}.")
+        lines.append(f"No oracle: {part.oracle_missing}.")
     if contained := [layer.module for layer in part.layers if layer.contained]:
-        said.append(
-            f"Off, but not the module around it, as where the same lies in another order: {listed(alike(contained))}."
+        lines.append(
+            f"Off, but not the module around it, as where the same lies in another order: {listed(merge_numbered(contained))}."
         )
     for what, names in (("baseline", part.only_baseline), ("variant", part.only_variant)):
         if names:
-            said.append(f"In the {what} only: {listed(alike(outermost(names)))}.")
-    said += [f"Called {calls}: {listed(alike(outermost(names)))}." for calls, names in _uneven(part)]
-    return said
+            lines.append(f"In the {what} only: {listed(merge_numbered(outermost(names)))}.")
+    lines += [f"Called {calls}: {listed(merge_numbered(outermost(names)))}." for calls, names in _uneven(part)]
+    return lines
 
 
 def _uneven(part: Divergence) -> Iterator[tuple[str, list[str]]]:
-    """Yield how often modules are called by each side, with those of which that is so."""
+    """Yield how often each side calls modules, in words, with the modules that are called so often."""
     groups: dict[tuple[int, int], list[str]] = {}
     for name, baseline, variant in part.uncalled:
         groups.setdefault((baseline, variant), []).append(name)
@@ -82,19 +82,19 @@ def _verdict(part: Divergence) -> list[str]:
         return [f"{what}, and the operator's do not leave it either."]
     assert first.gap is not None
     before = _before(part, first)
-    said = [f"{_name(first)} is the first whose output leaves the tolerance: {_gap(first.gap)}."]
+    lines = [f"{_name(first)} is the first whose output leaves the tolerance: {_gap(first.gap)}."]
     if part.inputs is None:
-        said.append("What goes into it cannot be compared.")
+        lines.append("What goes into it cannot be compared.")
     elif part.inputs.within:
-        said.append(f"What goes into it is within the tolerance ({_gap(part.inputs)}): the error is made in it.")
+        lines.append(f"What goes into it is within the tolerance ({_gap(part.inputs)}): the error is made in it.")
     else:
         behind = f", behind {_name(before)}" if before else ""
-        said.append(
+        lines.append(
             f"What goes into it is off already ({_gap(part.inputs)}): the error is made before it, in code that is in no module of its own{behind}."
         )
     if part.output_mismatch is None:
-        said.append("The operator's outputs are within the tolerance nevertheless.")
-    return said
+        lines.append("The operator's outputs are within the tolerance nevertheless.")
+    return lines
 
 
 def _before(part: Divergence, first: Layer) -> Layer | None:
@@ -103,24 +103,26 @@ def _before(part: Divergence, first: Layer) -> Layer | None:
     return compared[-1] if compared else None
 
 
-def _who(part: Divergence) -> list[str]:
+def _nearer_to_float64(part: Divergence) -> list[str]:
     """Return which side is nearer to float64, where it matters and is known."""
     first, worse = part.first, part.first_worse
     if first is None and worse is None:
         return []
-    said = (
+    lines = (
         [f"Against float64 (relative L2) the baseline of {_name(first)} {_errors(first)}."]
         if first and _errors(first)
         else []
     )
     if worse is not None:
         again = "it" if worse is first else f"{_name(worse)}: the baseline {_errors(worse)}"
-        said.append(f"The first that is clearly further from float64 than the baseline (over twice as far) is {again}.")
+        lines.append(
+            f"The first that is clearly further from float64 than the baseline (over twice as far) is {again}."
+        )
     elif part.oracle_missing is None:
-        said.append(
+        lines.append(
             "No module is clearly further from float64 than the baseline's, so this is rounding, in another order."
         )
-    return said
+    return lines
 
 
 def _errors(layer: Layer) -> str:
@@ -148,7 +150,7 @@ def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int
 
 
 def _chosen(layers: list[tuple[int, Layer]], at: int | None) -> list[tuple[int, Layer]]:
-    """Return what is around the first one that is off, and the largest parts of the whole that there is room for, evenly thinned."""
+    """Return the layers around the first one that is beyond tolerance, and the outer blocks that fit, evenly thinned."""
     near = [pair for pair in layers if at is not None and abs(pair[0] - at) <= _AROUND]
     room = _ROWS - len(near)
     above = {layer.module.rpartition(".")[0] for _, layer in layers}
@@ -156,8 +158,8 @@ def _chosen(layers: list[tuple[int, Layer]], at: int | None) -> list[tuple[int, 
     blocks = [pair for pair in layers if _is_listed(pair[1].module) and pair[1].module in above]
     names = {layer.module for _, layer in blocks}
     pieces = [pair for pair in layers if pair[1].module in names or pair[1].module.rpartition(".")[0] in names]
-    some = next((found for found in (pieces, blocks) if 0 < len(found) <= room), blocks or layers)
-    thinned = [some[round(place * (len(some) - 1) / max(1, room - 1))] for place in range(room)]
+    some = next((choice for choice in (pieces, blocks) if 0 < len(choice) <= room), blocks or layers)
+    thinned = [some[round(index * (len(some) - 1) / max(1, room - 1))] for index in range(room)]
     return sorted(dict(near + (some if len(some) <= room else thinned)).items())
 
 
@@ -190,13 +192,13 @@ def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
     }
 
 
-def _plain(found: CaseDivergence) -> dict[str, Any]:
-    part = found.found
+def _plain(divergence: CaseDivergence) -> dict[str, Any]:
+    part = divergence.result
     document = {
-        "suite": found.operator.suite,
-        "operator": found.operator.name,
-        "case": found.case.key,
-        "device": found.device.name,
+        "suite": divergence.operator.suite,
+        "operator": divergence.operator.name,
+        "case": divergence.case.key,
+        "device": divergence.device.name,
         "variant": part.entry.implementation,
     }
     if isinstance(part, NoDivergence):

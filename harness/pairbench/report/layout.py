@@ -1,4 +1,4 @@
-"""Columns of a text table: what each says, how wide it is, and which go first where the terminal is too narrow."""
+"""The columns of a text table: their text and width, and which are left out where the terminal is too narrow."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, kw_only=True)
 class Column(Generic[Row]):
-    """One thing said of each row."""
+    """A column: its header, and the text of its cell in each row."""
 
     header: str
     text: Callable[[Row], str]
     right: bool = True
     drop: int = 0
-    """Those with the highest number go first where the terminal is too narrow; 0 stays."""
+    """Rank in which the column is left out where the terminal is too narrow, the highest first; 0 always stays."""
     usual: str = ""
-    """A column in which every cell says this, or nothing, is left out."""
+    """The usual text: a column is left out where every cell has this text or none."""
 
 
 def cells_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, str]:
-    """Return what each column says of a row, by its header."""
+    """Return the text of each column's cell in a row, by the column's header."""
     return {column.header: clean(column.text(row)) for column in columns}
 
 
 def telling(columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, str]]) -> list[Column[Row]]:
-    """Return the columns that say something which does not go without saying."""
+    """Return the columns that have a cell with more than the usual text."""
     return [column for column in columns if any(row[column.header] not in ("", column.usual) for row in cells)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(Generic[Row]):
-    """Which columns there is room for, and how wide each is."""
+    """The columns that fit on a terminal, with their widths."""
 
     widths: dict[Column[Row], int]
     left_out: tuple[str, ...] = ()
@@ -74,6 +74,6 @@ class Layout(Generic[Row]):
 
     @property
     def note(self) -> str:
-        """A sentence on what there was no room for, or empty."""
+        """A sentence on the columns that did not fit; empty where all did."""
         names = ", ".join(self.left_out)
         return f"Left out for want of width: {names}. --format json has everything." if names else ""

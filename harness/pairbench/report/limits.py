@@ -1,4 +1,4 @@
-"""What limits a series: the host, its launches, memory or arithmetic. A reading of its numbers, no measurement."""
+"""Classifies what limits a series: the host, its launches, memory or arithmetic. Derived from its numbers."""
 
 import math
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ LIMITS = {
     "compute": "at least 60 % of the rate of a library matrix product in its dtype",
     "none of these": "below 60 % of its roof, with longer kernels and a host that keeps up: room for another kernel",
 }
-"""Word -> when it is said."""
+"""Words for what limits a series, each with its condition."""
 
 _LATE = 1.25
 _SHORT_NS = 10_000.0
-"""Adding 64 Ki elements takes 4.4 us on an H200, nearly all of it starting and ending."""
+"""Time of a kernel in ns below which launching limits: adding 64 Ki elements takes 4.4 us on an H200, mostly overhead."""
 _NEAR = 0.6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What limits a series most."""
+    """The limit of a series: a word, and by how much it is reached."""
 
     word: str
-    """One of LIMITS; empty where its numbers do not say."""
+    """One of LIMITS; empty where the series' numbers do not tell."""
     detail: str
-    """By how much."""
+    """The numbers that the word follows from; empty where `word` is."""
 
 
 def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> Limit:

@@ -1,4 +1,4 @@
-"""Many qualified names of modules in few words."""
+"""Shortens lists of qualified module names."""
 
 from collections.abc import Iterable
 
@@ -16,8 +16,8 @@ def outermost(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if not below(name)]
 
 
-def alike(names: Iterable[str]) -> list[str]:
-    """Return names with those that differ in a number alone as one, such as `blocks.*.ffn`."""
+def merge_numbered(names: Iterable[str]) -> list[str]:
+    """Return names, those that differ in numbers alone merged into one such as `blocks.*.ffn`."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         shape = ".".join("*" if part.isdecimal() else part for part in name.split("."))
@@ -26,6 +26,6 @@ def alike(names: Iterable[str]) -> list[str]:
 
 
 def listed(names: list[str], shown: int = _SHOWN) -> str:
-    """Return names as part of a sentence."""
+    """Return names as a list within a sentence, at most `shown` of them."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

@@ -2,17 +2,18 @@
 
 import io
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from pairbench.model.plain import plain
 
 FORMATS = ("table", "markdown", "json")
 
@@ -21,21 +22,21 @@ _ENDLESS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """What the output goes to."""
+    """The terminal, file or pipe that the output goes to."""
 
     width: int | None = None
-    """Columns; None where nothing limits them, as in a pipe."""
+    """Width in columns; None where nothing limits it, as in a pipe."""
     color: bool = False
 
     @classmethod
     def of_stdout(cls) -> "Terminal":
-        """Return what stdout is; NO_COLOR and COLUMNS are respected."""
+        """Return the terminal behind stdout; NO_COLOR and COLUMNS are respected."""
         if not sys.stdout.isatty():
             return cls()
         return cls(width=Console().width, color="NO_COLOR" not in os.environ)
 
     def paint(self, *things: Any) -> str:
-        """Return rich things as text for this terminal."""
+        """Return rich renderables as text for this terminal."""
         console = Console(
             file=io.StringIO(),
             width=self.width or _ENDLESS,
@@ -102,23 +103,7 @@ def clean(text: str) -> str:
 
 def to_json(value: object) -> str:
     """Return one JSON document: dataclasses and named tuples as objects, NaN and infinities as null."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _plain(value._asdict())
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return _plain(value.item()) if hasattr(value, "item") else str(value)
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _cell(value: object) -> str:

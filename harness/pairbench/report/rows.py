@@ -1,4 +1,4 @@
-"""What `show` says of records, before it is laid out: which columns, in which order, under which headings."""
+"""The table of `show` before it is laid out: columns, order of rows, headings."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from pairbench.report.render import clean
 
 
 def launches(row: Record) -> str:
-    """Return what the host launches, and how many kernels run where that is another number."""
+    """Return the number of launches, with that of kernels in brackets where it differs."""
     if row.launch_status == "unreliable":
         return "unreliable"
     by_host, kernels = units.count(row.launches_per_call), units.count(row.kernels_per_call)
@@ -49,7 +49,7 @@ COLUMNS: tuple[Column[Record], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class RecordRow:
-    """A record with what each column says of it."""
+    """A record with its cells, by the column's header."""
 
     record: Record
     cells: dict[str, str]
@@ -69,16 +69,16 @@ def ordered(records: Iterable[Record]) -> list[Record]:
         for key in (record.run_id, operator, case_of(record), (operator, record.implementation)):
             first.setdefault(key, number)
 
-    def place(record: Record) -> tuple[object, ...]:
+    def sort_key(record: Record) -> tuple[object, ...]:
         mode = MODES.index(record.mode) if record.mode in MODES else len(MODES)
         operator = operator_of(record)
         among = (record.role != "baseline", first[operator, record.implementation])
-        return first[record.run_id], first[operator], _case_place(record), first[case_of(record)], mode, among
+        return first[record.run_id], first[operator], _case_order(record), first[case_of(record)], mode, among
 
-    return sorted(records, key=place)
+    return sorted(records, key=sort_key)
 
 
-def _case_place(record: Record) -> tuple[object, ...]:
+def _case_order(record: Record) -> tuple[object, ...]:
     """Return a sort key of a case: tier, then the axes' values, numbers as numbers."""
     tier = TIERS.index(record.tier) if record.tier in TIERS else len(TIERS)
     axes = json.loads(record.axes) if record.axes else {}
@@ -90,12 +90,12 @@ def _case_place(record: Record) -> tuple[object, ...]:
 
 
 def operator_of(record: Record) -> tuple[object, ...]:
-    """Return what the rows below one heading have in common."""
+    """Return the key that the rows below one operator's heading share."""
     return record.run_id, record.device_name, record.suite, record.operator
 
 
 def case_of(record: Record) -> tuple[object, ...]:
-    """Return what the rows of one case, measured together, have in common."""
+    """Return the key that the rows of one case, measured together, share."""
     return (*operator_of(record), record.case, record.device_uuid)
 
 

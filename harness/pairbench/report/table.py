@@ -1,4 +1,4 @@
-"""Records as `pairbench show` prints them: by operator and case, the baseline first, what went wrong below its row."""
+"""Records as `pairbench show` prints them: by operator and case, the baseline first, remarks below their row."""
 
 import json
 from collections import Counter
@@ -11,12 +11,13 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
+from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.report.layout import INDENT, Column, Layout, telling
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_table, markdown_text, to_json
 from pairbench.report.rows import COLUMNS, RecordRow, case_line, case_of, heading, note, operator_of, rows_of, title
 
-_BAD = ("mismatched", "failed", "timeout", "oom")
+_BAD = tuple(status for status in Status if status.bad)
 
 
 def render(
@@ -27,7 +28,7 @@ def render(
     Args:
         records: in the order in which implementations were declared, as far as it is known.
         output: table, markdown or json.
-        problems: what could not be read, said at the end.
+        problems: what could not be read, listed at the end.
         terminal: stdout where not given.
     """
     if output == "json":
@@ -41,7 +42,7 @@ def render(
 
 
 def expanded(record: Record) -> dict[str, Any]:
-    """Return a record with real objects where its columns hold JSON."""
+    """Return a record as a dict, with objects where its columns hold JSON."""
     return {**asdict(record), "axes": _object(record.axes), "environment": _object(record.environment)}
 
 

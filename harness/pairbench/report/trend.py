@@ -1,4 +1,4 @@
-"""A trend as `pairbench trend` prints it: what the newest run says, then what happened, then the newest runs."""
+"""A trend as `pairbench trend` prints it: the newest run's verdict, then moves and changes, then the newest runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,16 @@ from rich.text import Text
 from pairbench.analyze.history.moves import Move
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import GateOutcome
 from pairbench.report import units
-from pairbench.report.comparison.words import era, shorten
+from pairbench.report.comparison.words import OUTCOME_STYLES, era, short_commit, shorten
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
 
 _SHOWN = 15
-"""Newest runs, and runs without a value, that a table shows; JSON has all."""
-_STYLES = {
-    GateOutcome.FAILED: "red",
-    GateOutcome.REGRESSION: "red",
-    GateOutcome.IMPROVEMENT: "green",
-    GateOutcome.UNDECIDED: "yellow",
-}
+"""Most rows of each table: newest runs, and runs without a value; JSON has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Block:
+class _TitledRows:
     title: str
     rows: Sequence[Mapping[str, object]]
 
@@ -35,9 +28,9 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
     """Return a trend in one of the formats; only JSON has every run.
 
     Args:
-        trend: what was found.
+        trend: the series' history with its moves.
         output: table, markdown or json.
-        problems: what could not be read, said at the end.
+        problems: what could not be read, listed at the end.
         terminal: stdout where not given.
     """
     if output not in FORMATS:
@@ -53,25 +46,25 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
         parts += ["".join(f"- {markdown_text(note)}\n" for note in notes)] if notes else []
         return "\n".join(parts)
     terminal = terminal or Terminal.of_stdout()
-    style = _STYLES.get(trend.newest.outcome, "") if trend.newest else ""
+    style = OUTCOME_STYLES.get(trend.newest.outcome, "") if trend.newest else ""
     head: list[Text | Padding] = [Text(clean(name), style="bold"), Text(lines[0], style=style), Text(lines[1]), Text()]
     body = "\n".join(render_rows(block.title, block.rows, output, terminal=terminal) for block in _blocks(trend))
     return terminal.paint(*head) + body + terminal.paint(*(Text(note, style="yellow") for note in notes))
 
 
 def newest_line(trend: Trend) -> str:
-    """Return what the newest run says, in one line."""
+    """Return the newest run's verdict in one line."""
     if trend.newest is None:
         return "no run"
     point = trend.points[trend.newest.index]
     moved = units.change(trend.newest.change)
     words = [str(trend.newest.outcome), moved, f"({trend.newest.attribution})" if trend.newest.attribution else ""]
-    said = " ".join(word for word in words if word)
-    return shorten(f"newest run {point.record.run_id}{_at(point)}: {said}: {trend.newest.reason}", 600)
+    text = " ".join(word for word in words if word)
+    return shorten(f"newest run {point.record.run_id}{_at(point)}: {text}: {trend.newest.reason}", 600)
 
 
 def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what the JSON document holds; places count the points from 0."""
+    """Return the JSON document of a trend; `index` counts the points from 0."""
     return {
         "name": trend.series.name,
         "series": trend.series,
@@ -124,20 +117,22 @@ def _summary(trend: Trend) -> str:
         return "0 runs"
     gaps = sum(point.p50 is None for point in points)
     first, last = (point.record.started_at[:10] for point in (points[0], points[-1]))
-    told = [
+    parts = [
         f"{len(points):,} run{'' if len(points) == 1 else 's'}, {first} to {last}",
         f"{gaps:,} without a value" if gaps else "",
         f"timer {trend.timer}" if trend.timer else "",
         f"control {trend.control}" if trend.control else "no control",
     ]
-    return shorten(", ".join(part for part in told if part), 400)
+    return shorten(", ".join(part for part in parts if part), 400)
 
 
-def _blocks(trend: Trend) -> Iterator[_Block]:
+def _blocks(trend: Trend) -> Iterator[_TitledRows]:
     if trend.moves:
-        yield _Block(title=f"Moved ({len(trend.moves)})", rows=[_move(trend, move) for move in reversed(trend.moves)])
+        yield _TitledRows(
+            title=f"Moved ({len(trend.moves)})", rows=[_move(trend, move) for move in reversed(trend.moves)]
+        )
     if events := [*_events(trend)]:
-        yield _Block(title=f"Changed ({len(events)})", rows=events[:_SHOWN])
+        yield _TitledRows(title=f"Changed ({len(events)})", rows=events[:_SHOWN])
     gaps = [point for point in reversed(trend.points) if point.p50 is None]
     if gaps:
         shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
@@ -149,10 +144,10 @@ def _blocks(trend: Trend) -> Iterator[_Block]:
             }
             for point in gaps[:_SHOWN]
         ]
-        yield _Block(title=f"Without a value ({len(gaps):,}{shown})", rows=rows)
+        yield _TitledRows(title=f"Without a value ({len(gaps):,}{shown})", rows=rows)
     newest = [point for point in reversed(trend.points) if point.p50][:_SHOWN]
     if newest:
-        yield _Block(title="Newest runs", rows=[_value(point) for point in newest])
+        yield _TitledRows(title="Newest runs", rows=[_value(point) for point in newest])
 
 
 def _move(trend: Trend, move: Move) -> dict[str, object]:
@@ -172,9 +167,9 @@ def _move(trend: Trend, move: Move) -> dict[str, object]:
 def _events(trend: Trend) -> Iterator[dict[str, object]]:
     """Return changes of environment and of definition, the newest first."""
     eras = {change.index: era(change.changes) for change in trend.eras}
-    for place in sorted({*eras, *trend.definitions}, reverse=True):
-        told = ["definition changed: a new series begins"] if place in trend.definitions else []
-        yield {**_run(trend.points[place]), "what": "; ".join([*told, *([eras[place]] if place in eras else [])])}
+    for index in sorted({*eras, *trend.definitions}, reverse=True):
+        changes = ["definition changed: a new series begins"] if index in trend.definitions else []
+        yield {**_run(trend.points[index]), "what": "; ".join([*changes, *([eras[index]] if index in eras else [])])}
 
 
 def _value(point: SeriesPoint) -> dict[str, object]:
@@ -192,8 +187,11 @@ def _value(point: SeriesPoint) -> dict[str, object]:
 
 def _run(point: SeriesPoint) -> dict[str, object]:
     record = point.record
-    commit = f"{record.commit[:10]}{'+' if record.dirty else ''}" if record.commit else ""
-    return {"run": shorten(record.run_id, 40), "started": record.started_at[:16].replace("T", " "), "commit": commit}
+    return {
+        "run": shorten(record.run_id, 40),
+        "started": record.started_at[:16].replace("T", " "),
+        "commit": short_commit(record, 10),
+    }
 
 
 def _at(point: SeriesPoint) -> str:

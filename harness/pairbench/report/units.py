@@ -1,4 +1,4 @@
-"""Numbers as people read them: four significant digits and a unit that fits; an empty string for what is not there."""
+"""Numbers as people read them: four significant digits and a unit that fits; an empty string for None."""
 
 import math
 

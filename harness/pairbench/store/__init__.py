@@ -6,10 +6,9 @@
     <store>/calibrations/device=<slug>/<calibration_id>.json         what comparing a device with itself has shown
 
 While a run is under way each finished batch is published as a part, `<run_id>.part-000003.parquet`, which any reader
-sees at once. Records of cases that are still being measured are held in part 0, which is swapped for a fuller one after
-every case of every round. Closing the run writes all its parts as the one file above and deletes them. A file appears
-whole or not at all (hidden temporary name, fsync, rename; on an object store one put), and but for part 0 never changes
-afterwards. So:
+sees at once. The records of each case are a part of their own, which is swapped for a fuller one after each of the case's
+rounds. Closing the run writes all its parts as the one file above and deletes them. A file appears whole or not at all
+(hidden temporary name, fsync, rename; on an object store one put), and but for such parts never changes afterwards. So:
 
 - A run that was killed leaves its parts. They are as good as the one file and stay as they are: nobody has to find out
   whether their owner still lives, and there is nothing to recover.

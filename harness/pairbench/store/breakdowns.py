@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairbench.model.breakdown import KeptBreakdown
-from pairbench.model.environment import Device
+from pairbench.model.environment import device_slug
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import Reading
@@ -19,8 +19,12 @@ def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> s
     Raises:
         StoreError: there is no space or permission.
     """
-    slug = Device(selector="", kind="device", name=kept.device_name).slug
-    return write_document(StoreLocation.of(store), f"{_FOLDER}/device={slug}/{kept.breakdown_id}.json", _KIND, kept)
+    return write_document(
+        StoreLocation.of(store),
+        f"{_FOLDER}/device={device_slug(kept.device_name)}/{kept.breakdown_id}.json",
+        _KIND,
+        kept,
+    )
 
 
 def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBreakdown, ...]]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairbench.model.comparison import Calibration
-from pairbench.model.environment import Device
+from pairbench.model.environment import device_slug
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_series
@@ -20,8 +20,7 @@ def write_calibration(store: str | Path | StoreLocation, calibration: Calibratio
     Raises:
         StoreError: there is no space or permission.
     """
-    slug = Device(selector="", kind="device", name=calibration.device_name).slug
-    path = f"{_FOLDER}/device={slug}/{calibration.calibration_id}.json"
+    path = f"{_FOLDER}/device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
     return write_document(StoreLocation.of(store), path, _KIND, calibration)
 
 

@@ -15,17 +15,18 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreError
+from pairbench.model.plain import plain
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import NOT_SOUND, Reading, problem_of
 
 Value = TypeVar("Value")
 
 
-def write_document(place: StoreLocation, path: str, kind: str, value: Any) -> str:
+def write_document(location: StoreLocation, path: str, kind: str, value: Any) -> str:
     """Store a value as a JSON file and return where it lies.
 
     Args:
-        place: The store.
+        location: The store.
         path: Below its root.
         kind: What it is, with the version of its format, such as `acceptance 1`.
         value: A dataclass of texts, numbers, tuples, mappings and dataclasses.
@@ -33,29 +34,31 @@ def write_document(place: StoreLocation, path: str, kind: str, value: Any) -> st
     Raises:
         StoreError: there is no space or permission.
     """
-    text = json.dumps({"pairbench": kind, **_plain(value)}, indent=2, ensure_ascii=False, allow_nan=False)
-    whole = f"{place.root}/{path}"
-    place.make_folder(whole.rpartition("/")[0])
-    place.publish(whole, pa.py_buffer(f"{text}\n".encode()))
+    text = json.dumps(
+        {"pairbench": kind, **plain(value, canonical=True)}, indent=2, ensure_ascii=False, allow_nan=False
+    )
+    whole = f"{location.root}/{path}"
+    location.make_folder(whole.rpartition("/")[0])
+    location.publish(whole, pa.py_buffer(f"{text}\n".encode()))
     return whole
 
 
-def read_documents(place: StoreLocation, folder: str, kind: str, make: type[Value]) -> Reading[tuple[Value, ...]]:
+def read_documents(location: StoreLocation, folder: str, kind: str, make: type[Value]) -> Reading[tuple[Value, ...]]:
     """Return all values of a kind in a folder and those below, in the order of their paths; none where there is no folder.
 
     Raises:
         StoreError: the store cannot be listed.
     """
-    selector = fs.FileSelector(f"{place.root}/{folder}", recursive=True, allow_not_found=True)
+    selector = fs.FileSelector(f"{location.root}/{folder}", recursive=True, allow_not_found=True)
     try:
-        infos = place.filesystem.get_file_info(selector)
+        infos = location.filesystem.get_file_info(selector)
     except NOT_SOUND as error:
-        raise StoreError(f"store {place.name!r} cannot be listed: {error}") from error
+        raise StoreError(f"store {location.name!r} cannot be listed: {error}") from error
     names = [info.path for info in infos if info.is_file and info.base_name.endswith(".json")]
     values, problems = [], []
     for path in sorted(name for name in names if not name.rpartition("/")[2].startswith((".", "_"))):
         try:
-            with place.filesystem.open_input_stream(path) as stream:
+            with location.filesystem.open_input_stream(path) as stream:
                 content = json.loads(stream.read())
             if not isinstance(content, dict) or content.get("pairbench") != kind:
                 raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')  # noqa: TRY301
@@ -65,18 +68,8 @@ def read_documents(place: StoreLocation, folder: str, kind: str, make: type[Valu
     return Reading(tuple(values), tuple(problems))
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        if all(isinstance(key, str) for key in value):
-            return {key: _plain(value[key]) for key in sorted(value)}
-        return [{"key": _plain(key), "value": _plain(value[key])} for key in sorted(value)]
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
 def _value(hint: Any, content: Any, name: str) -> Any:
-    """Return what `_plain` was made of.
+    """Return the value that JSON content was made of.
 
     Raises:
         ValueError: it does not fit.

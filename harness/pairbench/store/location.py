@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pairbench.errors import StoreError
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _ABANDONED_S = 24 * 3600
-"""A temporary file lives for milliseconds; one this old was left by a process that was killed."""
+"""Age in seconds from which a temporary file, which lives for milliseconds, was left by a process that was killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class RunFile:
     """A parquet file of a dataset, named as the layout says."""
 
     path: str
-    """For the place's file system."""
+    """The full path on the store's file system."""
     run_id: str
     is_part: bool
 
@@ -41,9 +42,9 @@ class StoreLocation:
     filesystem: Any
     root: str
     name: str
-    """As the user gave it."""
+    """The folder or URL as the user gave it, for messages."""
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """For each old name of a suite, as records have it, the name under which its rows are read."""
+    """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
@@ -95,7 +96,7 @@ class StoreLocation:
         """
         try:
             if self.is_local:
-                _publish_local(Path(path), content)
+                write_whole(Path(path), content)
             else:
                 with self.filesystem.open_output_stream(path) as stream:
                     stream.write(content)
@@ -135,17 +136,30 @@ def _run_file(path: str) -> RunFile:
     return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)
 
 
-def _publish_local(path: Path, content: pa.Buffer) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")  # no other process writes this name: it holds the run's id
+def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:
+    """Write a file so that whoever looks at it sees the earlier content or all of the new one.
+
+    Args:
+        path: In a folder that exists.
+        content: All of it.
+        durable: Whether to wait until the disk has it, so that it outlives a power failure.
+
+    Raises:
+        OSError: there is no space or permission; nothing has changed.
+    """
+    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if not durable:
+        return
     # The rename itself has to reach the disk too, or a power failure may take the file back.
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -30,6 +30,12 @@ def with_old_names(where: Mapping[str, object], moved: Mapping[str, str]) -> dic
     return {**where, SUITE: sorted(names | {old for old, new in moved.items() if new in names})}
 
 
+def current_name(text: str, moved: Mapping[str, str]) -> str:
+    """Return what a user calls a suite, or something in it such as `file::operator`, with the suite's new name."""
+    suite, separator, rest = text.partition("::")
+    return f"{moved.get(suite, suite)}{separator}{rest}"
+
+
 def renamed_table(table: pa.Table, moved: Mapping[str, str]) -> pa.Table:
     """Return a table with the new names of suites in the column `suite`, if it has that."""
     if SUITE not in table.column_names or not moved:

@@ -13,26 +13,26 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     """Return the parts that lie beside the one file which was made of them, by that file's path."""
     files = list(files)
     wholes = {file.path for file in files if not file.is_part}
-    found: dict[str, list[str]] = defaultdict(list)
+    parts: dict[str, list[str]] = defaultdict(list)
     for file in files:
         if file.is_part and file.whole in wholes:
-            found[file.whole].append(file.path)
-    return dict(found)
+            parts[file.whole].append(file.path)
+    return dict(parts)
 
 
-def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:
+def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
     """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed.
 
     Safe while others read or do the same, and where nothing may be deleted nothing is.
     """
     for whole, parts in doubled(files).items():
         try:
-            sound = _rows(place, whole) >= sum(_rows(place, part) for part in parts)
+            sound = _rows(location, whole) >= sum(_rows(location, part) for part in parts)
         except (OSError, pa.ArrowException):
             continue
         if sound:
-            place.delete(parts)
+            location.delete(parts)
 
 
-def _rows(place: StoreLocation, path: str) -> int:
-    return int(pq.read_metadata(path, filesystem=place.filesystem).num_rows)
+def _rows(location: StoreLocation, path: str) -> int:
+    return int(pq.read_metadata(path, filesystem=location.filesystem).num_rows)

@@ -1,7 +1,7 @@
 """What each run of a store is, newest first, and no more files opened than somebody asks about."""
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pairbench.store.history import read_distinct, read_file
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import Reading, dataset_files, read_frame, read_records
 
-_COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name")
+_COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
 _AT_ONCE = 8
 
 
@@ -28,6 +28,8 @@ class IndexedRun:
     dirty: bool
     confirms: str | None
     devices: frozenset[str]
+    has_series: bool = True
+    """Whether it has a row of any series; False where no suite could be loaded, so that it says nothing of any."""
 
     @property
     def started(self) -> dt.datetime | None:
@@ -69,14 +71,18 @@ class RunIndex:
         return cls(place, place.name, dataset_files(place, "records"))
 
     @classmethod
-    def of_file(cls, path: str) -> "RunIndex":
+    def of_file(cls, path: str, *, moved: Mapping[str, str] | None = None) -> "RunIndex":
         """Return the runs in one parquet file.
+
+        Args:
+            path: The file, as a local path or a URL.
+            moved: For each old name of a suite the name under which its rows are to be read.
 
         Raises:
             StoreError: there is no such file, or it cannot be read.
         """
         folder, _, name = path.rpartition("/")
-        place = StoreLocation.of(folder or ".")
+        place = StoreLocation.of(folder or ".", moved=moved)
         file = RunFile(path=f"{place.root}/{name}", run_id=name.removesuffix(".parquet"), is_part=False)
         if not place.filesystem.get_file_info(file.path).is_file:
             raise StoreError(f"{path}: there is no such file, expected a parquet file of `pairbench run`")
@@ -174,6 +180,7 @@ def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[R
         dirty=any(row["dirty"] for _, row in rows),
         confirms=first["confirms"],
         devices=frozenset(row["device_name"] for _, row in rows),
+        has_series=any(row["mode"] is not None for _, row in rows),
     )
 
 

@@ -21,13 +21,13 @@ from pairbench.model.record import Record, Samples
 SCHEMA_VERSION = 3
 
 VERSION_KEY = b"pairbench.schema_version"
-"""In each file's key-value metadata; a parquet file without it is not ours."""
+"""Key of the schema version in each file's metadata; a parquet file without it is not ours."""
 
 PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
 """What the folders say; these columns are in no file."""
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
-"""The datasets."""
+"""Row type of each dataset, by the name of its folder."""
 
 Row = TypeVar("Row", Record, Samples)
 

@@ -1,7 +1,7 @@
 """Writes one run into a store, so that what was finished stays there whatever happens to the process."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +16,7 @@ from pairbench.store.parts import tidy
 from pairbench.store.schema import texts_of, to_table
 
 _DATASETS = ("samples", "records")
-"""In this order, so that no record is ever seen without its samples."""
+"""Datasets in the order in which they are closed, so that no record is ever seen without its samples."""
 
 _RUN_ID = re.compile(r"(?!.*\.part-)[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -44,10 +44,11 @@ class RunWriter:
             raise ValueError(
                 f"device {device_slug!r}, month {month!r}: expected a word and YYYY-MM, as they are folders"
             )
-        self._place = StoreLocation.of(store)
+        self._location = StoreLocation.of(store)
         self._run_id = run_id
         self._partition = f"device={device_slug}/month={month}"
         self._number = 0
+        self._parts_of_cases: dict[Hashable, int] = {}
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -57,10 +58,10 @@ class RunWriter:
             StoreError: it cannot be written, or holds this run already.
         """
         for dataset in _DATASETS:
-            self._place.make_folder(self._folder(dataset))
+            self._location.make_folder(self._folder(dataset))
             if taken := self._own_files(dataset):
                 raise StoreError(f"run {self._run_id} is in the store already: {taken[0].path}; a run is written once")
-            tidy(self._place, self._place.files(dataset))
+            tidy(self._location, self._location.files(dataset))
         return self
 
     def __exit__(
@@ -78,17 +79,21 @@ class RunWriter:
         if records:
             self._append("records", to_table(records, Record))
 
-    def hold_records(self, records: Sequence[Record]) -> None:
-        """Put records in the store in place of all that were held before: of cases that are still being measured.
+    def write_case(self, case: Hashable, records: Sequence[Record]) -> None:
+        """Put the records of one case in the store, in place of those that were written for it before.
 
-        The swap is atomic, so a row is never there twice and never missing; closing the run makes them final.
+        Each case has a part of its own, so that another round costs no more than its own rows. The swap is atomic, so a
+        row is never there twice and never missing.
+
+        Args:
+            case: The same for the same case on the same device.
+            records: All rows of the case that are known.
 
         Raises:
-            StoreError: there is no space or permission; what was held before is there.
+            StoreError: there is no space or permission; what was written for the case before is there.
         """
-        if self._closed:
-            raise ValueError(f"run {self._run_id} is closed, expected no more records")
-        self._place.publish(self._part("records", 0), records_file(to_table(records, Record)))
+        if records:
+            self._publish("records", self._parts_of_cases.setdefault(case, self._number + 1), to_table(records, Record))
 
     def append_samples(self, samples: Sequence[Samples]) -> None:
         """Put a batch of samples in the store.
@@ -111,30 +116,33 @@ class RunWriter:
             files = self._own_files(dataset)
             if files and all(file.is_part for file in files):
                 whole = pa.concat_tables(self._read(file) for file in files)
-                self._place.publish(files[0].whole, _CONTENT[dataset](whole))
-            tidy(self._place, self._own_files(dataset))
+                self._location.publish(files[0].whole, _CONTENT[dataset](whole))
+            tidy(self._location, self._own_files(dataset))
 
     def _append(self, dataset: str, table: pa.Table) -> None:
+        self._publish(dataset, self._number + 1, table)
+
+    def _publish(self, dataset: str, number: int, table: pa.Table) -> None:
         if self._closed:
             raise ValueError(f"run {self._run_id} is closed, expected no more {dataset}")
-        self._number += 1
-        self._place.publish(self._part(dataset, self._number), _CONTENT[dataset](table))
+        self._number = max(self._number, number)
+        self._location.publish(self._part(dataset, number), _CONTENT[dataset](table))
 
     def _part(self, dataset: str, number: int) -> str:
         return f"{self._folder(dataset)}/{self._run_id}.part-{number:06d}.parquet"
 
     def _folder(self, dataset: str) -> str:
-        return f"{self._place.root}/{dataset}/{self._partition}"
+        return f"{self._location.root}/{dataset}/{self._partition}"
 
     def _own_files(self, dataset: str) -> list[RunFile]:
         folder = f"{dataset}/{self._partition}"
-        return [file for file in self._place.files(folder) if file.run_id == self._run_id]
+        return [file for file in self._location.files(folder) if file.run_id == self._run_id]
 
     def _read(self, file: RunFile) -> pa.Table:
         try:
-            return pq.read_table(file.path, filesystem=self._place.filesystem, partitioning=None)
+            return pq.read_table(file.path, filesystem=self._location.filesystem, partitioning=None)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"store {self._place.name!r}: {file.path} cannot be read back: {error}") from error
+            raise StoreError(f"store {self._location.name!r}: {file.path} cannot be read back: {error}") from error
 
 
 def records_file(table: pa.Table) -> pa.Buffer:

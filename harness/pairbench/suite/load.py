@@ -10,7 +10,7 @@ from pairbench.model.operator import Operator
 from pairbench.suite.modules import load_module
 
 _MOVED = "moved.toml"
-"""In a folder of suites: where those are now that earlier runs knew under other names."""
+"""Name of the file, in a folder of suites, that says where suites are now which earlier runs knew under other names."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:

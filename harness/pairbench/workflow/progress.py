@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pairbench.model.environment import Device
 
 _LINE_EVERY_S = 10.0
+"""Seconds between two lines of a log."""
 
 
 class PlainProgress:

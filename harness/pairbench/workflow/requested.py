@@ -1,4 +1,4 @@
-"""What a run was asked to measure: tells a case that has vanished from one that nobody asked for."""
+"""What a run was asked to measure: tells a case that has vanished from one that was not selected."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,7 @@ from pairbench.workflow.setup import Chosen
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
 
 _KEY = "asked"
+"""The key in the stored environment; files of every release have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +25,15 @@ class Requested:
     """The selection of one run on one device; stored with what its environment observed, which is no part of its hash."""
 
     select: tuple[tuple[str | None, str | None], ...]
-    """Suite and pattern of each selection; none for everything."""
+    """The suite and the pattern of each selection; empty for everything."""
     suites: frozenset[str]
     """The suite files that were loaded, or should have been."""
     tiers: frozenset[str]
+    """The tiers of the cases."""
     modes: frozenset[str]
+    """The modes that implementations are called in."""
     implementations: frozenset[str] = frozenset()
-    """Names or globs; none for all. Baselines that were taken beside them are not in it: of operators without any of them none was."""
+    """Names or globs of implementations, none for all. The baselines that are taken beside them are not named."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether a series would have been measured, did it still exist."""
@@ -46,11 +49,11 @@ class Requested:
         return any(selection.takes_name(series.suite, series.operator, series.case) for selection in chosen)
 
     def for_cases(self, cases: Iterable[PlannedCase]) -> "Requested":
-        """Return the same for no more than some cases."""
+        """Return this request for no more than some cases."""
         return replace(self, select=tuple((planned.operator.suite, planned.case.key) for planned in cases))
 
     def put_in(self, environment: Environment) -> Environment:
-        """Return the environment with this in it."""
+        """Return the environment with this value stored in it."""
         plain = {
             "select": [list(pair) for pair in self.select],
             "suites": sorted(self.suites),
@@ -62,23 +65,28 @@ class Requested:
         return replace(environment, rest={**environment.rest, "observed": observed})
 
     @classmethod
-    def read(cls, environment: str | None) -> "Requested | None":
-        """Return what a record's environment says; None for runs that did not store it."""
+    def read(cls, environment: str | None, moved: Mapping[str, str]) -> "Requested | None":
+        """Return what a record's environment says of it; None for runs that did not store it.
+
+        Args:
+            environment: The column of the record.
+            moved: For each old name of a suite the new one.
+        """
         try:
-            found = json.loads(environment or "{}").get("observed", {}).get(_KEY)
-            return found and cls(
-                select=tuple((suite, pattern) for suite, pattern in found["select"]),
-                suites=frozenset(found["suites"]),
-                tiers=frozenset(found["tiers"]),
-                modes=frozenset(found["modes"]),
-                implementations=frozenset(found.get("implementations", ())),
+            stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
+            return stored and cls(
+                select=tuple((moved.get(suite, suite), pattern) for suite, pattern in stored["select"]),
+                suites=frozenset(moved.get(suite, suite) for suite in stored["suites"]),
+                tiers=frozenset(stored["tiers"]),
+                modes=frozenset(stored["modes"]),
+                implementations=frozenset(stored.get("implementations", ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
-    """Return what a run is asked for on a device."""
+    """Return what a run is asked to measure on a device."""
     survey = chosen.survey
     return Requested(
         select=tuple((selection.suite, selection.pattern) for selection in chosen.selections),
@@ -91,50 +99,57 @@ def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requeste
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What some runs together were asked for, by device model."""
+    """What some runs together were asked to measure, by device model."""
 
-    asked: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
+    requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
+    """What each run was asked to measure, by device model."""
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
-    """Device, suite, mode and tier of everything in runs that do not say what they were asked for."""
+    """The device, suite, mode and tier of everything in runs that do not say what they were asked to measure."""
     broken: frozenset[tuple[str, str]] = frozenset()
-    """Device and suite where a suite could not be loaded."""
+    """The device and the suite wherever a suite could not be loaded."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether one of the runs would hold the series, did it still exist."""
         return (
             (series.device_name, series.suite, series.mode, tier) in self.held
             or (series.device_name, series.suite) in self.broken
-            or any(asked.covers(series, tier) for asked in self.asked.get(series.device_name, ()))
+            or any(one.covers(series, tier) for one in self.requested.get(series.device_name, ()))
         )
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Scope":
-        """Return the scope of rows with the columns `SCOPE_COLUMNS`."""
-        asked: dict[str, dict[Requested, None]] = {}
+    def of(cls, rows: Iterable[Mapping[str, Any]], moved: Mapping[str, str]) -> "Scope":
+        """Return the scope of rows with the columns `SCOPE_COLUMNS`.
+
+        Args:
+            rows: As read, so that suites have their new names.
+            moved: For each old name of a suite the new one: what a run was asked for is stored as it was called then.
+        """
+        requested: dict[str, dict[Requested, None]] = {}
         held, broken = set(), set()
         known: dict[str | None, Requested | None] = {}
         for row in rows:
             text = row["environment"]
             if text not in known:
-                known[text] = Requested.read(text)
+                known[text] = Requested.read(text, moved)
             if row["mode"] is None:
                 broken.add((row["device_name"], row["suite"]))
             if (found := known[text]) is not None:
-                asked.setdefault(row["device_name"], {})[found] = None
+                requested.setdefault(row["device_name"], {})[found] = None
             elif row["mode"] is not None:
                 held.add((row["device_name"], row["suite"], row["mode"], row["tier"]))
         return cls(
-            asked={device: tuple(several) for device, several in asked.items()},
+            requested={device: tuple(several) for device, several in requested.items()},
             held=frozenset(held),
             broken=frozenset(broken),
         )
 
     @classmethod
-    def of_records(cls, records: Iterable[Record]) -> "Scope":
+    def of_records(cls, records: Iterable[Record], moved: Mapping[str, str]) -> "Scope":
         """Return the scope of the runs that these are all records of."""
-        # What measured suspects again was asked for no more than them.
+        # A run that measured suspects again was asked to measure no more than them.
         return cls.of(
-            {name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms
+            ({name: getattr(record, name) for name in SCOPE_COLUMNS} for record in records if not record.confirms),
+            moved,
         )
 
 

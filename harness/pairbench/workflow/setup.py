@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
-from pairbench.plan import Selection, parse_selection
+from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
 from pairbench.suite.load import find_suites, moved_suites
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
@@ -21,7 +22,9 @@ if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
 
     from pairbench.execute.parent.pool import WorkerContext
     from pairbench.execute.parent.scout import Survey
+    from pairbench.model.plan import OperatorDescription
     from pairbench.store.location import StoreLocation
+    from pairbench.workflow.progress import PlainProgress
 
 FORMATS = ("table", "markdown", "json")
 
@@ -39,21 +42,26 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 @contextlib.contextmanager
 def make_context(config: Config) -> "Iterator[WorkerContext]":
-    """Give workers a place of their own."""
+    """Give workers a folder of their own, which is removed at the end."""
+    from pairbench.execute.parent.launch import open_launcher
     from pairbench.execute.parent.pool import WorkerContext, available_memory
 
-    with tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache:
+    with (
+        open_launcher() as launcher,
+        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
+    ):
         yield WorkerContext(
             settings=config.settings,
             cache=Path(cache),
             interrupted=threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
+            launcher=launcher,
         )
 
 
 @contextlib.contextmanager
 def open_context(config: Config) -> "Iterator[WorkerContext]":
-    """Give workers a place of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
+    """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
     with make_context(config) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -72,15 +80,71 @@ class Chosen:
     """The suites that SELECT arguments call for, loaded, and the selections with paths as suites name themselves."""
 
     survey: "Survey"
+    """The devices of this machine, and everything that the suites declare."""
     selections: tuple[Selection, ...]
+    """The SELECT arguments; empty for everything."""
     implementations: tuple[str, ...] = ()
-    """Names or globs; none for all. The baseline is taken with any."""
+    """Names or globs of implementations, none for all; the baseline is taken with any."""
+
+    def operators(self) -> tuple["OperatorDescription", ...]:
+        """Return the operators that are selected, each with those of its cases that are."""
+        if not self.selections:
+            return self.survey.operators
+        narrowed = (
+            replace(
+                operator,
+                cases=tuple(
+                    case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)
+                ),
+            )
+            for operator in self.survey.operators
+        )
+        return tuple(operator for operator in narrowed if operator.cases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command that measures or verifies was asked to do, and what it does that with."""
+
+    config: Config
+    """The settings, and where results belong."""
+    context: "WorkerContext"
+    """What the workers share."""
+    chosen: Chosen
+    """The suites and what is selected of them."""
+    devices: tuple[Device, ...]
+    """The devices to use, all at the same time."""
+    progress: "PlainProgress"
+    """What shows the user how far it is."""
+
+
+@contextlib.contextmanager
+def open_request(
+    config: Config, select: list[str] | None, device: str, implementations: Iterable[str] = ()
+) -> "Iterator[Request]":
+    """Load the suites that are asked for and pick the devices; Ctrl-C and SIGTERM end it in order.
+
+    Args:
+        config: The settings.
+        select: SELECT arguments; None or empty for everything.
+        device: The value of `--device`.
+        implementations: Names or globs, none for all.
+
+    Raises:
+        UsageError: a file or device does not exist.
+    """
+    from pairbench.workflow.progress import open_progress
+
+    with open_context(config) as context, open_progress() as progress:
+        chosen = choose(config, context, select, implementations)
+        devices = pick_devices(device, chosen.survey.devices)
+        yield Request(config=config, context=context, chosen=chosen, devices=devices, progress=progress)
 
 
 def choose(
     config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
 ) -> Chosen:
-    """Load the suites that are asked for: those that are named, and all of the settings' if anything else is.
+    """Load the suites that are asked for: those that are named, and all of the settings' for a name without a file.
 
     Raises:
         UsageError: a file does not exist.
@@ -95,18 +159,37 @@ def choose(
         if selection.suite is None:
             selections.append(selection)
             continue
-        found = find_suites((Path(selection.suite),))
-        if not found:
+        inside = find_suites((_there(selection.suite, config),))
+        if not inside:
             raise SuiteError(
                 f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
             )
-        files += found
-        selections += [replace(selection, suite=shown(file, config)) for file in found]
-    if not selections or any(selection.suite is None for selection in selections):
+        files += inside
+        selections += [replace(selection, suite=shown(file, config)) for file in inside]
+    narrowed = narrow(selections)
+    if not narrowed or any(selection.suite is None for selection in narrowed):
         files += find_suites(default_places(config))
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Chosen(survey=survey(context, suites), selections=tuple(selections), implementations=tuple(implementations))
+    return Chosen(survey=survey(context, suites), selections=narrowed, implementations=tuple(implementations))
+
+
+def _there(name: str, config: Config) -> Path:
+    """Return the file or folder that a user named, under the name that it has now.
+
+    Raises:
+        SuiteError: it was moved, and so is not there.
+    """
+    path = Path(name)
+    new = None if path.exists() else moved_suites(default_places(config)).get(name)
+    if new is not None:
+        raise SuiteError(f"suite {name!r} is {new!r} now; name that")
+    return path
+
+
+def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
+    """Return a device with what implementations find beside it on this machine."""
+    return Equipment(device=device, gpus=len(same_model(device, devices)), triton=find_spec("triton") is not None)
 
 
 def default_places(config: Config) -> tuple[Path, ...]:
@@ -156,11 +239,11 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
         return gpus[:1] or (cpu,)
     if wanted == "all":
         return gpus or (cpu,)
-    found = tuple(device for device in devices if device.selector == ("cuda:0" if wanted == "cuda" else wanted))
-    if not found:
+    named = tuple(device for device in devices if device.selector == ("cuda:0" if wanted == "cuda" else wanted))
+    if not named:
         known = ", ".join(f"{device.selector} ({device.name})" for device in devices)
         raise UsageError(f"--device {wanted!r} is not here, expected auto, all or one of {known}")
-    return found
+    return named
 
 
 def stamp(at: "dt.datetime") -> str:

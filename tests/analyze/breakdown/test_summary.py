@@ -15,7 +15,7 @@ from pairbench.analyze.breakdown.summary import (
     unexplained_waits,
     unknown_part,
 )
-from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls, Piece, Spot, Wait
+from pairbench.model.breakdown import Breakdown, DeviceWait, Idle, ModuleCalls, SourceLine, WorkTotal
 from pairbench.model.plan import Entry
 
 ENTRY = Entry(implementation="baseline", mode="eager")
@@ -23,8 +23,8 @@ ENTRY = Entry(implementation="baseline", mode="eager")
 
 def piece(
     ns: float = 1.0, *, module: str = "", ops: str = "", kernel: str | None = "k", spot: int | None = None, **more: bool
-) -> Piece:
-    return Piece(
+) -> WorkTotal:
+    return WorkTotal(
         module=module,
         ops=tuple(ops.split()),
         kernel=kernel,
@@ -36,8 +36,8 @@ def piece(
     )
 
 
-def spot(what: str = "copy") -> Spot:
-    return Spot(
+def spot(what: str = "copy") -> SourceLine:
+    return SourceLine(
         what=what,
         op="aten::copy_",
         detail="",
@@ -51,7 +51,7 @@ def spot(what: str = "copy") -> Spot:
     )
 
 
-def breakdown(*pieces: Piece, modules: dict[str, str] | None = None, **more: object) -> Breakdown:
+def breakdown(*pieces: WorkTotal, modules: dict[str, str] | None = None, **more: object) -> Breakdown:
     called = tuple(ModuleCalls(name=name, class_name=kind, calls=1) for name, kind in (modules or {}).items())
     whole = {"whole_ns": sum(item.ns for item in pieces), "spots": (), **more}
     return Breakdown(entry=ENTRY, calls=1, modules=called, pieces=pieces, **whole)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<...>"
 def test_kinds(kind: str, ops: str, kernel: str, module: str) -> None:
     ops = ops.replace("Torch-Compiled", "Torch-Compiled_Region:_0/0")
     one = piece(module=module, ops=ops, kernel=kernel)
-    one = Piece(**{**vars(one), "ops": tuple(name.replace("_Region:_", " Region: ") for name in one.ops)})
+    one = WorkTotal(**{**vars(one), "ops": tuple(name.replace("_Region:_", " Region: ") for name in one.ops)})
     assert kind_of(one, (), {"net.norm1": "RMSNorm", "net.self_attn": "SelfAttention"}) == kind
     assert kind in KINDS
 
@@ -105,7 +105,7 @@ def test_kinds(kind: str, ops: str, kernel: str, module: str) -> None:
 def test_a_cpu_s_time_between_operators_is_the_host_s() -> None:
     assert kind_of(piece(kernel=None), (), {}) == "host"
     assert kind_of(piece(kernel=None, ops="TorchDynamo"), (), {}) == "host"
-    region = Piece(module="", ops=("Torch-Compiled Region: 0/0",), count=1, ns=1.0)
+    region = WorkTotal(module="", ops=("Torch-Compiled Region: 0/0",), count=1, ns=1.0)
     assert kind_of(region, (), {}) == "compiled"
     assert kind_of(piece(kernel="mystery", known=False), (), {}) == "unknown"
     assert kind_of(piece(kernel="void gemm", known=False), (), {}) == "matmul"
@@ -198,7 +198,7 @@ def test_parts_that_are_not_the_whole_are_told() -> None:
 def test_lines_have_the_time_of_their_pieces_and_waits_come_first() -> None:
     spots = (spot("copy"), spot("sync"), spot("cast"))
     waits = tuple(
-        Wait(name="cudaStreamSynchronize", module="", ops=(), spot=place, count=count)
+        DeviceWait(name="cudaStreamSynchronize", module="", ops=(), spot=place, count=count)
         for place, count in ((1, 3), (None, 2))
     )
     idle = Idle(span_ns=1, busy_ns=1, starved_ns=0, after_sync_ns=0)

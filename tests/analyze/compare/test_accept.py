@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from pairbench.analyze.compare.accepted import AcceptedLevel, acceptance_of
 from pairbench.analyze.compare.runs import compare
+from pairbench.errors import UsageError
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.series import Series
-from tests.builders import make_run, run_id_of
+from tests.builders import ended, make_run, run_id_of
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))
 BEFORE = make_run(0, cases=MANY)
@@ -73,3 +75,34 @@ def test_without_a_worsening_it_says_nothing() -> None:
 
 def test_a_level_without_a_latency_covers_none() -> None:
     assert judged(replace(LEVEL, p50_ns=None), slower=1.1).outcome is GateOutcome.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "within"),
+    [
+        ("call_p50_ns", 110_000.0 * 1.08, True),
+        ("call_p50_ns", 110_000.0 * 1.081, False),
+        ("call_p95_ns", 115_500.0 * 1.08, True),
+        ("call_p95_ns", 115_500.0 * 1.081, False),
+        ("call_p50_ns", None, False),
+        ("launches_per_call", 2, True),
+        ("launches_per_call", 3, False),
+        ("peak_bytes", (1 << 24) + (1 << 20), True),
+        ("peak_bytes", (1 << 24) + (1 << 20) + 1, False),
+        ("margin", 0.1, True),
+        ("margin", 0.09, False),
+        ("ops_per_call", 1, False),
+    ],
+)
+def test_what_an_accepted_level_covers(metric: str, value: float | None, within: bool) -> None:
+    level = AcceptedLevel(acceptance=LEVEL, minimum_effect=0.08)
+    assert level.covers(metric, value, LEVEL.definition_hash) == within
+    assert not level.covers(metric, value, "another definition")
+
+
+def test_what_is_accepted_is_the_runs_own_latency_and_counts() -> None:
+    found = acceptance_of(LEVEL.series, [RECORD], run_id=RECORD.run_id, at="2026", reason="right")
+    assert (found.p50_ns, found.p95_ns) == (RECORD.call_p50_ns, RECORD.call_p95_ns)
+    assert found.exact["launches_per_call"] == RECORD.launches_per_call and found.exact["margin"] == RECORD.margin
+    with pytest.raises(UsageError, match=r"has no level to accept in run .*: failed: made up"):
+        acceptance_of(LEVEL.series, [ended(RECORD, "failed")], run_id=RECORD.run_id, at="2026", reason="right")

@@ -1,9 +1,16 @@
-"""Whose doing a change is, for every line of the table."""
+"""The likely cause of a change, for every line of the table, and what it means to a gate."""
 
 import pytest
 
-from pairbench.analyze.compare.attribute import Circumstances, era_words, moved_along, of_count, of_latency
-from pairbench.model.comparison import Attribution, EraChange
+from pairbench.analyze.compare.attribute import (
+    Circumstances,
+    era_words,
+    moved_along,
+    of_count,
+    of_latency,
+    outcome_of_move,
+)
+from pairbench.model.comparison import Attribution, EraChange, GateOutcome
 from pairbench.stats import Interval
 
 SLOWER = Interval(1.05, 1.04, 1.06)
@@ -11,8 +18,8 @@ STILL, ALONG, NOISY, AGAINST = Interval(1.0, 0.99, 1.01), SLOWER, Interval(1.04,
 DRIVER = (EraChange(field="driver", reference="580.1", current="580.2"),)
 
 
-def known(era: tuple[EraChange, ...] = (), changed: bool | None = False, *, in_turns: bool = False) -> Circumstances:
-    return Circumstances(era=era, implementation_changed=changed, control_changed=False, in_turns=in_turns)
+def known(era: tuple[EraChange, ...] = (), changed: bool | None = False, *, interleaved: bool = False) -> Circumstances:
+    return Circumstances(era=era, implementation_changed=changed, control_changed=False, interleaved=interleaved)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def test_a_source_that_did_not_change_is_said() -> None:
 
 
 def test_in_turns_the_machine_is_the_same() -> None:
-    assert of_latency(SLOWER, ALONG, known(changed=True, in_turns=True))[0] is Attribution.CODE
+    assert of_latency(SLOWER, ALONG, known(changed=True, interleaved=True))[0] is Attribution.CODE
 
 
 def test_a_machine_slows_no_count() -> None:
@@ -66,3 +73,16 @@ def test_along_means_the_same_way_by_half_and_not_by_chance() -> None:
 def test_many_fields_are_counted() -> None:
     many = tuple(EraChange(field=str(number), reference="a", current=None) for number in range(5))
     assert era_words(many) == "0 a -> none, 1 a -> none, 2 a -> none and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("attribution", "slower", "faster"),
+    [
+        (Attribution.CODE, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT),
+        (Attribution.ENVIRONMENT, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT),
+        (Attribution.MACHINE, GateOutcome.UNDECIDED, GateOutcome.UNDECIDED),
+        (None, GateOutcome.UNDECIDED, GateOutcome.UNDECIDED),
+    ],
+)
+def test_what_a_move_means_to_a_gate(attribution: Attribution | None, slower: GateOutcome, faster: GateOutcome) -> None:
+    assert (outcome_of_move(1.05, attribution), outcome_of_move(0.95, attribution)) == (slower, faster)

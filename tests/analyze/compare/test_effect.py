@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pairbench.analyze.compare.effect import Effects, decide, estimate
+from pairbench.analyze.compare.effect import Effects, decide, estimate, minimum_effect
 from pairbench.analyze.compare.rounds import Floats, Runs
+from pairbench.model.comparison import Floor
 from pairbench.model.policy import Policy
 
 LATENCY = math.log(1e6)
@@ -158,3 +159,9 @@ def test_what_is_not_known_is_undecided_and_counts_for_nothing() -> None:
     assert said.adjusted[0] == pytest.approx(float(effects([0.03], [0.008]).p_value[0]))
     (none,) = decide([effects([math.nan], [math.nan])], [NO_FLOOR[:1]])
     assert not none.same[0]
+
+
+@pytest.mark.parametrize(("floor", "expected"), [(None, 0.02), (0.005, 0.02), (math.log1p(0.04), 0.08)])
+def test_the_minimum_effect_is_the_policy_s_and_at_least_twice_the_floor(floor: float | None, expected: float) -> None:
+    known = None if floor is None else Floor(p50=floor, p95=0.5, runs=5, source="history")
+    assert minimum_effect(known) == pytest.approx(expected)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.latency import Pairing, groups_of_pairings, judge_latencies, percent, suspicious
+from pairbench.analyze.compare.latency import MeasuredSides, judge_latencies, percent, spread_groups, suspicious
 from pairbench.analyze.compare.rounds import P50, P95
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
 from pairbench.model.series import Series
@@ -14,12 +14,12 @@ from pairbench.stats import Interval
 from tests.builders import make_run
 
 
-def pairing(slower: float = 1.0, **columns: Any) -> Pairing:
+def measured(slower: float = 1.0, **columns: Any) -> MeasuredSides:
     before, now = make_run(0)[0], replace(make_run(1)[0], **columns)
     series = Series.of(now)
     assert series is not None
     rounds = tuple(slower * value for value in now.round_p50_ns or ())
-    return Pairing(series=series, reference=(before,), current=(replace(now, round_p50_ns=rounds),))
+    return MeasuredSides(series=series, reference=(before,), current=(replace(now, round_p50_ns=rounds),))
 
 
 WIDE = (198_000.0, 202_000.0, 206_000.0)
@@ -28,28 +28,28 @@ WIDE = (198_000.0, 202_000.0, 206_000.0)
 @pytest.mark.parametrize(
     ("found", "verdict", "words"),
     [
-        (pairing(), Verdict.SAME, "median latency the same: "),
-        (pairing(1.2), Verdict.SLOWER, "median latency 20.0 % slower (+19.7 % to +20.4 %)"),
-        (pairing(0.8), Verdict.FASTER, "median latency 20.0 % faster (-20.2 % to -19.8 %)"),
-        (pairing(round_p50_ns=WIDE), Verdict.UNDECIDED, "median latency +0.9 % ("),
+        (measured(), Verdict.SAME, "median latency the same: "),
+        (measured(1.2), Verdict.SLOWER, "median latency 20.0 % slower (+19.7 % to +20.4 %)"),
+        (measured(0.8), Verdict.FASTER, "median latency 20.0 % faster (-20.2 % to -19.8 %)"),
+        (measured(round_p50_ns=WIDE), Verdict.UNDECIDED, "median latency +0.9 % ("),
     ],
 )
-def test_each_verdict_has_its_sentence(found: Pairing, verdict: Verdict, words: str) -> None:
+def test_each_verdict_has_its_sentence(found: MeasuredSides, verdict: Verdict, words: str) -> None:
     (said,) = judge_latencies([found], {})
     assert said[P50].verdict is verdict and said[P50].reason.startswith(words)
     assert said[P95].verdict is Verdict.SAME
 
 
 def test_a_latency_that_one_side_lacks_is_not_judged() -> None:
-    (found,) = judge_latencies([pairing(round_p95_ns=None, call_p95_ns=None)], {})
+    (found,) = judge_latencies([measured(round_p95_ns=None, call_p95_ns=None)], {})
     assert set(found) == {P50}
     assert judge_latencies([], {}) == []
 
 
 def test_only_one_device_and_mode_lend_each_other() -> None:
-    first, second = pairing(), pairing()
+    first, second = measured(), measured()
     other = replace(first, series=replace(first.series, mode="graph"))
-    assert groups_of_pairings([first, other, second]).tolist() == [0, 1, 0]
+    assert spread_groups([first, other, second]).tolist() == [0, 1, 0]
 
 
 def judged(verdict: Verdict, estimate: float, low: float) -> Judgement:

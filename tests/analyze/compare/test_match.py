@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.match import Matched, match, newest
+from pairbench.analyze.compare.match import Matched, match, representative
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import Record
 from tests.builders import CASES, ended, make_run, only
@@ -126,6 +126,6 @@ def test_an_unknown_suite_that_cannot_be_loaded_is_not_lost() -> None:
 
 def test_the_newest_that_was_measured_speaks() -> None:
     later = ended(make_run(5)[0], "failed")
-    assert newest([BEFORE[0], NOW[0], later]) is NOW[0]
-    assert newest([later]) is later
+    assert representative([BEFORE[0], NOW[0], later]) is NOW[0]
+    assert representative([later]) is later
     assert only(NOW, case=CASES[0])

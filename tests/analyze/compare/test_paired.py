@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.analyze.compare.effect import Effects
-from pairbench.analyze.compare.latency import Pairing
-from pairbench.analyze.compare.paired import estimate_paired, judge_in_turns
+from pairbench.analyze.compare.latency import MeasuredSides
+from pairbench.analyze.compare.paired import estimate_paired, judge_interleaved
 from pairbench.analyze.compare.rounds import P50, P95, Floats
 from pairbench.model.comparison import Judgement, Verdict
 from pairbench.model.record import Record
@@ -25,10 +25,10 @@ def effects(ratios: list[Floats], latency_ns: float = 1e5) -> Effects:
     return estimate_paired(ratios, np.full(size, np.log(latency_ns)), np.zeros(size, dtype=np.int64))
 
 
-def pairing(reference: Record, current: Record) -> Pairing:
+def measured(reference: Record, current: Record) -> MeasuredSides:
     series = Series.of(current)
     assert series is not None
-    return Pairing(series=series, reference=(reference,), current=(current,))
+    return MeasuredSides(series=series, reference=(reference,), current=(current,))
 
 
 def of_rounds(record: Record, values: list[float]) -> Record:
@@ -41,7 +41,7 @@ def judged(now: float, rounds: int = 5, spread: float = 0.0005) -> dict[str, Jud
     record = make_run()[0]
     before = [2e5 * mood for mood in DRIFT[:rounds]]
     after = [value * now * float(np.exp(rng.normal(0, spread))) for value in before]
-    return judge_in_turns([pairing(of_rounds(record, before), of_rounds(record, after))])[0]
+    return judge_interleaved([measured(of_rounds(record, before), of_rounds(record, after))])[0]
 
 
 def test_a_change_of_2_percent_is_found_in_a_machine_that_drifts_by_half() -> None:
@@ -69,20 +69,20 @@ def test_one_round_proves_nothing() -> None:
 def test_sides_without_the_same_rounds_are_no_pairs() -> None:
     record = make_run()[0]
     with pytest.raises(ValueError, match="2 rounds against 3, expected pairs"):
-        judge_in_turns([pairing(of_rounds(record, [1.0, 2.0]), of_rounds(record, [1.0, 2.0, 3.0]))])
+        judge_interleaved([measured(of_rounds(record, [1.0, 2.0]), of_rounds(record, [1.0, 2.0, 3.0]))])
 
 
 def test_nothing_gives_nothing() -> None:
-    assert judge_in_turns([]) == []
+    assert judge_interleaved([]) == []
 
 
 def test_a_second_measurement_lends_its_rounds() -> None:
     record = make_run()[0]
-    one = pairing(of_rounds(record, [1e5, 1e5]), of_rounds(record, [1.03e5, 1.031e5]))
+    one = measured(of_rounds(record, [1e5, 1e5]), of_rounds(record, [1.03e5, 1.031e5]))
     two = replace(one, reference=one.reference * 2, current=one.current * 2)
     widths = []
     for item in (one, two):
-        change = judge_in_turns([item])[0][P50].change
+        change = judge_interleaved([item])[0][P50].change
         assert change is not None
         widths.append(change.high - change.low)
     assert widths[1] < widths[0] / 2
@@ -131,13 +131,13 @@ def test_the_same_code_raises_no_alarm_and_2_percent_is_caught_among_hundreds() 
     base = make_run()[0]
     alarms, caught = 0, 0
     for _ in range(20):
-        pairings = []
+        all_measured = []
         for index in range(100):
             record = replace(base, case=f"op[n={index}]")
             before = 1e5 * np.exp(rng.normal(0, 0.1, 5))
             after = before * np.exp(rng.normal(0.0, 0.003, 5)) * (1.02 if index == 0 else 1.0)
-            pairings.append(pairing(of_rounds(record, before.tolist()), of_rounds(record, after.tolist())))
-        verdicts = [found[P50].verdict for found in judge_in_turns(pairings)]
+            all_measured.append(measured(of_rounds(record, before.tolist()), of_rounds(record, after.tolist())))
+        verdicts = [found[P50].verdict for found in judge_interleaved(all_measured)]
         caught += verdicts[0] is Verdict.SLOWER
         alarms += sum(verdict in (Verdict.SLOWER, Verdict.FASTER) for verdict in verdicts[1:])
     assert caught == 20

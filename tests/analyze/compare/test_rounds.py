@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairbench.analyze.compare.rounds import P50, P95, collect, damage, level, mean_level, round_values
+from pairbench.analyze.compare.rounds import P50, P95, collect, damage, log_rounds, mean_log, round_values
 from tests.builders import make_run
 
 RECORD = replace(make_run(0)[0], round_p50_ns=(100.0, 200.0, 400.0), round_p95_ns=(150.0, 150.0, 150.0))
 
 
 def test_a_level_is_the_mean_of_the_rounds_logarithms() -> None:
-    found = level(RECORD, P50)
+    found = log_rounds(RECORD, P50)
     assert found is not None and found.rounds == 3
     assert math.exp(found.mean) == pytest.approx(200)
     assert found.square == pytest.approx(2 * math.log(2) ** 2)
@@ -22,16 +22,16 @@ def test_a_level_is_the_mean_of_the_rounds_logarithms() -> None:
 
 def test_a_file_without_rounds_has_one_number() -> None:
     old = replace(RECORD, round_p95_ns=None, call_p95_ns=160.0)
-    found = level(old, P95)
+    found = log_rounds(old, P95)
     assert found is not None and (found.rounds, found.square) == (1, 0.0)
     assert math.exp(found.mean) == pytest.approx(160)
-    assert level(replace(old, call_p95_ns=None), P95) is None
+    assert log_rounds(replace(old, call_p95_ns=None), P95) is None
 
 
 def test_the_mean_of_runs_gives_each_the_same_weight() -> None:
     other = replace(RECORD, round_p50_ns=(800.0,))
-    assert math.exp(mean_level(P50, [RECORD, other])) == pytest.approx(400)
-    assert math.isnan(mean_level(P50, []))
+    assert math.exp(mean_log(P50, [RECORD, other])) == pytest.approx(400)
+    assert math.isnan(mean_log(P50, []))
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 0.0, -1.0, None])

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pairbench.analyze.history import bimodal as changepoint_place
-from pairbench.analyze.history import changepoint
-from pairbench.analyze.history.bimodal import Flags, place
+from pairbench.analyze.history import bimodal, changepoint
+from pairbench.analyze.history.bimodal import Flags, place_of_step
 from pairbench.analyze.history.changepoint import detect
 from pairbench.stats import Floats
 
@@ -26,7 +25,7 @@ def placed(values: Floats, cut: int, least: float = 1e-8) -> int:
     """Place a cut, against noise of one mode without memory."""
     variance = (values[:cut].var() * cut + values[cut:].var() * (len(values) - cut)) / len(values)
     plain = -0.5 * len(values) * math.log(max(variance, least))
-    return place(values, cut, plain=plain, least=least, shortest=4)
+    return place_of_step(values, cut, plain=plain, least=least, shortest=4)
 
 
 def test_a_step_among_modes_is_put_where_it_is() -> None:
@@ -40,7 +39,7 @@ def test_the_detector_puts_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
         return sum(min((abs(index - STEP) for index in indices), default=STEP) > 3 for indices in found)
 
     with_modes = far()
-    monkeypatch.setattr(changepoint, "place", lambda stretch, cut, **_: cut)
+    monkeypatch.setattr(changepoint, "place_of_step", lambda stretch, cut, **_: cut)
     assert with_modes <= far() / 2
 
 
@@ -62,8 +61,8 @@ def test_noise_below_the_floor_moves_nothing() -> None:
 
 def test_seven_runs_are_too_few() -> None:
     values = np.array([0.0, 0.02, 0.0, 0.05, 0.03, 0.05, 0.03, 0.05])
-    assert place(values, 5, plain=0.0, least=1e-8, shortest=2) == 3
-    assert place(values[:-1], 5, plain=0.0, least=1e-8, shortest=2) == 5
+    assert place_of_step(values, 5, plain=0.0, least=1e-8, shortest=2) == 3
+    assert place_of_step(values[:-1], 5, plain=0.0, least=1e-8, shortest=2) == 5
 
 
 def test_without_noise_nothing_moves() -> None:
@@ -81,7 +80,7 @@ def test_the_best_cut_is_that_of_fits_one_by_one() -> None:
         values -= values.mean()
         before, after = values > -0.01, values > 0.01
         likelihoods = {cut: by_hand(values, cut, before, after) for cut in range(4, 27)}
-        fit = changepoint_place._fitted(values, before, after, 1e-8, 4)
+        fit = bimodal._fitted(values, before, after, 1e-8, 4)
         assert fit is not None
         assert fit.cut == max(likelihoods, key=lambda cut: likelihoods[cut])
         assert fit.likelihood == pytest.approx(likelihoods[fit.cut])

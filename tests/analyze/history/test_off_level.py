@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.history.changepoint import detect
-from pairbench.analyze.history.off_level import Newest, newest
+from pairbench.analyze.history.off_level import NewestRuns, judge_newest
 from pairbench.model.comparison import Verdict
 from pairbench.stats import Floats
 
@@ -22,8 +22,8 @@ def series(cv: float, *steps: tuple[int, float], before: int = 40, seed: int = 0
     return noisy
 
 
-def judged(levels: Floats, **options: Any) -> Newest:
-    return newest(levels, detect(levels, **options), **options)
+def judged(levels: Floats, **options: Any) -> NewestRuns:
+    return judge_newest(levels, detect(levels, **options), **options)
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -38,8 +38,8 @@ def test_a_few_runs_off_the_level_say_so(runs: int, times: float, verdict: Verdi
 
 def test_for_a_speedup_a_rise_is_faster() -> None:
     levels = series(0.005, (2, 1.06))
-    assert newest(levels, (), rise=FASTER).verdict is FASTER
-    assert newest(-levels, (), rise=FASTER).verdict is SLOWER
+    assert judge_newest(levels, (), rise=FASTER).verdict is FASTER
+    assert judge_newest(-levels, (), rise=FASTER).verdict is SLOWER
 
 
 def test_same_is_proven_by_a_quiet_series() -> None:
@@ -80,17 +80,17 @@ def test_a_run_off_its_level_is_not_same_even_among_three() -> None:
 def test_a_new_level_speaks_until_it_has_a_history() -> None:
     levels = series(0.005, (5, 1.05))
     (point,) = detect(levels)
-    found = newest(levels, [point])
+    found = judge_newest(levels, [point])
     assert (found.verdict, found.runs, found.effect) == (SLOWER, len(levels) - point.index, point.effect)
     assert found.level == point.before
-    assert newest(levels, [point], rise=FASTER).verdict is FASTER
+    assert judge_newest(levels, [point], rise=FASTER).verdict is FASTER
 
 
 def test_a_run_that_is_back_on_the_old_level_is_undecided() -> None:
     levels = series(0.005, (5, 1.05))
     (point,) = detect(levels)
     back = np.append(levels, math.log(1000))
-    found = newest(back, [point])
+    found = judge_newest(back, [point])
     assert found.verdict is UNDECIDED
     assert found.reason.endswith("nearer to the old one")
 
@@ -115,19 +115,19 @@ def test_a_floor_says_that_runs_differ_more_than_these_show() -> None:
 
 @pytest.mark.parametrize("levels", [[], [0.0], [0.0] * 5, [0.0, 0.1] * 2])
 def test_too_short_a_series_is_undecided(levels: list[float]) -> None:
-    found = newest(levels, ())
+    found = judge_newest(levels, ())
     assert (found.verdict, found.runs, found.level, found.effect, found.p_value) == (UNDECIDED, 0, None, None, None)
 
 
 def test_a_newest_run_without_a_value_is_undecided() -> None:
-    found = newest([0.0] * 20 + [math.nan], ())
+    found = judge_newest([0.0] * 20 + [math.nan], ())
     assert (found.verdict, found.reason) == (UNDECIDED, "the newest run has no value")
 
 
 def test_runs_without_a_value_in_between_change_nothing() -> None:
     levels = series(0.005, (1, 1.06))
     gaps = np.insert(levels, [3, 20, 40], np.nan)
-    assert newest(gaps, detect(gaps)) == newest(levels, detect(levels))
+    assert judge_newest(gaps, detect(gaps)) == judge_newest(levels, detect(levels))
 
 
 def test_nothing_new_is_seldom_called_slower_or_faster() -> None:

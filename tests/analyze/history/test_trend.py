@@ -1,4 +1,4 @@
-"""Trends of made-up runs: where they moved, whose doing it was, and what the newest run says."""
+"""Trends of made-up runs: where they moved, the likely cause, and what the newest run says."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, GateOutcome, Verdict
@@ -202,7 +203,9 @@ def test_a_floor_keeps_noise_from_being_news() -> None:
 def test_a_level_that_was_accepted_is_no_regression(changes: dict[str, Any], outcome: GateOutcome) -> None:
     accepted: dict[str, Any] = {"definition_hash": "d" * 16, "p50_ns": 1.05e5, "p95_ns": None}
     acceptance = Acceptance(series=FUSED, run_id="R", at="2026", reason="takes odd sizes", **{**accepted, **changes})
-    trend = make_trend(runs(25, {20: {"fused": 1.05}}), FUSED, acceptance=acceptance)
+    trend = make_trend(
+        runs(25, {20: {"fused": 1.05}}), FUSED, accepted=AcceptedLevel(acceptance=acceptance, minimum_effect=0.02)
+    )
     assert newest(trend) == (outcome, Verdict.SLOWER, Attribution.CODE)
     assert trend.newest and ("accepted in R: takes odd sizes" in trend.newest.reason) == (not changes)
 

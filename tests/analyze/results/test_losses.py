@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pairbench.analyze.results.losses import CasePoint, condition_of
 from pairbench.analyze.results.operator import results_of
-from pairbench.model.results import Condition, Term
+from pairbench.model.results import AxisBound, LossCondition
 from tests.results_made import measured, operator
 
 
@@ -27,7 +27,9 @@ def test_only_what_is_proven_slower_loses() -> None:
     (loss,) = found.losses
     assert (loss.implementation, loss.mode, loss.measured) == ("slow", "eager", 4)
     assert [record.case for record in loss.losing] == [f"rms_norm[tokens={tokens}]" for tokens in (2, 4, 8)]
-    assert loss.where == Condition(terms=(Term(axis="tokens", relation=">=", value=2),), inside=(3, 3), outside=(0, 1))
+    assert loss.where == LossCondition(
+        terms=(AxisBound(axis="tokens", relation=">=", value=2),), inside=(3, 3), outside=(0, 1)
+    )
 
 
 def test_one_bound_or_one_word() -> None:

@@ -1,13 +1,14 @@
-"""Events: one for each pair of runs between which series moved, with whose doing it was and what else changed."""
+"""Events: one for each pair of runs between which series moved, with its likely cause and what else changed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.events import Found, Heads, events_of, found_in, kernels_wanted, with_kernels
+from pairbench.analyze.site.events import Heads, SeriesEvent, events_of, kernels_wanted, series_events, with_kernels
 from pairbench.analyze.site.facts import run_head
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, Change, GateOutcome
@@ -32,8 +33,12 @@ def trends_of(runs: Runs) -> list[Trend]:
     return [make_trend(only(records, case=series.case), series) for series in known]
 
 
-def moves(runs: Runs) -> list[Found]:
-    return [one for trend in trends_of(runs) for one in found_in(trend)]
+def moves(runs: Runs) -> list[SeriesEvent]:
+    return [one for trend in trends_of(runs) for one in series_events(trend)]
+
+
+def level(acceptance: Acceptance, minimum_effect: float = 0.02) -> AcceptedLevel:
+    return AcceptedLevel(acceptance=acceptance, minimum_effect=minimum_effect)
 
 
 def of(changes: Sequence[Change], trend: Trend) -> list[Change]:
@@ -83,11 +88,15 @@ def test_an_accepted_level_is_marked_and_a_worse_one_is_not() -> None:
         reason="exact",
     )
     trend = next(trend for trend in trends_of(runs) if trend.series == series)
-    (event,) = events_of(found_in(trend, acceptance=accepted), heads_of(runs))
+    (event,) = events_of(series_events(trend, accepted=level(accepted)), heads_of(runs))
     assert event.accepted and event.moved[0].accepted == "exact"
-    (event,) = events_of(found_in(trend, acceptance=replace(accepted, p50_ns=104_000)), heads_of(runs))
+    (event,) = events_of(series_events(trend, accepted=level(replace(accepted, p50_ns=104_000))), heads_of(runs))
     assert not event.accepted
-    (event,) = events_of(found_in(trend, acceptance=replace(accepted, definition_hash="other")), heads_of(runs))
+    (event,) = events_of(series_events(trend, accepted=level(replace(accepted, p50_ns=104_000), 0.08)), heads_of(runs))
+    assert event.accepted, "within the series' own minimum effect"
+    (event,) = events_of(
+        series_events(trend, accepted=level(replace(accepted, definition_hash="other"))), heads_of(runs)
+    )
     assert not event.accepted
 
 
@@ -98,7 +107,7 @@ def test_the_newest_run_and_a_failure() -> None:
         for record in now
     )
     changes = compare(before, now)
-    found = [one for trend in trends_of([before, now]) for one in found_in(trend, of(changes, trend))]
+    found = [one for trend in trends_of([before, now]) for one in series_events(trend, of(changes, trend))]
     events = events_of(found, heads_of([before, now]))
     assert {(event.kind, event.direction, event.outcome) for event in events} == {
         ("newest", "worse", GateOutcome.REGRESSION),
@@ -114,22 +123,24 @@ def test_a_comparison_says_nothing_that_a_level_says_already() -> None:
     reference = [record for run in runs[:22] for record in run]
     now = compare(reference, runs[23])
     assert {change.outcome for change in now if change.series.implementation == "fused"} == {GateOutcome.REGRESSION}
-    (event,) = events_of([one for trend in trends_of(runs) for one in found_in(trend, of(now, trend))], heads_of(runs))
+    (event,) = events_of(
+        [one for trend in trends_of(runs) for one in series_events(trend, of(now, trend))], heads_of(runs)
+    )
     assert event.kind == "newest"
     runs = history(26, 22)
     now = compare(reference, runs[25])
-    found = [one for trend in trends_of(runs) for one in found_in(trend, of(now, trend))]
+    found = [one for trend in trends_of(runs) for one in series_events(trend, of(now, trend))]
     assert {event.kind for event in events_of(found, heads_of(runs))} == {"moved"}
 
 
 def test_comparisons_of_earlier_runs_count_while_a_history_is_too_short_for_levels() -> None:
     runs = [make_run(0), make_run(1, slower={"fused": 1.5}), make_run(2)]
     earlier = compare(runs[0], runs[1])
-    found = [one for trend in trends_of(runs) for one in found_in(trend, of(earlier, trend))]
+    found = [one for trend in trends_of(runs) for one in series_events(trend, of(earlier, trend))]
     (event,) = events_of(found, heads_of(runs))
     assert event.kind == "newest" and event.after.run_id == run_id_of(1)
     long = [*runs, *(make_run(day) for day in range(3, 12))]
-    found = [one for trend in trends_of(long) for one in found_in(trend, of(earlier, trend))]
+    found = [one for trend in trends_of(long) for one in series_events(trend, of(earlier, trend))]
     assert events_of(found, heads_of(long)) == ()
 
 

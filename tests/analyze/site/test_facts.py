@@ -8,10 +8,10 @@ import pytest
 
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.site.facts import ceilings_of, environment_of, run_head, series_facts
-from pairbench.analyze.site.status import standing_of, worst
+from pairbench.analyze.site.status import gate_status_of, worst
 from pairbench.model.comparison import Attribution
 from pairbench.model.series import Series
-from pairbench.model.site import Standing
+from pairbench.model.site import SeriesStatus
 from tests.builders import CASES, ended, make_run
 
 
@@ -19,12 +19,12 @@ def test_only_numbers_that_are_there() -> None:
     record = replace(make_run(0)[1], margin=math.nan, power_w=None, syncs_per_call=0)
     series = Series.of(record)
     assert series is not None
-    facts = series_facts(record, series, Standing(state="new"), samples=np.arange(101.0))
+    facts = series_facts(record, series, SeriesStatus(state="new"), samples=np.arange(101.0))
     assert facts.numbers["call_p50_ns"] == record.call_p50_ns and facts.numbers["syncs_per_call"] == 0
     assert not {"margin", "power_w", "dirty", "status"} & facts.numbers.keys()
     assert facts.texts["timer"] == "cuda_event" and facts.axes == {"dtype": "bfloat16"}
     assert facts.quantiles == pytest.approx(range(101))
-    few = series_facts(record, series, Standing(state="new"), columns=("speedup",))
+    few = series_facts(record, series, SeriesStatus(state="new"), columns=("speedup",))
     assert set(few.numbers) == {"speedup"} and few.quantiles == ()
 
 
@@ -48,12 +48,12 @@ def test_the_head_of_a_run_counts_how_its_records_ended() -> None:
 def test_a_comparison_says_where_a_series_stands() -> None:
     changes = {change.series: change for change in compare(make_run(0), make_run(1, slower={f"{CASES[0]}-fused": 1.2}))}
     series = next(one for one in changes if (one.case, one.implementation) == (CASES[0], "fused"))
-    standing = standing_of("measured", None, changes[series], None)
-    assert (standing.state, standing.attribution) == ("regression", Attribution.CODE)
-    assert standing.change is not None and standing.change.low > 1.15
-    assert standing_of("oom", "no room", changes[series], None).reason == "oom: no room"
-    assert standing_of("skipped", "not valid here", None, None).state == "skipped"
-    assert standing_of("measured", None, None, None).state == "new"
+    gate_status = gate_status_of("measured", None, changes[series], None)
+    assert (gate_status.state, gate_status.attribution) == ("regression", Attribution.CODE)
+    assert gate_status.change is not None and gate_status.change.low > 1.15
+    assert gate_status_of("oom", "no room", changes[series], None).reason == "oom: no room"
+    assert gate_status_of("skipped", "not valid here", None, None).state == "skipped"
+    assert gate_status_of("measured", None, None, None).state == "new"
 
 
 def test_the_worst_state_is_that_of_the_whole() -> None:

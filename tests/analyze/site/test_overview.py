@@ -9,7 +9,7 @@ import pytest
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.analyze.site.facts import series_facts
 from pairbench.analyze.site.overview import overview_rows
-from pairbench.analyze.site.status import standing_of
+from pairbench.analyze.site.status import gate_status_of
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.site import SeriesFacts
@@ -31,7 +31,7 @@ def series_of(runs: Sequence[Sequence[Record]]) -> list[tuple[SeriesFacts, Trend
         beside = [record for record in records if (record.case, record.mode) == (series.case, series.mode)]
         trend = make_trend(beside, series)
         newest = trend.points[-1].record
-        facts = series_facts(newest, series, standing_of(newest.status, newest.reason, None, trend.newest))
+        facts = series_facts(newest, series, gate_status_of(newest.status, newest.reason, None, trend.newest))
         found.append((facts, trend))
     return found
 

@@ -17,13 +17,13 @@ from pairbench.execute.protocol import (
     CompareOutputs,
     Ended,
     Fingerprint,
+    FingerprintOutputs,
     OpenCase,
     Opened,
     ProfileCase,
     SaveOutputs,
-    TakeTurn,
-    TellOutputs,
-    Turn,
+    TakeBlock,
+    TakenBlock,
     VerifyCase,
 )
 from pairbench.model.agreement import Agreement, OutputsCompared
@@ -84,7 +84,7 @@ class FakeWorker:
         match job:
             case OpenCase():
                 yield from self._opened(job)
-            case TakeTurn():
+            case TakeBlock():
                 yield from self._turn(job)
             case CloseCase():
                 assert self._open is not None
@@ -96,7 +96,7 @@ class FakeWorker:
                 yield from (Verification(entry=e, status=Status.VERIFIED) for e in job.entries if e not in ended)
             case ProfileCase():
                 yield from (Profile(entry=e, launches=Launches(status="exact")) for e in job.entries)
-            case TellOutputs():
+            case FingerprintOutputs():
                 yield Fingerprint(entry=None, text=self._fates.get((self._side, "inputs", ""), "same"))
                 for entry in job.entries:
                     text = self._fates.get((self._side, "outputs", entry.implementation), "same")
@@ -130,13 +130,13 @@ class FakeWorker:
         if not ended and not self._fates.get((self._side, "open", "nobody")):
             yield Opened(lead_in=tuple(7 if self._side == "old" else 3 for _ in job.entries))
 
-    def _turn(self, job: TakeTurn) -> Iterator[Any]:
+    def _turn(self, job: TakeBlock) -> Iterator[Any]:
         assert self._open is not None and len(job.lead_in) == len(self._open.entries)
         self._blocks += 1
         if self._blocks > 5 and (yield from self._ends("turn", self._open.entries)):
             return
         throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
-        yield Turn(call_ns=tuple(100.0 + self._blocks % 2 for _ in self._open.entries), throttled=throttled)
+        yield TakenBlock(call_ns=tuple(100.0 + self._blocks % 2 for _ in self._open.entries), throttled=throttled)
 
 
 def timed_round(job: OpenCase, blocks: int, reason: str) -> TimedRound:
@@ -224,7 +224,7 @@ def statuses(made: Interleaving, side: int) -> dict[str, str]:
 def test_sides_take_turns_block_by_block_in_random_order(run: Run) -> None:
     made, log = run()
     assert statuses(made, 0) == statuses(made, 1) == dict.fromkeys(("baseline", "a", "b"), "measured")
-    turns = [side for side, _ in log.of(TakeTurn)]
+    turns = [side for side, _ in log.of(TakeBlock)]
     pairs = list(zip(turns[::2], turns[1::2], strict=True))
     assert all(set(pair) == {"old", "new"} for pair in pairs)
     first = [pair[0] for pair in pairs]
@@ -234,7 +234,7 @@ def test_sides_take_turns_block_by_block_in_random_order(run: Run) -> None:
 
 def test_sides_have_the_same_blocks_and_lead_ins(run: Run) -> None:
     made, log = run()
-    assert {job.lead_in for _, job in log.of(TakeTurn)} == {(7, 7, 7)}
+    assert {job.lead_in for _, job in log.of(TakeBlock)} == {(7, 7, 7)}
     for twin in made.twins:
         old, new = twin.states
         for before, now in zip(old.rounds, new.rounds, strict=True):

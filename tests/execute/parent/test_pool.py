@@ -1,21 +1,28 @@
 """Real workers and what ends them: each end has a status, a culprit and a sentence."""
 
+import json
 import os
 import shutil
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pairbench.errors import InterruptedRunError
+from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent import pool
+from pairbench.execute.parent.fork_server import ForkServers
+from pairbench.execute.parent.launch import open_launcher
 from pairbench.execute.parent.pool import (
     WorkerContext,
     WorkerEndedError,
     WorkerProcess,
     Workers,
+    _environment,
     _has_bytecode,
     available_memory,
 )
@@ -63,19 +70,36 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServers]:
+    with ForkServers() as made:
+        yield made
+
+
 @pytest.fixture
 def context(tmp_path: Path) -> WorkerContext:
     return WorkerContext(
-        settings=Settings(timeout_s=2),
+        settings=Settings(timeout_s=10),
         cache=tmp_path,
         interrupted=threading.Event(),
         memory_bytes=available_memory(0.8),
     )
 
 
+@pytest.fixture(params=["fresh", "fork"])
+def either(request: pytest.FixtureRequest, context: WorkerContext, servers: ForkServers) -> WorkerContext:
+    """Return a context whose workers are new interpreters, and one whose workers are forked."""
+    return context if request.param == "fresh" else forking(context, servers)
+
+
+def forking(context: WorkerContext, servers: ForkServers) -> WorkerContext:
+    # A cache of one place, as for all workers of a run: its folder is part of the environment.
+    return replace(context, launcher=servers, cache=Path("/tmp"))
+
+
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 1.0)
+    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
 
 
 def job(suite: Path, *names: str) -> VerifyCase:
@@ -89,8 +113,8 @@ def job(suite: Path, *names: str) -> VerifyCase:
     )
 
 
-def test_a_worker_serves_one_job_after_the_other(context: WorkerContext, suite: Path) -> None:
-    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
+def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: Path) -> None:
+    with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
         (described,) = worker.request(Describe(suite="ops.py", path=suite))
         assert [operator.name for operator in described] == ["op"]
         (broken,) = worker.request(Describe(suite="none.py", path=suite.with_name("none.py")))
@@ -120,20 +144,21 @@ def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [
-        ("hangs", Status.TIMEOUT, "still running after the 2 s that one implementation has in a stage; ended"),
+        ("hangs", Status.TIMEOUT, "still running after the 10 s that one implementation has in a stage; ended"),
         ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
         ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13"),
         ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
     ],
 )
 def test_an_end_has_a_culprit_and_a_reason(
-    context: WorkerContext, suite: Path, name: str, status: Status, words: str
+    either: WorkerContext, suite: Path, name: str, status: Status, words: str
 ) -> None:
-    with Workers(context, CPU) as workers:
+    with Workers(either, CPU) as workers:
         worker = workers.get()
+        list(worker.request(Describe(suite="ops.py", path=suite)))
         with pytest.raises(WorkerEndedError) as caught:
             list(worker.request(job(suite, "baseline", name, "good")))
-        assert (caught.value.index, caught.value.status) == (1, status)
+        assert (caught.value.index, caught.value.status) == (1, status), caught.value.reason
         assert words in caught.value.reason
         assert not worker.alive
     if name == "hangs":
@@ -152,18 +177,18 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_an_interruption_ends_the_worker(context: WorkerContext, suite: Path) -> None:
-    context.interrupted.set()
-    with WorkerProcess(context, CPU) as worker:
+def test_an_interruption_ends_the_worker(either: WorkerContext, suite: Path) -> None:
+    either.interrupted.set()
+    with WorkerProcess(either, CPU) as worker:
         with pytest.raises(InterruptedRunError):
             list(worker.request(job(suite, "hangs")))
         assert not worker.alive
 
 
-def test_too_much_resident_memory_ends_the_worker(context: WorkerContext, suite: Path) -> None:
+def test_too_much_resident_memory_ends_the_worker(either: WorkerContext, suite: Path) -> None:
     """Whatever it does: a process that imports torch holds more than 16 MiB."""
     watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
-    small = replace(context, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
+    small = replace(either, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
     with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
         list(worker.request(job(suite, "baseline")))
     assert caught.value.status is Status.OOM
@@ -171,11 +196,11 @@ def test_too_much_resident_memory_ends_the_worker(context: WorkerContext, suite:
 
 
 def test_a_worker_that_cannot_start_says_so(
-    context: WorkerContext, suite: Path, monkeypatch: pytest.MonkeyPatch
+    either: WorkerContext, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setattr("sys.executable", shutil.which("false") or "false")
-    with WorkerProcess(context, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
+    with WorkerProcess(either, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
         list(worker.request(job(suite, "baseline")))
     assert (caught.value.status, caught.value.index) == (Status.FAILED, -1)
     assert caught.value.reason == "ended its process with exit status 1"
@@ -185,6 +210,89 @@ def test_memory_is_a_part_of_what_is_free() -> None:
     half, whole = available_memory(0.5), available_memory(1.0)
     assert 0 < half < whole <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert half / whole == pytest.approx(0.5, rel=0.2)
+
+
+TELLS = """
+import json, os
+from pathlib import Path
+from pairbench import Operator, grid
+
+Path(__file__).with_name(f"{os.getpid()}.json").write_text(json.dumps(
+    {"parent": os.getppid(), "leads": os.getsid(0) == os.getpid(), "folder": os.getcwd(), "environment": dict(os.environ)}
+))
+op = Operator("op", baseline=lambda x: x, variants={}, inputs=lambda make, rows: {"x": make.normal(rows)},
+    cases=grid(rows=[4]))
+"""
+
+
+def told_by(worker: WorkerProcess, folder: Path) -> dict[str, Any]:
+    """Return what a suite sees of the process that it is loaded in."""
+    suite = folder / "tells.py"
+    suite.write_text(TELLS)
+    list(worker.request(Describe(suite="tells.py", path=suite)))
+    found = json.loads((folder / f"{worker._process.pid}.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_server_for_each_environment_that_is_read_at_import(
+    context: WorkerContext, servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads and Triton's interpreter are settled when torch and Triton are imported, the GPU when it is used first."""
+    patient = replace(forking(context, servers), settings=Settings(timeout_s=60))
+    told = []
+    for device, interpret, threads in ((CPU, False, "1"), (GPU, False, "1"), (CPU, True, "2")):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        with WorkerProcess(patient, device, interpret=interpret) as worker:
+            told.append(told_by(worker, tmp_path))
+    plain, gpu, other = told
+    assert gpu["parent"] == plain["parent"] != other["parent"]
+    assert [one["environment"].get("TRITON_INTERPRET") for one in told] == [None, None, "1"]
+    assert [one["environment"]["OMP_NUM_THREADS"] for one in told] == ["1", "1", "2"]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in told] == ["", "GPU-1", ""]
+    assert all(one["leads"] and one["folder"] == str(Path.cwd()) for one in told)
+
+
+def kill_once_there(file: Path, pid: int) -> None:
+    until = time.monotonic() + 60
+    while not (file.exists() and file.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_place(
+    context: WorkerContext, servers: ForkServers, suite: Path, tmp_path: Path
+) -> None:
+    patient = replace(forking(context, servers), settings=Settings(timeout_s=60))
+    with Workers(patient, CPU) as workers:
+        worker = workers.get()
+        server = told_by(worker, tmp_path)["parent"]
+        child = suite.with_name("child")
+        child.unlink(missing_ok=True)
+        threading.Thread(target=kill_once_there, args=(child, server)).start()
+        with pytest.raises(WorkerEndedError) as caught:
+            list(worker.request(job(suite, "baseline", "hangs")))
+        assert caught.value.status is Status.OOM and "was killed (SIGKILL)" in caught.value.reason
+        assert worker._process.pid and gone(worker._process.pid)
+        assert gone(int(child.read_text())), "what a worker started ends with it"
+        assert told_by(workers.get(), tmp_path)["parent"] != server
+        assert any(isinstance(result, Verification) for result in workers.get().request(job(suite, "baseline")))
+
+
+def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext, tmp_path: Path) -> None:
+    """The server is still loading torch then, and nobody waits for that."""
+    with ForkServers() as servers:
+        with WorkerProcess(forking(context, servers), CPU) as worker:
+            pass
+        assert worker._process.pid is None
+
+
+def test_an_unknown_way_to_start_workers_is_refused() -> None:
+    with (
+        pytest.raises(UsageError, match=r"PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* or 'fork'"),
+        open_launcher({"PAIRBENCH_WORKERS": "spoon"}),
+    ):
+        pass
 
 
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
@@ -197,6 +305,4 @@ BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
 def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
     context: WorkerContext, device: Device, visible: str
 ) -> None:
-    with WorkerProcess(context, device) as worker:
-        environment = Path(f"/proc/{worker._process.pid}/environ").read_text().split("\0")
-    assert f"CUDA_VISIBLE_DEVICES={visible}" in environment
+    assert _environment(context, device, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible

@@ -9,7 +9,7 @@ import pytest
 
 from pairbench import Operator
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeTurn, Turn, WorkerConfig
+from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeBlock, TakenBlock, WorkerConfig
 from pairbench.execute.worker.interleaved import InterleavedCases
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
@@ -41,7 +41,7 @@ def turns(heartbeat: Heartbeat) -> Iterator[InterleavedCases]:
     made._drop()
 
 
-TAKE = TakeTurn(lead_in=(1, 1))
+TAKE = TakeBlock(lead_in=(1, 1))
 
 
 def test_a_turn_is_one_sample_of_each(turns: InterleavedCases) -> None:
@@ -53,7 +53,7 @@ def test_a_turn_is_one_sample_of_each(turns: InterleavedCases) -> None:
     latencies = []
     for _ in range(3):
         (turn,) = turns.take(TAKE)
-        assert isinstance(turn, Turn) and turn.throttled == 0
+        assert isinstance(turn, TakenBlock) and turn.throttled == 0
         latencies.append(turn.call_ns)
     assert len(calls) == before + 3 * 2  # each behind its lead-in
     (timed,) = turns.close(CloseCase(stop_reason="precise"))
@@ -67,7 +67,7 @@ def test_lead_ins_are_those_that_are_asked_for(turns: InterleavedCases) -> None:
     operator = declare(lambda x: calls.append(1) or x + 1)  # type: ignore[func-returns-value]
     list(turns.open(opening(operator), operator))
     before = len(calls)
-    list(turns.take(TakeTurn(lead_in=(0, 4))))
+    list(turns.take(TakeBlock(lead_in=(0, 4))))
     assert len(calls) == before + 5
 
 
@@ -127,7 +127,7 @@ def test_time_adds_up_over_turns(heartbeat: Heartbeat) -> None:
     operator = declare(lambda x: x + 1)
     list(made.open(opening(operator), operator))
     results: list[Any] = []
-    while not results or isinstance(results[-1], Turn):
+    while not results or isinstance(results[-1], TakenBlock):
         heartbeat.rest()
         heartbeat.go_on()
         results += made.take(TAKE)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction, roofline_chart, summary
+from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
 from pairbench.report.limits import LIMITS, limit_of
 from tests.report.site import made
 
@@ -52,7 +52,7 @@ def test_a_case_without_a_dtype_has_a_roof_only_where_memory_limits_in_all() -> 
     assert roof_fraction(below, CEILINGS) == 0.5 and math.isnan(roof_fraction(above, CEILINGS))
     chart = roofline_chart([above], CEILINGS)
     assert [roof.name for roof in chart.roofs] == ["copy", "bfloat16", "float32"]
-    assert chart.subtitle.endswith("all roofs are shown") and summary(chart).endswith(
+    assert chart.subtitle.endswith("all roofs are shown") and roofline_summary(chart).endswith(
         "what roof is theirs is not known."
     )
 
@@ -60,7 +60,7 @@ def test_a_case_without_a_dtype_has_a_roof_only_where_memory_limits_in_all() -> 
 def test_what_has_no_declared_arithmetic_is_counted_and_left_out() -> None:
     undeclared = replace(facts("other"), numbers={"call_p50_ns": 1.0})
     chart = roofline_chart([facts(), undeclared, facts("copies", flops=0.0, tflops=0.0), made.failed()], CEILINGS)
-    assert [point.place for point in chart.points] == [0] and chart.left_out == 2
+    assert [point.series_index for point in chart.points] == [0] and chart.left_out == 2
     assert math.isnan(intensity_of(undeclared))
 
 
@@ -74,7 +74,9 @@ def test_roofs_that_were_not_measured_are_not_drawn(ceilings: dict[str, float]) 
 
 
 def test_what_lies_above_a_roof_is_said() -> None:
-    told = summary(roofline_chart([facts(roofline_fraction=1.8), facts("other", roofline_fraction=0.2)], CEILINGS))
+    told = roofline_summary(
+        roofline_chart([facts(roofline_fraction=1.8), facts("other", roofline_fraction=0.2)], CEILINGS)
+    )
     assert (
         told.startswith("2 series. Nearest to its roof, or highest above it: fused at 180%")
         and "1 above a roof" in told
@@ -83,7 +85,7 @@ def test_what_lies_above_a_roof_is_said() -> None:
 
 def test_nothing_is_a_chart_too() -> None:
     chart = roofline_chart([], {})
-    assert chart.points == () and chart.roofs == () and "no place" not in summary(chart)
+    assert chart.points == () and chart.roofs == () and "no place" not in roofline_summary(chart)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record
 from pairbench.model.series import Series
-from pairbench.report.charts.series import chart
+from pairbench.report.charts.series import series_chart
 from pairbench.report.charts.series_figure import SUFFIXES, to_bytes, trend_figure
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run
 
@@ -55,7 +55,7 @@ def words_of(figure: Any) -> list[str]:
 
 
 def test_the_chart_is_plain_values(trend: Trend) -> None:
-    found = chart(trend)
+    found = series_chart(trend)
     assert (found.unit, found.log, found.control_name) == ("us", False, "baseline")
     lines = (found.p50, found.low, found.high, found.p95, found.control, found.speedup)
     assert {len(line) for line in lines} == {40}
@@ -71,7 +71,7 @@ def test_the_chart_is_plain_values(trend: Trend) -> None:
 
 
 def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
-    figure, values = trend_figure(trend), chart(trend)
+    figure, values = trend_figure(trend), series_chart(trend)
     assert len(figure.axes) == 3
     (drawn,) = lines_of(figure, "p50")
     assert [value for value in drawn.get_ydata() if not math.isnan(value)] == [
@@ -119,7 +119,7 @@ def test_another_suffix_is_refused(trend: Trend) -> None:
 
 def test_a_long_history_has_few_labels() -> None:
     trend = make(200)
-    values = chart(trend)
+    values = series_chart(trend)
     assert len(values.ticks) <= 12 and values.ticks[-1][0] == 199
     assert len(trend_figure(trend).axes[-1].get_xticks()) == len(values.ticks)
 
@@ -128,7 +128,7 @@ def test_an_environment_that_changes_with_every_run_is_not_spelt_out() -> None:
     def vary(day: int, record: Record) -> Record:
         return replace(record, driver=str(day % 2), environment_hash=str(day % 2))
 
-    values = chart(make(40, vary=vary))
+    values = series_chart(make(40, vary=vary))
     assert sum(mark.kind == "era" for mark in values.marks) == 39
     assert {mark.label for mark in values.marks if mark.kind == "era"} == {""}
 
@@ -139,7 +139,7 @@ def test_a_wide_range_is_logarithmic() -> None:
         return replace(record, call_p50_ns=(record.call_p50_ns or 0) * factor, call_p50_ns_low=None)
 
     trend = make(12, vary=vary)
-    assert chart(trend).log
+    assert series_chart(trend).log
     assert trend_figure(trend).axes[0].get_yscale() == "log"
     assert to_bytes(trend_figure(trend), ".svg")
 

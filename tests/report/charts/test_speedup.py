@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.speedup import speedup_chart, state_of, summary
+from pairbench.report.charts.speedup import speedup_chart, speedup_summary, state_of
 from tests.report.site import made
 
 CASES = tuple(f"op[tokens={tokens}]" for tokens in (64, 8))
@@ -35,14 +35,14 @@ def test_every_variant_of_every_case_has_a_row_below_the_name_of_its_case() -> N
         (4, "fused", "faster"),
         (5, "plain", "slower"),
     ]
-    assert [series[point.place].series.implementation for point in chart.points] == [
+    assert [series[point.series_index].series.implementation for point in chart.points] == [
         one.variant for one in chart.points
     ]
-    assert [series[point.place].series.case for point in chart.points] == [
+    assert [series[point.series_index].series.case for point in chart.points] == [
         chart.cases[one.group] for one in chart.points
     ]
     assert "2 slower than the baseline" in chart.subtitle
-    assert summary(chart).startswith("4 pairs of a variant and a case: 2 proven faster, 2 proven slower.")
+    assert speedup_summary(chart).startswith("4 pairs of a variant and a case: 2 proven faster, 2 proven slower.")
 
 
 def test_modes_are_groups_of_their_own() -> None:
@@ -74,7 +74,7 @@ def test_what_has_no_speedup_says_why() -> None:
         ("none", "no baseline to compare with"),
     ]
     assert all(math.isnan(value) for point in chart.points for value in (point.speedup, point.low, point.high))
-    assert summary(chart) == "No variant has a speedup yet."
+    assert speedup_summary(chart) == "No variant has a speedup yet."
 
 
 def test_what_was_skipped_says_nothing_of_speed_and_is_only_counted() -> None:
@@ -82,7 +82,7 @@ def test_what_was_skipped_says_nothing_of_speed_and_is_only_counted() -> None:
     chart = speedup_chart([skipped, variant(CASES[0], "fused", 2.0)])
     assert [point.variant for point in chart.points] == ["fused"] and chart.left_out == 1
     assert chart.variants == ("other", "fused"), "colours stay the same"
-    assert summary(chart).endswith("Skipped and not shown: 1.")
+    assert speedup_summary(chart).endswith("Skipped and not shown: 1.")
 
 
 @pytest.mark.parametrize("broken", [0.0, -1.0, math.inf, math.nan])

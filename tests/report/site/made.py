@@ -11,7 +11,7 @@ from pairbench.analyze.site.overview import overview_rows
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import KernelCount
 from pairbench.model.series import Series
-from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
+from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Interval
 from tests import builders
@@ -153,7 +153,7 @@ def series_facts(of: Series | None = None, *, level: float = 100_000.0, **change
         run_id=builders.run_id_of(0),
         status="measured",
         reason=None,
-        standing=Standing(state="unchanged", change=Interval(1.001, 0.995, 1.007), reason="within the band"),
+        gate_status=SeriesStatus(state="unchanged", change=Interval(1.001, 0.995, 1.007), reason="within the band"),
         numbers=numbers,
         texts={
             "timer": "cuda_event",
@@ -173,7 +173,7 @@ def failed(of: Series | None = None, status: str = "failed", reason: str = "Runt
         of,
         status=status,
         reason=reason,
-        standing=Standing(state="failed", reason=reason),
+        gate_status=SeriesStatus(state="failed", reason=reason),
         numbers={},
         texts={},
         kernels=None,

@@ -300,7 +300,7 @@ def test_wide_letters_take_more_room() -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_white_text_can_be_read_on_every_state(state: str) -> None:
-    svg = parsed(badge.draw("name", "said", state, "title"))
+    svg = parsed(badge.draw_badge("name", "said", state, "title"))
     for box in svg.iter(f"{SVG}rect"):
         channels = [int((box.get("fill") or "")[place : place + 2], 16) / 255 for place in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels]

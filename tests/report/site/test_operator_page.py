@@ -15,7 +15,7 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
-from pairbench.report.charts.series import chart
+from pairbench.report.charts.series import series_chart
 from pairbench.report.charts.speedup import speedup_chart
 from pairbench.report.site import operator_page, operator_view, paths
 from pairbench.report.site.operator_payload import operator_payload, series_id
@@ -120,7 +120,7 @@ def test_every_chart_has_a_name_and_a_summary_in_words(operator: OperatorFacts) 
 
 
 def test_series_are_what_the_chart_of_a_trend_has(operator: OperatorFacts, payload: dict[str, Any]) -> None:
-    trend = chart(operator.trends[1])
+    trend = series_chart(operator.trends[1])
     found = payload["series"][1]["trend"]
     for name in ("p50", "low", "high", "p95", "control", "speedup"):
         assert found[name] == pytest.approx(getattr(trend, name), rel=5e-4)
@@ -143,9 +143,9 @@ def test_samples_kernels_speedup_and_roofline_are_there(operator: OperatorFacts,
     ((kernel, count, ns),) = one["kernels"]
     assert payload["kernels"][kernel]["name"] == "fused_kernel" and (count, ns) == (1, 90_000)
     points = speedup_chart(operator.series).points
-    assert [point[:3] for point in payload["speedup"]["points"]] == [[p.place, p.group, p.row] for p in points]
+    assert [point[:3] for point in payload["speedup"]["points"]] == [[p.series_index, p.group, p.row] for p in points]
     assert [payload["series"][point[0]]["id"] for point in payload["speedup"]["points"]] == [
-        series_id(operator.series[point.place]) for point in points
+        series_id(operator.series[point.series_index]) for point in points
     ]
     assert len(payload["roofline"]["points"]) == 4 and [roof["name"] for roof in payload["roofline"]["roofs"]] == [
         "copy",

@@ -8,7 +8,7 @@ from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.series import Series
 from pairbench.store.calibrations import write_calibration
 from pairbench.store.run_index import RunIndex
-from pairbench.workflow.compare.judge import judge
+from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations, past_floors, widest
 from tests.builders import DEVICE, make_run, write_runs
 
@@ -73,7 +73,7 @@ def test_a_calibrated_floor_keeps_noise_from_being_an_alarm(tmp_path: Path) -> N
     runs = [make_run(0), make_run(1), make_run(2, slower={f"{ONE.case}-{ONE.implementation}": 1.05})]
     write_runs(tmp_path / "results", *runs)
     config = load_config(tmp_path, store=str(tmp_path / "results"))
-    assert judge(config).exit_code() == 1
+    assert Comparer.open(config).compare().exit_code() == 1
     write_calibration(config.store, CALIBRATION)
-    judged = judge(config)
+    judged = Comparer.open(config).compare()
     assert judged.exit_code() == 0 and judged.comparison.calibrations == (CALIBRATION,)

@@ -11,11 +11,12 @@ import pytest
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
-from pairbench.workflow.compare.selectors import Picked, Sides
+from pairbench.store.run_index import RunIndex
+from pairbench.workflow.compare.selectors import Picked, RunSelector
 from pairbench.workflow.git.repository import Repository
 from tests.builders import CASES, FIRST, make_run, run_id_of, sha, write_runs
 
-Make = Callable[..., Sides]
+Make = Callable[..., RunSelector]
 
 
 def runs_of(picked: Picked) -> list[str]:
@@ -28,9 +29,9 @@ def few(number: int, **changes: Any) -> tuple[Record, ...]:
 
 @pytest.fixture
 def sides(tmp_path: Path) -> Make:
-    def make(*runs: Sequence[Record], now: dt.datetime = FIRST + dt.timedelta(days=400)) -> Sides:
+    def make(*runs: Sequence[Record], now: dt.datetime = FIRST + dt.timedelta(days=400)) -> RunSelector:
         write_runs(tmp_path / "store", *runs)
-        return Sides(str(tmp_path / "store"), Repository(tmp_path), now=now)
+        return RunSelector(RunIndex.of_store(tmp_path / "store"), Repository(tmp_path), now=now)
 
     return make
 

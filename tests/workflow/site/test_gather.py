@@ -65,10 +65,10 @@ def test_the_newest_run_is_compared_with_its_reference(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs(3), make_run(3, slower={f"{CASES[0]}-fused": 1.5}))
     reading = read(tmp_path)
     (operator,) = reading.operators()
-    standing = {(one.series.case, one.series.implementation): one.standing for one in operator.series}
-    assert standing[CASES[0], "fused"].state == "regression"
-    assert standing[CASES[1], "fused"].state == "unchanged"
-    assert standing[CASES[1], "fused"].change is not None
+    gate_status = {(one.series.case, one.series.implementation): one.gate_status for one in operator.series}
+    assert gate_status[CASES[0], "fused"].state == "regression"
+    assert gate_status[CASES[1], "fused"].state == "unchanged"
+    assert gate_status[CASES[1], "fused"].change is not None
     (event,) = reading.facts.events
     assert (event.kind, event.direction) == ("newest", "worse")
     assert reading.facts.rows[0].state == "regression"
@@ -77,10 +77,10 @@ def test_the_newest_run_is_compared_with_its_reference(tmp_path: Path) -> None:
 def test_series_of_an_older_run_keep_what_that_run_says_of_them(tmp_path: Path) -> None:
     write_runs(tmp_path, *runs(2), make_run(2, slower={f"{CASES[0]}-fused": 1.5}), make_run(3, cases=(CASES[1],)))
     (operator,) = read(tmp_path).operators()
-    standing = {(one.series.case, one.series.implementation): one for one in operator.series}
-    assert standing[CASES[0], "fused"].standing.state == "regression"
-    assert standing[CASES[0], "fused"].run_id == run_id_of(2)
-    assert standing[CASES[1], "fused"].run_id == run_id_of(3)
+    gate_status = {(one.series.case, one.series.implementation): one for one in operator.series}
+    assert gate_status[CASES[0], "fused"].gate_status.state == "regression"
+    assert gate_status[CASES[0], "fused"].run_id == run_id_of(2)
+    assert gate_status[CASES[1], "fused"].run_id == run_id_of(3)
 
 
 def test_an_accepted_level_is_in_its_event(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_single_run_and_only_failures(tmp_path: Path) -> None:
     write_runs(tmp_path / "one", make_run(0))
     reading = read(tmp_path / "one")
     (operator,) = reading.operators()
-    assert {one.standing.state for one in operator.series} == {"new"} and reading.facts.events == ()
+    assert {one.gate_status.state for one in operator.series} == {"new"} and reading.facts.events == ()
     write_runs(tmp_path / "bad", [ended(record, "failed", "boom") for record in make_run(0)])
     reading = read(tmp_path / "bad")
     list(reading.operators())

@@ -169,7 +169,9 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 
 def test_it_says_where_and_ends_on_ctrl_c(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from pairbench.workflow.site.serve import serve;"
+        # A shell has its background jobs ignore Ctrl-C, and this test may be part of one.
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from pathlib import Path; from pairbench.workflow.site.serve import serve;"
         "serve(Path(sys.argv[1]), 0, lambda line: print(line, flush=True)); print('ended')"
     )
     command = [sys.executable, "-c", code, str(folder)]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from pairbench.model.breakdown import Piece, Spot
+from pairbench.model.breakdown import SourceLine, WorkTotal
 
 KINDS = (
     "attention",
@@ -18,8 +18,9 @@ KINDS = (
     "host",
     "unknown",
 )
-"""`copy` holds casts too; `compiled` is what a compiler made for a CPU, where no kernel's name says of what; `host` is a CPU's time
-between operators, in Python; `unknown` is what nothing is known to have launched, and whose kernel's name says nothing."""
+"""The kinds that the time of a call is split into: `copy` holds casts too; `compiled` is what a compiler made for a
+CPU, where no kernel's name says of what; `host` is a CPU's time between operators, in Python; `unknown` is what
+nothing is known to have launched, and whose kernel's name says nothing."""
 
 _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
@@ -45,7 +46,8 @@ _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-"""Asked of each operator from the outermost inward: what a convolution or an einsum copies is its own work."""
+"""The kind of each operator. Operators are asked from the outermost inward: what a convolution or an einsum copies
+is its own work."""
 
 _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -62,19 +64,20 @@ _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
     )
 )
-"""Asked where no operator told: of kernels that Python launches itself, and of those in a graph."""
+"""The kind of each kernel by its name. It is asked where no operator tells: for kernels that Python launches itself,
+and for those in a graph."""
 
 _COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## )")
 _COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")
-"""What a compiler puts around what it has compiled, and what it does itself."""
+"""The names of what a compiler puts around what it has compiled, and of what it does itself."""
 
 _NORM = re.compile(r"norm", re.IGNORECASE)
 _ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
 _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
-"""What attention by hand consists of; its projections are `linear` and `mm`."""
+"""The operators that attention written by hand consists of; its projections are `linear` and `mm`."""
 
 
-def kind_of(piece: Piece, spots: tuple[Spot, ...], classes: Mapping[str, str]) -> str:
+def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
     """Return the kind of a piece.
 
     Args:
@@ -104,7 +107,7 @@ def kind_of(piece: Piece, spots: tuple[Spot, ...], classes: Mapping[str, str]) -
     return "elementwise"
 
 
-def _kind_of_kernel(piece: Piece) -> str:
+def _kind_of_kernel(piece: WorkTotal) -> str:
     if piece.kernel is None:
         return "host"
     return _named(piece.kernel) or ("other" if piece.known else "unknown")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from pairbench.analyze.breakdown.kinds import KINDS, kind_of
-from pairbench.model.breakdown import Breakdown, Piece, Spot
+from pairbench.model.breakdown import Breakdown, SourceLine, WorkTotal
 
 _AGREES = 0.05
 _AGREES_NS = 20_000.0
@@ -18,18 +18,18 @@ class Node:
 
     label: str
     class_name: str = ""
-    """Empty for what is never called itself: the whole call, and lists of modules."""
+    """The module's class. It is empty for what is never called itself: the whole call, and lists of modules."""
     calls: int = 0
     ns: float = 0.0
     own_ns: float = 0.0
-    """In this module, and in none below."""
+    """The time in this module and in none below it."""
     count: int = 0
     launches: int = 0
     kinds: dict[str, float] = field(default_factory=dict)
-    """Nanoseconds of each."""
+    """The nanoseconds of each kind."""
     children: "list[Node]" = field(default_factory=list)
 
-    def add(self, piece: Piece, kind: str) -> None:
+    def add(self, piece: WorkTotal, kind: str) -> None:
         """Add the work of this module or of one below."""
         self.ns += piece.ns
         self.count += piece.count
@@ -60,11 +60,11 @@ class BreakdownRow:
 class SpotTime:
     """What a line adds up to."""
 
-    spot: Spot
+    spot: SourceLine
     ns: float | None
-    """None where it is not known which of the work is its."""
+    """The time of it; None where it is not known which of the work is its own."""
     waits: int
-    """Of the host for the device, as the trace has them."""
+    """How often the host waits for the device, as the trace has it."""
 
 
 def parts_ns(breakdown: Breakdown) -> float:
@@ -87,7 +87,7 @@ def unknown_part(breakdown: Breakdown) -> float:
     return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
 
 
-def _kinds(breakdown: Breakdown) -> Callable[[Piece], str]:
+def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
     classes = {module.name: module.class_name for module in breakdown.modules}
     return lambda piece: kind_of(piece, breakdown.spots, classes)
 
@@ -106,8 +106,10 @@ def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
     return sorted(rows, key=lambda row: -row.ns)
 
 
-def _rows(pieces: Iterable[Piece], name: Callable[[Piece], str], kind: Callable[[Piece], str]) -> list[BreakdownRow]:
-    groups: dict[tuple[str, str], list[Piece]] = {}
+def _rows(
+    pieces: Iterable[WorkTotal], name: Callable[[WorkTotal], str], kind: Callable[[WorkTotal], str]
+) -> list[BreakdownRow]:
+    groups: dict[tuple[str, str], list[WorkTotal]] = {}
     for piece in pieces:
         groups.setdefault((name(piece), kind(piece)), []).append(piece)
     return [

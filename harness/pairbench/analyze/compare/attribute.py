@@ -1,4 +1,4 @@
-"""Whose doing a change is: the code's, the machine's or the environment's.
+"""The likely cause of a change, and what a change with that cause means to a gate.
 
 The pair is the experiment: a variant's control is its baseline, measured in the same blocks; a baseline's control is
 its variants. What moves both is not in the code of one.
@@ -14,7 +14,7 @@ A count can't be moved by a machine, so of exact metrics and failures only the f
 
 from dataclasses import dataclass
 
-from pairbench.model.comparison import Attribution, EraChange
+from pairbench.model.comparison import Attribution, EraChange, GateOutcome
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.stats import Interval
 
@@ -30,30 +30,47 @@ class Circumstances:
     control_changed: bool | None
     """Whether the source of the control changed."""
     elsewhere: str = ""
-    """Whether it was another machine or GPU, in words."""
-    in_turns: bool = False
-    """Whether both sides were measured in turns: then the machine was the same for both, whatever its control did."""
+    """A sentence that says which other machine or GPU it was; empty where it was the same."""
+    interleaved: bool = False
+    """Whether both sides were measured interleaved: then the machine was the same for both, whatever the control
+    did."""
 
 
 def of_latency(
     change: Interval, control: Interval | None, known: Circumstances, policy: Policy = DEFAULT
 ) -> tuple[Attribution, str]:
-    """Return whose doing a change of latency is, and the sentence that says why."""
+    """Return the likely cause of a change of latency, and the sentence that says why."""
     moved = control is not None and moved_along(change, control, policy)
     beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
     if known.era and not (known.implementation_changed and control is not None and not moved):
         return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}" + (
             f"; {beside}" if beside else ""
         )
-    if moved and not known.in_turns:
+    if moved and not known.interleaved:
         sources = "; the sources of both changed" if known.implementation_changed and known.control_changed else ""
         return Attribution.MACHINE, f"{beside}" + (f"; {known.elsewhere}" if known.elsewhere else "") + sources
-    alone = "" if known.in_turns else "there is no control to tell"
+    alone = "" if known.interleaved else "there is no control to tell"
     return Attribution.CODE, "; ".join(part for part in (beside or alone, _source(known), known.elsewhere) if part)
 
 
+def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutcome:
+    """Return what it means to a gate that a latency moved: `compare`, `trend` and the site all ask here.
+
+    Slower is a regression only where the code is the likely cause. Faster is an improvement where the code or the
+    environment is. Everything else is undecided: what the machine did, or an environment, is no fault of the code.
+
+    Args:
+        change: The latency after over that before; 1.02 is 2 % slower.
+        attribution: The likely cause; None where only the control moved.
+    """
+    if change > 1:
+        return GateOutcome.REGRESSION if attribution is Attribution.CODE else GateOutcome.UNDECIDED
+    better = (Attribution.CODE, Attribution.ENVIRONMENT)
+    return GateOutcome.IMPROVEMENT if attribution in better else GateOutcome.UNDECIDED
+
+
 def of_count(known: Circumstances) -> tuple[Attribution, str]:
-    """Return whose doing a change of a count, or a failure, is."""
+    """Return the likely cause of a change of a count, or of a failure, and the sentence that says why."""
     if known.era and not known.implementation_changed:
         return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}"
     return Attribution.CODE, _source(known)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency
-from pairbench.analyze.compare.confirm import accepted, again, confirm
+from pairbench.analyze.compare.accepted import accepted
+from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency, outcome_of_move
+from pairbench.analyze.compare.confirm import again, confirm
 from pairbench.analyze.compare.era import elsewhere, era_changes
 from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_status
 from pairbench.analyze.compare.kernels import kernel_changes
-from pairbench.analyze.compare.latency import Pairing, suspicious
-from pairbench.analyze.compare.match import Matched, newest
+from pairbench.analyze.compare.latency import MeasuredSides, suspicious
+from pairbench.analyze.compare.match import Matched, representative
 from pairbench.analyze.compare.rounds import P50, P95, damage, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, Change, EraChange, GateOutcome, Judgement, Verdict
@@ -27,7 +28,8 @@ SEVERITY = (
     GateOutcome.IMPROVEMENT,
     GateOutcome.UNCHANGED,
 )
-"""The worst first: it decides where the metrics of a series disagree. Faster with one more launch is a regression."""
+"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more
+launch is a regression."""
 
 _RANK = {outcome: rank for rank, outcome in enumerate(SEVERITY)}
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
@@ -41,8 +43,8 @@ class Control:
     """The implementation that a series is held against."""
 
     changes: Mapping[str, Interval]
-    """Current over reference, by latency."""
-    pairing: Pairing
+    """The control's change, current over reference, for each latency."""
+    measured: MeasuredSides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +52,14 @@ class Evidence:
     """All that one series is judged by."""
 
     matched: Matched
-    pairing: Pairing | None
-    """None where its latencies cannot be compared."""
+    measured: MeasuredSides | None
+    """The records whose latencies can be compared; None where a side has none."""
     latencies: Mapping[str, Judgement]
     control: Control | None
     acceptance: Acceptance | None
     policy: Policy
-    in_turns: bool = False
-    """Whether both sides were measured in turns, on one machine at one time."""
+    interleaved: bool = False
+    """Whether both sides were measured interleaved, on one machine at one time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,7 @@ class _Finding:
     confirmed: bool | None = None
     accepted: bool = False
     decides: bool = True
-    """Whether it may make the outcome worse."""
+    """Whether this metric may make the outcome of its series worse."""
 
 
 def change_of(evidence: Evidence) -> Change:
@@ -78,7 +80,7 @@ def change_of(evidence: Evidence) -> Change:
     matched = evidence.matched
     if matched.outcome is not None:
         return _described(evidence, outcome=matched.outcome, reason=matched.reason, attribution=matched.attribution)
-    before, now = newest(matched.reference), newest(matched.current)
+    before, now = representative(matched.reference), representative(matched.current)
     era = era_changes(before, now)
     implementation = _differs(before.implementation_hash, now.implementation_hash)
     findings = [_finished(finding, evidence) for finding in _findings(evidence, _circumstances(evidence, era))]
@@ -115,11 +117,12 @@ def change_of(evidence: Evidence) -> Change:
 
 def _described(evidence: Evidence, **more: object) -> Change:
     matched = evidence.matched
-    record = newest(matched.current or matched.reference)
+    record = representative(matched.current or matched.reference)
     fields: dict[str, object] = {
         "series": matched.series,
         "role": record.role or "",
         "tier": record.tier,
+        "left_out_runs": matched.left_out_runs,
         "reference_runs": tuple(dict.fromkeys(item.run_id for item in matched.reference)),
         "current_runs": tuple(dict.fromkeys(item.run_id for item in matched.current)),
     }
@@ -131,19 +134,19 @@ def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
     status = judge_status(matched.reference, matched.current)
     moved = status.outcome in _MOVED
     attribution, why = of_count(known) if moved else (None, "")
-    found = [_Finding(judgement=status, attribution=attribution, why=why, confirmed=_failed_again(status, matched))]
-    if status.outcome is not GateOutcome.UNCHANGED or not usable(newest(matched.current)):
-        return found
-    before, now = newest(matched.reference), _own(matched.current)
+    findings = [_Finding(judgement=status, attribution=attribution, why=why, confirmed=_failed_again(status, matched))]
+    if status.outcome is not GateOutcome.UNCHANGED or not usable(representative(matched.current)):
+        return findings
+    before, now = representative(matched.reference), _own(matched.current)
     for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
         attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # What was never counted here is no news; it is listed, and decides nothing.
         decides = judgement.metric != "launch_status" or judgement.reference == "exact"
-        found.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
-    found += [_latency(judgement, evidence, known) for judgement in evidence.latencies.values()]
-    if evidence.pairing is None or P50 not in evidence.latencies:
-        found.append(_Finding(judgement=_unknown(matched)))
-    return found
+        findings.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
+    findings += [_latency(judgement, evidence, known) for judgement in evidence.latencies.values()]
+    if evidence.measured is None or P50 not in evidence.latencies:
+        findings.append(_Finding(judgement=_unknown(matched)))
+    return findings
 
 
 def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> _Finding:
@@ -153,13 +156,10 @@ def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> 
         return _Finding(judgement=judgement, decides=decides)
     control = evidence.control.changes.get(judgement.metric) if evidence.control else None
     attribution, why = of_latency(judgement.change, control, known, evidence.policy)
-    proven = attribution is Attribution.CODE or (
-        attribution is Attribution.ENVIRONMENT and judgement.verdict is Verdict.FASTER
-    )
-    if not proven:
-        judgement = replace(judgement, outcome=GateOutcome.UNDECIDED)
-        why = f"{why}; {_NOT_THE_CODE}" if judgement.verdict is Verdict.SLOWER else why
-    return _Finding(judgement=judgement, attribution=attribution, why=why)
+    outcome = outcome_of_move(judgement.change.estimate, attribution)
+    if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
+        why = f"{why}; {_NOT_THE_CODE}"
+    return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why)
 
 
 def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
@@ -167,12 +167,13 @@ def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
     if finding.judgement.outcome is GateOutcome.UNCHANGED and finding.judgement.verdict is None:
         return finding
     matched, policy = evidence.matched, evidence.policy
-    reference = evidence.pairing.reference if evidence.pairing else matched.reference
-    current = evidence.pairing.current if evidence.pairing else matched.current
+    reference = evidence.measured.reference if evidence.measured else matched.reference
+    current = evidence.measured.current if evidence.measured else matched.current
     judgement, confirmed = confirm(finding.judgement, reference, current, policy)
     if confirmed is not None:
         finding = replace(finding, judgement=judgement, confirmed=confirmed)
-    covered = accepted(judgement, evidence.acceptance, current, policy) if evidence.acceptance else None
+    asked = evidence.acceptance
+    covered = accepted(judgement, asked, current[-1].definition_hash, policy) if asked else None
     return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
 
 
@@ -183,14 +184,14 @@ def _severity(finding: _Finding) -> tuple[bool, int, bool, bool]:
 
 def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstances:
     matched, control = evidence.matched, evidence.control
-    before, now = newest(matched.reference), newest(matched.current)
-    theirs = (control.pairing.reference[-1], control.pairing.current[-1]) if control else None
+    before, now = representative(matched.reference), representative(matched.current)
+    theirs = (control.measured.reference[-1], control.measured.current[-1]) if control else None
     return Circumstances(
         era=era,
         implementation_changed=_differs(before.implementation_hash, now.implementation_hash),
         control_changed=_differs(*(record.implementation_hash for record in theirs)) if theirs else None,
         elsewhere=elsewhere(before, now),
-        in_turns=evidence.in_turns,
+        interleaved=evidence.interleaved,
     )
 
 
@@ -202,7 +203,7 @@ def _own(current: tuple[Record, ...]) -> Record:
     """Return the newest measured record that is no second measurement."""
     second = again(current)
     own = [record for record in current if usable(record) and record not in second]
-    return own[-1] if own else newest(current)
+    return own[-1] if own else representative(current)
 
 
 def _failed_again(status: Judgement, matched: Matched) -> bool | None:
@@ -220,11 +221,11 @@ def _unknown(matched: Matched) -> Judgement:
 
 def _left_out(evidence: Evidence) -> list[str]:
     """Say which records were damaged beside good ones."""
-    if evidence.pairing is None:
+    if evidence.measured is None:
         return []
     sides = zip(
         (evidence.matched.reference, evidence.matched.current),
-        (evidence.pairing.reference, evidence.pairing.current),
+        (evidence.measured.reference, evidence.measured.current),
         strict=True,
     )
     return [

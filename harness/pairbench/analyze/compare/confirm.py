@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from pairbench.analyze.compare.exact import METRICS, judge_exact, number, worsened
 from pairbench.analyze.compare.latency import percent
-from pairbench.analyze.compare.rounds import P50, P95, mean_level, usable
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Change, GateOutcome, Judgement, Verdict
+from pairbench.analyze.compare.rounds import P50, mean_log, usable
+from pairbench.model.comparison import Change, GateOutcome, Judgement
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -73,17 +72,17 @@ def _latency(
     """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
     seen = _change(judgement.metric, reference, second)
     if judgement.outcome is GateOutcome.REGRESSION and judgement.change is not None:
-        found = math.log(judgement.change.estimate)
+        moved = math.log(judgement.change.estimate)
     elif judgement.metric != P50:
         return None
     else:
         # Together they may say nothing any more; what made it a suspect was the first measurement alone.
-        found = _change(judgement.metric, reference, [record for record in current if record not in second])
-        if not found >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
+        moved = _change(judgement.metric, reference, [record for record in current if record not in second])
+        if not moved >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
             return None
     if math.isnan(seen):
         return None
-    if seen >= policy.confirmed_part * found:
+    if seen >= policy.confirmed_part * moved:
         return "" if judgement.outcome is GateOutcome.REGRESSION else None
     return f"not seen again when measured again ({percent(math.exp(seen))})"
 
@@ -99,34 +98,5 @@ def _count(judgement: Judgement, reference: Record, second: Record, policy: Poli
 
 
 def _change(metric: str, reference: Sequence[Record], current: Sequence[Record]) -> float:
-    before, now = (mean_level(metric, records) for records in (reference, current))
+    before, now = (mean_log(metric, records) for records in (reference, current))
     return now - before
-
-
-def accepted(
-    judgement: Judgement, acceptance: Acceptance, current: Sequence[Record], policy: Policy = DEFAULT
-) -> Judgement | None:
-    """Return a worsening as unchanged where it stays within the accepted level; None where it goes beyond, or is none."""
-    worse = judgement.outcome is GateOutcome.REGRESSION or judgement.verdict is Verdict.SLOWER
-    margin = judgement.metric == "margin" and judgement.outcome is GateOutcome.UNDECIDED
-    if not (worse or margin) or acceptance.definition_hash != current[-1].definition_hash:
-        return None
-    if not _within(judgement, acceptance, current, policy):
-        return None
-    reason = f"{judgement.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
-    return replace(judgement, outcome=GateOutcome.UNCHANGED, reason=reason)
-
-
-def _within(judgement: Judgement, acceptance: Acceptance, current: Sequence[Record], policy: Policy) -> bool:
-    if judgement.metric in (P50, P95):
-        limit = acceptance.p50_ns if judgement.metric == P50 else acceptance.p95_ns
-        now = mean_level(judgement.metric, current)
-        minimum = judgement.minimum_effect or policy.minimum_effect
-        return limit is not None and now <= math.log(limit) + math.log1p(minimum)
-    limit = acceptance.exact.get(judgement.metric)
-    if limit is None or not isinstance(judgement.current, int | float):
-        return False
-    if judgement.metric == "margin":
-        return judgement.current >= limit
-    slack = max(policy.memory_part * limit, policy.memory_bytes) if judgement.metric == "peak_bytes" else 0
-    return judgement.current <= limit + slack

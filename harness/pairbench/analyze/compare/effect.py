@@ -5,6 +5,7 @@ series' level by what its rounds differ, and by what all rounds of a run have in
 estimated. The noise floor of a series, where history or calibration know it, can only widen its interval.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import special, stats
 
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
 from pairbench.analyze.compare.spread import excess, groups_of, prior
+from pairbench.model.comparison import Floor
 from pairbench.model.policy import DEFAULT, Policy
 
 _NORMAL = 1.959963984540054
@@ -25,16 +27,16 @@ class Effects:
     """One latency of many series; NaN where it is not known on both sides."""
 
     change: Floats
-    """Current less reference, log units."""
+    """The logarithm of current over reference."""
     error: Floats
-    """Standard error; NaN also where nothing tells how far rounds spread."""
+    """The standard error of the change; NaN also where nothing tells how far rounds spread."""
     freedom: Floats
-    """Degrees of freedom of the standard error."""
+    """The degrees of freedom of the standard error."""
     p_value: Floats
-    """Two-sided, that there is no change."""
+    """The two-sided p value of there being no change."""
     low: Floats
     high: Floats
-    """95 % interval of the change."""
+    """`low` and `high` are the ends of the 95 % interval of the change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +44,13 @@ class Verdicts:
     """What the effects say, given a policy."""
 
     adjusted: Floats
-    """p values after Benjamini-Hochberg over all latencies."""
+    """The p values after Benjamini-Hochberg over all latencies."""
     minimum: Floats
-    """Minimum effect, log units."""
+    """The minimum effect of each series in log units."""
     slower: Bools
     faster: Bools
     same: Bools
-    """None of the three is undecided."""
+    """`slower`, `faster` and `same` are the verdicts; a series that has none of them is undecided."""
 
 
 def estimate(
@@ -82,16 +84,22 @@ def estimate(
     weight = lent + within
     squares = lent * lent_variance + within * variance
     guess = np.where(np.isfinite(floor), 1.0, _GUESS)
-    common = _common(groups, known, null, guess, change, squares, weight, reference, current, latency)
+    rounds = _Rounds(
+        change=change,
+        latency=latency,
+        squares=squares,
+        weight=weight,
+        of_rounds=reference.inverse_rounds + current.inverse_rounds,
+        per_run=1 / np.maximum(reference.runs, 1) + 1 / np.maximum(current.runs, 1),
+    )
+    common = _common(rounds, [group[known[group]] for group in groups_of(groups)], null=null, guess=guess)
     # Runs of one side tell as well how far they spread, once it is known how much further than their rounds.
     for side in (reference, current):
         of_mean = np.where(side.runs > 0, side.inverse_rounds * side.runs + common, 1)
         squares = squares + side.square / of_mean
         weight = weight + np.maximum(side.runs - 1, 0)
-    per_run = 1 / np.maximum(reference.runs, 1) + 1 / np.maximum(current.runs, 1)
-    of_rounds = reference.inverse_rounds + current.inverse_rounds
-    total = squares / np.maximum(weight, 1e-9) * (of_rounds + common * per_run)
-    from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * per_run)
+    total = squares / np.maximum(weight, 1e-9) * (rounds.of_rounds + common * rounds.per_run)
+    from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * rounds.per_run)
     alone = (weight == 0) & (from_floor > 0)
     total = np.where(alone, from_floor, np.maximum(total, from_floor))
     # Two estimates, of which the larger is taken: what either is based on makes it surer. Differences of consecutive runs
@@ -112,6 +120,22 @@ def estimate(
     )
 
 
+def minimum_effects(floor: Floats, policy: Policy = DEFAULT) -> Floats:
+    """Return the smallest relative change that counts in each series: the policy's, and at least twice the noise floor.
+
+    Args:
+        floor: Noise floors in log units; NaN where there is none.
+        policy: The minimum effect of series without a floor.
+    """
+    effects: Floats = np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor)))
+    return effects
+
+
+def minimum_effect(floor: Floor | None, policy: Policy = DEFAULT) -> float:
+    """Return the smallest relative change of the median latency that counts in one series."""
+    return float(minimum_effects(np.array([floor.p50 if floor else np.nan]), policy)[0])
+
+
 def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAULT) -> list[Verdicts]:
     """Return the verdicts of several latencies, adjusted for all of them together.
 
@@ -127,7 +151,7 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
     for item, floor in zip(effects, floors, strict=True):
         mine = adjusted[start : start + len(item.change)]
         start += len(item.change)
-        minimum = np.log1p(np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor))))
+        minimum = np.log1p(minimum_effects(floor, policy))
         real = mine <= policy.false_discovery_rate
         least = policy.least_estimate * minimum
         slower, faster = real & (item.change >= least), real & (item.change <= -least)
@@ -141,11 +165,11 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
 class _Side:
     runs: Floats
     mean: Floats
-    """Of the runs' means."""
+    """The mean of the runs' means."""
     square: Floats
-    """Sum of the squared distances of the runs' means to it."""
+    """The sum of the squared distances of the runs' means to their mean."""
     inverse_rounds: Floats
-    """Variance of the mean if rounds had a variance of 1 and runs nothing in common."""
+    """The variance of the mean if rounds had a variance of 1 and the rounds of a run nothing in common."""
 
 
 def _side(runs: Runs, size: int, current: bool) -> _Side:
@@ -162,29 +186,40 @@ def _side(runs: Runs, size: int, current: bool) -> _Side:
     )
 
 
-def _common(
-    groups: Ints,
-    known: Bools,
-    null: Bools,
-    guess: Floats,
-    change: Floats,
-    squares: Floats,
-    weight: Floats,
-    reference: _Side,
-    current: _Side,
-    latency: Floats,
-) -> Floats:
-    """Return the variance that rounds of a run have in common, as a multiple of the variance between rounds."""
-    common = np.zeros(len(groups))
-    told = known & (weight > 0)
-    for group in groups_of(groups):
-        chosen = group[told[group]]
+@dataclass(frozen=True, kw_only=True)
+class _Rounds:
+    """What the rounds of each series say before it is known how much those of a run have in common."""
+
+    change: Floats
+    """The logarithm of current over reference."""
+    latency: Floats
+    """The mean of both sides as the logarithm of ns."""
+    squares: Floats
+    """The sum of the squared distances between the rounds of a run, with what other series lend."""
+    weight: Floats
+    """The degrees of freedom behind that sum; 0 where nothing tells how far rounds spread."""
+    of_rounds: Floats
+    """The variance of the change if rounds had a variance of 1 and the rounds of a run nothing in common."""
+    per_run: Floats
+    """The variance of the change if runs had a variance of 1 and each were known exactly."""
+
+
+def _common(rounds: _Rounds, groups: Sequence[Ints], *, null: Bools, guess: Floats) -> Floats:
+    """Return the variance that rounds of a run have in common, as a multiple of the variance between rounds.
+
+    Args:
+        rounds: Of all series.
+        groups: The places of the series that share what they know about spread, as far as both sides have them.
+        null: Which series are controls.
+        guess: For each series the factor that is taken where too few controls tell.
+    """
+    common = np.zeros(len(rounds.change))
+    for group in groups:
+        chosen = group[rounds.weight[group] > 0]
         if not len(chosen):
             continue
-        variance = squares[chosen] / weight[chosen]
-        of_rounds = (reference.inverse_rounds + current.inverse_rounds)[chosen]
-        per_run = 1 / reference.runs[chosen] + 1 / current.runs[chosen]
-        z = change[chosen] / np.sqrt(variance * of_rounds)
-        factor = excess(z, weight[chosen], latency[chosen], null[chosen], guess[chosen])
-        common[chosen] = (factor - 1) * of_rounds / per_run
+        variance = rounds.squares[chosen] / rounds.weight[chosen]
+        z = rounds.change[chosen] / np.sqrt(variance * rounds.of_rounds[chosen])
+        factor = excess(z, rounds.weight[chosen], rounds.latency[chosen], null[chosen], guess[chosen])
+        common[chosen] = (factor - 1) * rounds.of_rounds[chosen] / rounds.per_run[chosen]
     return common

@@ -8,7 +8,8 @@ from pairbench.model.comparison import EraChange
 from pairbench.model.record import Record
 
 FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
-"""Columns of the record; the rest is the JSON in `environment`, without what only describes the run."""
+"""The columns of a record that belong to its environment; the rest is the JSON in `environment`, without what only
+describes the run."""
 
 _OBSERVED = "observed"
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pairbench.analyze.compare.match import newest
+from pairbench.analyze.compare.match import representative
 from pairbench.analyze.compare.rounds import usable
 from pairbench.model.comparison import GateOutcome, Judgement
 from pairbench.model.outcome import Status
@@ -19,7 +19,7 @@ LAUNCHES = {
     "memsets_per_call": "memsets",
     "syncs_per_call": "synchronisations",
 }
-"""Known only where `launch_status` is exact."""
+"""The counts of launches with their names in sentences; they are known only where `launch_status` is exact."""
 
 COUNTS = {"ops_per_call": "dispatched operators", "allocations_per_call": "allocations"}
 
@@ -108,7 +108,7 @@ def _plain(value: float | None) -> str:
 
 
 _RATIO_LIMIT = 2.0
-"""Of the oracle rule: the most that an error may be of the baseline's."""
+"""The oracle rule allows an error of at most this multiple of the baseline's."""
 
 
 def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
@@ -169,7 +169,7 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
     Of several current runs the newest of its own speaks, not one that measured suspects again: what fails and then
     works is not known to work.
     """
-    before = newest(reference)
+    before = representative(reference)
     own = [record for record in current if record.confirms is None] or list(current)
     now = own[-1]
     again = [record for record in current if record.confirms is not None]

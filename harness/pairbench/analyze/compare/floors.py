@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.rounds import P50, P95, Bools, Floats, Ints, damage, mean_level, usable
+from pairbench.analyze.compare.rounds import P50, P95, Bools, Floats, Ints, damage, mean_log, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
 from pairbench.model.policy import DEFAULT, Policy
@@ -19,15 +19,15 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 
 LEAST_RUNS = 5
-"""Runs below which nothing can be said."""
+"""The number of runs below which nothing can be said of a series' noise."""
 _LATEST = 30
-"""Runs that are looked at: what was usual long ago is not usual now."""
+"""The number of newest runs that are looked at: what was usual long ago is not usual now."""
 _TELLING = 8
-"""Changes that it takes to tell a spike or a step from noise."""
+"""The number of changes that it takes to tell a spike or a step from noise."""
 _FAR = 4.0
-"""Standard deviations beyond which a value is a spike, or a difference a step."""
+"""The number of standard deviations beyond which a value is a spike, or a difference a step."""
 _STEPS = 0.1
-"""Most of the differences that can be steps; with more, they are how this series behaves."""
+"""The largest part of the differences that can be steps; with more of them, steps are how this series behaves."""
 _NORMAL = 1.959963984540054
 
 
@@ -37,7 +37,7 @@ class Past(NamedTuple):
     p50_ns: float | None
     p95_ns: float | None
     sameness: tuple[str | None, ...]
-    """Hashes of environment, implementation and definition, and the timer."""
+    """The hashes of environment, implementation and definition, and the timer."""
 
 
 class Calibrated(NamedTuple):
@@ -45,11 +45,11 @@ class Calibrated(NamedTuple):
 
     floors: dict[Series, Floor]
     comparisons: int
-    """Pairs of runs."""
+    """The number of pairs of runs that were compared."""
     judged: int
-    """Series in all of them."""
+    """The number of series that were judged in all these comparisons."""
     alarms: int
-    """Regressions and improvements, all of them false."""
+    """The number of regressions and improvements that were found, all of them false."""
 
 
 def past_of(record: Record) -> Past | None:
@@ -57,7 +57,7 @@ def past_of(record: Record) -> Past | None:
     if not usable(record) or damage(record):
         return None
     hashes = (record.environment_hash, record.implementation_hash, record.definition_hash, record.timer)
-    return Past(float(np.exp(mean_level(P50, [record]))), float(np.exp(mean_level(P95, [record]))), hashes)
+    return Past(float(np.exp(mean_log(P50, [record]))), float(np.exp(mean_log(P95, [record]))), hashes)
 
 
 def floors_of(
@@ -84,10 +84,10 @@ def floors_of(
             kinds[row, column] = labels.setdefault(item.sameness, len(labels))
     logs = np.log(np.where(levels > 0, levels, np.nan))
     (p50, differences), (p95, _) = (noise(values, kinds) for values in logs)
-    found = zip(enough, p50.tolist(), p95.tolist(), differences.tolist(), strict=True)
+    estimates = zip(enough, p50.tolist(), p95.tolist(), differences.tolist(), strict=True)
     return {
         series: Floor(p50=of_p50, p95=of_p95 if np.isfinite(of_p95) else of_p50, runs=int(number) + 1, source=source)
-        for series, of_p50, of_p95, number in found
+        for series, of_p50, of_p95, number in estimates
         if number + 1 >= least_runs
     }
 
@@ -149,8 +149,8 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
 
 
 def _differences(logs: Floats, alike: Bools) -> Floats:
-    found: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
-    return found
+    differences: Floats = np.where(alike, logs[:, 1:] - logs[:, :-1], np.nan)
+    return differences
 
 
 def _rough(differences: Floats) -> Floats:
@@ -161,10 +161,10 @@ def _rough(differences: Floats) -> Floats:
     middle = np.maximum(number - 1, 0)
     rows = np.arange(len(ordered))
     median = (ordered[rows, middle // 2] + ordered[rows, (middle + 1) // 2]) / 2
-    found: Floats = np.where(number > 0, 1.4826 * median, np.nan)
-    return found
+    deviation: Floats = np.where(number > 0, 1.4826 * median, np.nan)
+    return deviation
 
 
 def _median_of_three(values: Floats) -> Floats:
-    found: Floats = np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)
-    return found
+    medians: Floats = np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)
+    return medians

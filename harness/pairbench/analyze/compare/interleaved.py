@@ -1,4 +1,4 @@
-"""Two commits that were measured in turns: the changes of their series, what they compute among them."""
+"""Two commits that were measured interleaved: the changes of their series, what they compute among them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ _OUTCOMES = {
 }
 
 
-def compare_in_turns(
+def compare_interleaved(
     reference: Sequence[Record],
     current: Sequence[Record],
     *,
@@ -34,8 +34,8 @@ def compare_in_turns(
         outputs: Whether both compute the same, where both are right by themselves.
         policy: The thresholds.
     """
-    found = compare(reference, current, policy=policy, in_turns=True)
-    return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in found)
+    changes = compare(reference, current, policy=policy, interleaved=True)
+    return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
 
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
@@ -61,12 +61,12 @@ def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
 
 
 def _reason(compared: OutputsCompared) -> str:
-    found = compared.correctness
+    correctness = compared.correctness
     match compared.agreement:
         case Agreement.EQUAL:
             return "computes the same to the bit"
         case Agreement.WITHIN:
-            left = f", with {100 * found.margin:.0f} % of it left" if found else ""
+            left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
             return f"computes the same within the tolerance{left}"
         case Agreement.DIFFERENT:
             return f"right by itself, and not the same as before for the same inputs: {compared.reason}"

@@ -7,7 +7,7 @@ from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import KernelCount, Record
 
 _NOTICEABLE_NS = 500.0
-"""Profiled times differ by this much from run to run whatever the kernel."""
+"""The least difference that is named: profiled times differ by this much from run to run whatever the kernel."""
 
 
 def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:
@@ -18,11 +18,11 @@ def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT)
     if reference.kernels is None or current.kernels is None:
         return ()
     before, now = _by_name(reference.kernels), _by_name(current.kernels)
-    found = []
+    changes = []
     for name in dict.fromkeys([*now, *before]):
         old, new = before.get(name, (0, 0.0)), now.get(name, (0, 0.0))
         if what := _what(old, new, policy):
-            found.append(
+            changes.append(
                 KernelChange(
                     name=name,
                     what=what,
@@ -32,15 +32,15 @@ def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT)
                     current_ns=new[1],
                 )
             )
-    return tuple(sorted(found, key=lambda change: -abs(change.current_ns - change.reference_ns)))
+    return tuple(sorted(changes, key=lambda change: -abs(change.current_ns - change.reference_ns)))
 
 
 def _by_name(kernels: Sequence[KernelCount]) -> dict[str, tuple[int, float]]:
-    found: dict[str, tuple[int, float]] = {}
+    by_name: dict[str, tuple[int, float]] = {}
     for kernel in kernels:
-        count, total = found.get(kernel.name, (0, 0.0))
-        found[kernel.name] = (count + kernel.count, total + kernel.total_ns)
-    return found
+        count, total = by_name.get(kernel.name, (0, 0.0))
+        by_name[kernel.name] = (count + kernel.count, total + kernel.total_ns)
+    return by_name
 
 
 def _what(old: tuple[int, float], new: tuple[int, float], policy: Policy) -> str | None:

@@ -1,4 +1,9 @@
-"""What latencies say, in verdicts and sentences: all series of a comparison at once."""
+"""What latencies say, in verdicts and sentences: all series of a comparison at once.
+
+A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is
+what was tested: the geometric mean of the current rounds over that of the reference rounds. Where the two tell another
+story, the reason gives both.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, collect, mean_level
+from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, collect, latency_of_runs, mean_log
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -15,7 +20,7 @@ from pairbench.model.series import Series
 from pairbench.stats import Interval
 
 _LARGEST = 100.0
-"""Of the logarithm of a change."""
+"""The largest logarithm of a change that is turned into a ratio."""
 
 WORDS = {P50: "median latency", P95: "95th percentile"}
 
@@ -28,7 +33,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairing:
+class MeasuredSides:
     """The records of a series that were measured on both sides, oldest first."""
 
     series: Series
@@ -37,15 +42,15 @@ class Pairing:
 
 
 def judge_latencies(
-    pairings: Sequence[Pairing], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
+    all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency that both sides have."""
-    if not pairings:
+    if not all_measured:
         return []
-    sides = [(pairing.reference, pairing.current) for pairing in pairings]
-    groups = groups_of_pairings(pairings)
-    null = np.array([pairing.current[-1].role == "baseline" for pairing in pairings], dtype=np.bool_)
-    known = [floors.get(pairing.series) for pairing in pairings]
+    sides = [(measured.reference, measured.current) for measured in all_measured]
+    groups = spread_groups(all_measured)
+    null = np.array([measured.current[-1].role == "baseline" for measured in all_measured], dtype=np.bool_)
+    known = [floors.get(measured.series) for measured in all_measured]
     runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
     floor_of = {
         P50: np.array([floor.p50 if floor else math.nan for floor in known], dtype=np.float64),
@@ -55,18 +60,18 @@ def judge_latencies(
         metric: estimate(collect(sides, metric), groups=groups, null=null, floor=floor, floor_runs=runs, policy=policy)
         for metric, floor in floor_of.items()
     }
-    return judgements(pairings, effects, floor_of, policy)
+    return judgements(all_measured, effects, floor_of, policy)
 
 
-def groups_of_pairings(pairings: Sequence[Pairing]) -> Ints:
+def spread_groups(all_measured: Sequence[MeasuredSides]) -> Ints:
     """Return for each series a label; those with the same are alike in how far they spread."""
-    kinds = [(pairing.series.device_name, pairing.series.mode) for pairing in pairings]
+    kinds = [(measured.series.device_name, measured.series.mode) for measured in all_measured]
     labels = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
     return np.array([labels[kind] for kind in kinds], dtype=np.int64)
 
 
 def judgements(
-    pairings: Sequence[Pairing],
+    all_measured: Sequence[MeasuredSides],
     effects: Mapping[str, Effects],
     floor_of: Mapping[str, Floats],
     policy: Policy = DEFAULT,
@@ -74,36 +79,42 @@ def judgements(
     """Return for each series the judgement of each latency, all of them decided together.
 
     Args:
-        pairings: The series.
+        all_measured: The series.
         effects: Of each latency, a value for each series.
         floor_of: Noise floors in log units, likewise; NaN where there is none.
         policy: The thresholds.
     """
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
-    found: list[dict[str, Judgement]] = [{} for _ in pairings]
+    by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
     for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
         column = _Column.of(metric, effect, verdict, floor_of[metric])
-        for index, pairing in enumerate(pairings):
+        for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
-                found[index][metric] = _judge(pairing, column, index)
-    return found
+                by_series[index][metric] = _judge(measured, column, index)
+    return by_series
 
 
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
-    return {metric: _unjudged(found) for metric, found in judgements.items()}
+    return {metric: _unjudged(judgement) for metric, judgement in judgements.items()}
 
 
-def _unjudged(found: Judgement) -> Judgement:
-    assert isinstance(found.current, float) and isinstance(found.reference, float)
-    moved = f"{WORDS[found.metric]} {percent(found.current / found.reference)}"
+def _unjudged(judgement: Judgement) -> Judgement:
+    assert isinstance(judgement.current, float) and isinstance(judgement.reference, float)
+    ratio = judgement.change.estimate if judgement.change else judgement.current / judgement.reference
+    moved = f"{WORDS[judgement.metric]} {percent(ratio)}"
     return replace(
-        found,
+        judgement,
         outcome=GateOutcome.UNDECIDED,
         verdict=Verdict.UNDECIDED,
         minimum_effect=None,
         reason=f"{moved}, not judged: `pairbench calibrate` has not found this CPU quiet",
     )
+
+
+def levels_differ(shown: float, judged: float, minimum_effect: float) -> bool:
+    """Return whether the ratio of the latencies that are shown differs from the judged change by as much as counts."""
+    return abs(math.log(shown / judged)) >= math.log1p(minimum_effect)
 
 
 def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
@@ -150,29 +161,60 @@ class _Column:
 
 def _ratio(logs: Floats) -> list[float]:
     # A clock that went mad may leave rounds so far apart that the end of their interval is no number any more.
-    found: list[float] = np.exp(np.clip(logs, -_LARGEST, _LARGEST)).tolist()
-    return found
+    ratios: list[float] = np.exp(np.clip(logs, -_LARGEST, _LARGEST)).tolist()
+    return ratios
 
 
-def _judge(pairing: Pairing, column: _Column, index: int) -> Judgement:
+def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     verdict, ratio, minimum = column.verdicts[index], column.ratio[index], column.minimum[index]
     known = not math.isnan(column.low[index])
     interval = Interval(ratio, column.low[index], column.high[index]) if known else None
     floor = column.floor[index]
-    # The levels that the change lies between, rather than the records' medians of pooled samples, whose ratio is another.
-    current = math.exp(mean_level(column.metric, pairing.current))
+    shown = _Shown.of(measured, column.metric)
+    reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum)
     return Judgement(
         metric=column.metric,
         outcome=_OUTCOMES[verdict],
         verdict=verdict,
-        reference=current / ratio,
-        current=current,
+        reference=shown.reference,
+        current=shown.current,
         change=interval,
         minimum_effect=minimum,
         floor=None if math.isnan(floor) else floor,
         p_value=None if math.isnan(column.adjusted[index]) else column.adjusted[index],
-        reason=_reason(WORDS[column.metric], verdict, ratio, interval, minimum),
+        reason="; ".join(filter(None, [reason, shown.unlike(ratio, minimum)])),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """The latencies of both sides of a series in ns: as they are shown, and as means of the rounds, which were judged."""
+
+    reference: float
+    current: float
+    reference_rounds: float
+    current_rounds: float
+
+    @classmethod
+    def of(cls, measured: MeasuredSides, metric: str) -> "_Shown":
+        sides = (measured.reference, measured.current)
+        reference, current = (latency_of_runs(records, metric) for records in sides)
+        of_rounds = [math.exp(mean_log(metric, records)) for records in sides]
+        return cls(reference=reference, current=current, reference_rounds=of_rounds[0], current_rounds=of_rounds[1])
+
+    def unlike(self, ratio: float, minimum: float) -> str:
+        """Return a sentence where the shown latencies differ from the change by as much as counts; else nothing."""
+        if not levels_differ(self.current / self.reference, ratio, minimum):
+            return ""
+        return (
+            f"the rounds of a side disagree: the change is that of their geometric mean, {_micros(self.reference_rounds)} "
+            f"-> {_micros(self.current_rounds)}, and the latencies are medians of all samples, "
+            f"{_micros(self.reference)} -> {_micros(self.current)}"
+        )
+
+
+def _micros(value_ns: float) -> str:
+    return f"{value_ns / 1e3:.4g} us"
 
 
 def _reason(words: str, verdict: Verdict, ratio: float, interval: Interval | None, minimum: float) -> str:

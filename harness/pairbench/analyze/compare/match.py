@@ -18,12 +18,15 @@ class Matched:
 
     series: Series
     reference: tuple[Record, ...]
-    """Without those that cannot be compared, as long as there are others."""
+    """The reference records, without those that cannot be compared as long as there are others."""
     current: tuple[Record, ...]
     outcome: GateOutcome | None = None
-    """Where there is nothing to judge: new, missing or incomparable; or failed, with the whole suite."""
+    """The outcome where there is nothing to judge: new, missing, incomparable, or failed with the whole suite; else
+    None."""
     reason: str = ""
     attribution: Attribution | None = None
+    left_out_runs: tuple[str, ...] = ()
+    """The reference runs that measured another source than the newest of them, oldest first."""
 
 
 _BAD = frozenset(status.value for status in Status if status.bad)
@@ -38,42 +41,42 @@ def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matche
     gone = [series for series in before if series not in now]
     fresh = [series for series in now if series not in before]
     elsewhere = _elsewhere(fresh, gone)
-    found = []
+    matches = []
     for series, records in now.items():
         if series in before:
-            found.append(_both(series, before[series], records))
+            matches.append(_both(series, before[series], records))
         elif twin := elsewhere.get(series):
-            found.append(_moved(series, twin, before[twin], records))
+            matches.append(_moved(series, twin, before[twin], records))
         else:
-            found.append(_new(series, records))
+            matches.append(_new(series, records))
     moved = set(elsewhere.values())
     names = _Renamed(fresh, now)
-    found += [_gone(series, before[series], broken, names) for series in gone if series not in moved]
-    suites = {item.series.suite for item in found if item.outcome is GateOutcome.FAILED}
-    return found + [_broken(record) for record in broken.values() if record.suite not in suites]
+    matches += [_gone(series, before[series], broken, names) for series in gone if series not in moved]
+    suites = {item.series.suite for item in matches if item.outcome is GateOutcome.FAILED}
+    return matches + [_broken(record) for record in broken.values() if record.suite not in suites]
 
 
-def newest(records: Sequence[Record]) -> Record:
+def representative(records: Sequence[Record]) -> Record:
     """Return the record to speak for several: the newest that was measured, else the newest."""
     return next((record for record in reversed(records) if usable(record)), records[-1])
 
 
 def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], dict[str, Record]]:
     """Return records by series, oldest first, and by suite those that say that it could not be loaded."""
-    found: defaultdict[Series, list[Record]] = defaultdict(list)
+    by_series: defaultdict[Series, list[Record]] = defaultdict(list)
     broken: dict[str, Record] = {}
     for record in records:
         series = Series.of(record)
         if series is None:
             broken[record.suite] = record
         else:
-            found[series].append(record)
-    for several in found.values():
+            by_series[series].append(record)
+    for several in by_series.values():
         if len({(record.run_id, record.device_uuid) for record in several}) < len(several):
             # The same run may be read twice; its rounds are not more for that.
             several[:] = [one for place, one in enumerate(several) if one not in several[:place]]
         several.sort(key=lambda record: record.run_id)
-    return dict(found), broken
+    return dict(by_series), broken
 
 
 def _incomparable(
@@ -102,10 +105,10 @@ def _failure(records: Sequence[Record]) -> str:
 
 
 def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
-    present = newest(current)
+    present = representative(current)
     kept: Sequence[Record] = [record for record in reference if record.definition_hash == present.definition_hash]
     if not kept:
-        before = newest(reference).definition_hash
+        before = representative(reference).definition_hash
         reason = f"the question changed: definition {before or 'unknown'} -> {present.definition_hash or 'unknown'}"
         return _incomparable(series, reference, current, reason, Attribution.DEFINITION)
     current = [
@@ -114,7 +117,7 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
     if usable(present):
         timed = [record for record in kept if not usable(record) or record.timer == present.timer]
         if any(usable(record) for record in kept) and not any(usable(record) for record in timed):
-            reason = f"another timer: {newest(kept).timer or 'unknown'} -> {present.timer or 'unknown'}"
+            reason = f"another timer: {representative(kept).timer or 'unknown'} -> {present.timer or 'unknown'}"
             return _incomparable(series, reference, current, reason)
         kept = timed
         current = [record for record in current if not usable(record) or record.timer == present.timer]
@@ -122,7 +125,15 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
     same_era = [record for record in kept if record.environment_hash == present.environment_hash]
     if any(usable(record) for record in same_era) and usable(present):
         kept = same_era
-    return Matched(series=series, reference=tuple(kept), current=tuple(current))
+    # An average over several versions of the code is the latency of none: the newest of them is what there was before.
+    source = representative(kept).implementation_hash
+    others = dict.fromkeys(record.run_id for record in kept if record.implementation_hash != source)
+    return Matched(
+        series=series,
+        reference=tuple(record for record in kept if record.implementation_hash == source),
+        current=tuple(current),
+        left_out_runs=tuple(others),
+    )
 
 
 def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, Series]:
@@ -130,13 +141,13 @@ def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, 
     twins: defaultdict[tuple[str, str, str], list[Series]] = defaultdict(list)
     for series in gone:
         twins[series.suite, series.case, series.implementation].append(series)
-    found = {}
+    twin_of = {}
     for series in fresh:
         others = twins[series.suite, series.case, series.implementation]
         others.sort(key=lambda other: (other.mode == series.mode, other.device_name == series.device_name))
         if others:
-            found[series] = others.pop()
-    return found
+            twin_of[series] = others.pop()
+    return twin_of
 
 
 def _moved(series: Series, twin: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
@@ -152,7 +163,7 @@ def _moved(series: Series, twin: Series, reference: Sequence[Record], current: S
 
 
 def _new(series: Series, records: Sequence[Record]) -> Matched:
-    record = newest(records)
+    record = representative(records)
     if wrong := _failure(records):
         return Matched(
             series=series,
@@ -180,7 +191,7 @@ def _gone(series: Series, records: Sequence[Record], broken: Mapping[str, Record
             outcome=GateOutcome.FAILED,
             reason=f"its suite could not be loaded: {loaded.reason or 'no reason was stored'}",
         )
-    likely = names.of(series, newest(records))
+    likely = names.of(series, representative(records))
     hint = f"; renamed to {likely.name}?" if likely else ""
     return Matched(
         series=series,
@@ -207,7 +218,7 @@ class _Renamed:
     def __init__(self, fresh: Iterable[Series], current: Sides) -> None:
         self._fresh: defaultdict[tuple[str, str], list[tuple[Series, Record]]] = defaultdict(list)
         for series in fresh:
-            self._fresh[series.device_name, series.mode].append((series, newest(current[series])))
+            self._fresh[series.device_name, series.mode].append((series, representative(current[series])))
 
     def of(self, series: Series, record: Record) -> Series | None:
         """Return the new series with the same source, or else the most similar name; None if there is none."""

@@ -11,38 +11,38 @@ import numpy as np
 from scipy import special
 
 from pairbench.analyze.compare.effect import Effects
-from pairbench.analyze.compare.latency import Pairing, groups_of_pairings, judgements
+from pairbench.analyze.compare.latency import MeasuredSides, judgements, spread_groups
 from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, round_values
 from pairbench.analyze.compare.spread import groups_of, prior
 from pairbench.model.comparison import Judgement
 from pairbench.model.policy import DEFAULT, Policy
 
 
-def judge_in_turns(pairings: Sequence[Pairing], policy: Policy = DEFAULT) -> list[dict[str, Judgement]]:
+def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DEFAULT) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency.
 
     Args:
-        pairings: Both sides have the same runs in the same order, and each run the same rounds.
+        all_measured: Both sides have the same runs in the same order, and each run the same rounds.
         policy: The thresholds.
     """
-    if not pairings:
+    if not all_measured:
         return []
-    groups = groups_of_pairings(pairings)
-    effects = {metric: estimate_paired(*_ratios(pairings, metric), groups, policy) for metric in (P50, P95)}
-    none = np.full(len(pairings), np.nan)
-    return judgements(pairings, effects, dict.fromkeys(effects, none), policy)
+    groups = spread_groups(all_measured)
+    effects = {metric: estimate_paired(*_ratios(all_measured, metric), groups, policy) for metric in (P50, P95)}
+    none = np.full(len(all_measured), np.nan)
+    return judgements(all_measured, effects, dict.fromkeys(effects, none), policy)
 
 
-def _ratios(pairings: Sequence[Pairing], metric: str) -> tuple[list[Floats], Floats]:
+def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Floats], Floats]:
     """Return the log ratios of each series' rounds, and its log latency."""
     ratios, latency = [], []
-    for pairing in pairings:
+    for measured in all_measured:
         before, now = (
             np.log(np.array([value for record in side for value in round_values(record, metric)], dtype=np.float64))
-            for side in (pairing.reference, pairing.current)
+            for side in (measured.reference, measured.current)
         )
         if len(before) != len(now):
-            raise ValueError(f"{pairing.series.name}: {len(before)} rounds against {len(now)}, expected pairs")
+            raise ValueError(f"{measured.series.name}: {len(before)} rounds against {len(now)}, expected pairs")
         ratios.append(now - before)
         latency.append(float((before.mean() + now.mean()) / 2) if len(now) else math.nan)
     return ratios, np.array(latency)

@@ -1,7 +1,16 @@
-"""From records to the numbers that are judged: each round's latency, by run."""
+"""Latencies of records: those that are shown, and those of each round, which are judged.
+
+The latency of a run, wherever it is shown, is the record's: `call_p50_ns`, the median of all samples of its rounds, as
+`show` prints it; `call_p95_ns` likewise. A side of several runs has the median of its runs' latencies.
+
+What is judged is the change between the means of the rounds' logarithms, for rounds are the independent unit: processes of
+their own, whose spread says how sure a change is. Where rounds disagree, by more than one state of the machine, say, the
+two can differ: a median of pooled samples takes the side of most samples, a mean of rounds counts each round alike.
+"""
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,19 +34,19 @@ class Runs:
     """The rounds of runs in log units, one entry a run of a series; rounds are independent only within their run."""
 
     series: Ints
-    """Index of the series, from 0."""
+    """The index of the run's series, counted from 0."""
     current: Bools
-    """Which side the run is on."""
+    """Whether the run is on the current side."""
     count: Floats
-    """Rounds."""
+    """The number of rounds of the run."""
     mean: Floats
-    """Of their logarithms."""
+    """The mean of the logarithms of the rounds' latencies."""
     square: Floats
-    """Sum of the squared distances to that mean."""
+    """The sum of the squared distances of these logarithms to their mean."""
 
 
-class RunLevel(NamedTuple):
-    """A run's latencies of one series, in log units."""
+class LogRounds(NamedTuple):
+    """The rounds of a run of one series, as logarithms: their number, their mean, and the squared distances to it."""
 
     rounds: int
     mean: float
@@ -61,8 +70,8 @@ def damage(record: Record) -> str | None:
     return None
 
 
-def level(record: Record, metric: str) -> RunLevel | None:
-    """Return what a measured, undamaged record says of a latency.
+def log_rounds(record: Record, metric: str) -> LogRounds | None:
+    """Return the rounds of a measured, undamaged record; None where it does not have this latency.
 
     Files written before a latency was stored by round have one number a run. It counts as one round, for nothing tells
     how far the rounds behind it spread.
@@ -72,24 +81,39 @@ def level(record: Record, metric: str) -> RunLevel | None:
         return None
     logs = [math.log(value) for value in values]
     mean = sum(logs) / len(logs)
-    return RunLevel(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
+    return LogRounds(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
 
 
-def mean_level(metric: str, records: Sequence[Record]) -> float:
+def mean_log(metric: str, records: Sequence[Record]) -> float:
     """Return the mean of runs, each the mean of its rounds, in log units; NaN where none has this latency."""
-    levels = [found.mean for record in records if (found := level(record, metric)) is not None]
-    return math.fsum(levels) / len(levels) if levels else math.nan
+    means = [rounds.mean for record in records if (rounds := log_rounds(record, metric)) is not None]
+    return math.fsum(means) / len(means) if means else math.nan
+
+
+def latency_of_runs(records: Iterable[Record], metric: str) -> float:
+    """Return the latency of some runs in ns, as it is shown: the median of the runs' own; NaN where none has one."""
+    values = [value for record in records if (value := latency_of_run(record, metric)) is not None]
+    return statistics.median(values) if values else math.nan
+
+
+def latency_of_run(record: Record, metric: str) -> float | None:
+    """Return a latency of one run in ns, as `show` prints it; the median of its rounds where only these were stored."""
+    shown: float | None = getattr(record, metric)
+    if shown is not None and 0 < shown < math.inf:
+        return float(shown)
+    values = round_values(record, metric)
+    return statistics.median(values) if values else None
 
 
 def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: str) -> Runs:
     """Return the runs of many series, each given as its reference and its current records, measured and undamaged."""
-    found = [
-        (index, bool(side), level(record, metric))
+    several = [
+        (index, bool(side), log_rounds(record, metric))
         for index, both in enumerate(sides)
         for side, records in enumerate(both)
         for record in records
     ]
-    known = [(index, side, values) for index, side, values in found if values is not None]
+    known = [(index, side, values) for index, side, values in several if values is not None]
     return Runs(
         series=np.array([index for index, _, _ in known], dtype=np.int64),
         current=np.array([side for _, side, _ in known], dtype=np.bool_),

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from pairbench.analyze.compare.change import Control, Evidence, change_of
-from pairbench.analyze.compare.latency import Pairing, judge_latencies, unjudged
+from pairbench.analyze.compare.latency import MeasuredSides, judge_latencies, unjudged
 from pairbench.analyze.compare.match import Matched, match
-from pairbench.analyze.compare.paired import judge_in_turns
+from pairbench.analyze.compare.paired import judge_interleaved
 from pairbench.analyze.compare.rounds import P50, damage, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Change, Floor, Judgement
@@ -25,7 +25,7 @@ def compare(
     floors: Mapping[Series, Floor] | None = None,
     policy: Policy = DEFAULT,
     accepted: Mapping[Series, Acceptance] | None = None,
-    in_turns: bool = False,
+    interleaved: bool = False,
     trusted: Collection[Series] | None = None,
 ) -> tuple[Change, ...]:
     """Return what became of each series.
@@ -37,36 +37,38 @@ def compare(
         policy: The thresholds.
         accepted: Levels that were accepted on purpose.
         trusted: Series whose machine is quiet enough for their latencies to be judged; None for all.
-        in_turns: Both sides were measured in turns, so their rounds are pairs; there are no floors to such changes.
+        interleaved: Both sides were measured interleaved, so their rounds are pairs; there are no floors to such changes.
     """
     matched = match(reference, current)
-    pairings = [pairing for item in matched if (pairing := _pairing(item)) is not None]
-    judged = judge_in_turns(pairings, policy) if in_turns else judge_latencies(pairings, floors or {}, policy)
+    all_measured = [measured for item in matched if (measured := _measured_sides(item)) is not None]
+    judged = (
+        judge_interleaved(all_measured, policy) if interleaved else judge_latencies(all_measured, floors or {}, policy)
+    )
     latencies = {
-        pairing.series: found if trusted is None or pairing.series in trusted else unjudged(found)
-        for pairing, found in zip(pairings, judged, strict=True)
+        measured.series: judgements if trusted is None or measured.series in trusted else unjudged(judgements)
+        for measured, judgements in zip(all_measured, judged, strict=True)
     }
-    beside: defaultdict[_Setting, list[Pairing]] = defaultdict(list)
-    for pairing in pairings:
-        beside[_setting(pairing.series)].append(pairing)
+    beside: defaultdict[_Setting, list[MeasuredSides]] = defaultdict(list)
+    for measured in all_measured:
+        beside[_setting(measured.series)].append(measured)
     return tuple(
         change_of(
             Evidence(
                 matched=item,
-                pairing=pairing,
+                measured=measured,
                 latencies=latencies.get(item.series, {}),
-                control=_control(pairing, beside[_setting(item.series)], latencies) if pairing else None,
+                control=_control(measured, beside[_setting(item.series)], latencies) if measured else None,
                 acceptance=(accepted or {}).get(item.series),
-                in_turns=in_turns,
+                interleaved=interleaved,
                 policy=policy,
             )
         )
         for item in matched
-        for pairing in [_find(item, beside)]
+        for measured in [_find(item, beside)]
     )
 
 
-def _pairing(item: Matched) -> Pairing | None:
+def _measured_sides(item: Matched) -> MeasuredSides | None:
     """Return the records whose latencies can be judged; None where a side has none."""
     if item.outcome is not None:
         return None
@@ -74,7 +76,7 @@ def _pairing(item: Matched) -> Pairing | None:
         tuple(record for record in records if usable(record) and not damage(record))
         for records in (item.reference, item.current)
     ]
-    return Pairing(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
+    return MeasuredSides(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
 
 
 def _setting(series: Series) -> _Setting:
@@ -82,25 +84,29 @@ def _setting(series: Series) -> _Setting:
     return series.device_name, series.suite, series.case, series.mode
 
 
-def _find(item: Matched, beside: Mapping[_Setting, Sequence[Pairing]]) -> Pairing | None:
-    found = beside.get(_setting(item.series), ())
-    return next((pairing for pairing in found if pairing.series == item.series), None)
+def _find(item: Matched, beside: Mapping[_Setting, Sequence[MeasuredSides]]) -> MeasuredSides | None:
+    several = beside.get(_setting(item.series), ())
+    return next((measured for measured in several if measured.series == item.series), None)
 
 
-def _control(pairing: Pairing, beside: Sequence[Pairing], latencies: _Latencies) -> Control | None:
+def _control(measured: MeasuredSides, beside: Sequence[MeasuredSides], latencies: _Latencies) -> Control | None:
     """Return the baseline for a variant, and for a baseline the variant in the middle."""
-    wanted = "variant" if pairing.current[-1].role == "baseline" else "baseline"
+    wanted = "variant" if measured.current[-1].role == "baseline" else "baseline"
     others = [
         other
         for other in beside
-        if other.current[-1].role == wanted and (found := latencies[other.series].get(P50)) and found.change
+        if other.current[-1].role == wanted and (judgement := latencies[other.series].get(P50)) and judgement.change
     ]
     if not others:
         return None
     others.sort(key=lambda other: _estimate(latencies[other.series][P50]))
     middle = others[(len(others) - 1) // 2]
-    changes = {metric: found.change for metric, found in latencies[middle.series].items() if found.change is not None}
-    return Control(changes=changes, pairing=middle)
+    changes = {
+        metric: judgement.change
+        for metric, judgement in latencies[middle.series].items()
+        if judgement.change is not None
+    }
+    return Control(changes=changes, measured=middle)
 
 
 def _estimate(judgement: Judgement) -> float:

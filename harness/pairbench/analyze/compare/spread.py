@@ -15,13 +15,14 @@ from scipy import special, stats
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints
 
 _LEAST = 8
-"""Series below which nothing is lent."""
+"""The number of series below which nothing is lent."""
 _WINDOW = 60
-"""Series of neighbouring latency that tell what is usual at a latency."""
+"""The number of series of neighbouring latency that tell what is usual at a latency."""
 _NARROWEST = 15
-"""The least of these, if there are as many; otherwise a third of all series, for what is usual is no straight line."""
+"""The least number of neighbouring series, if there are as many; otherwise a third of all series, for what is usual
+is no straight line."""
 _BAND = 30
-"""Controls that tell how much further runs spread than their rounds."""
+"""The number of controls that tell how much further runs spread than their rounds."""
 
 
 def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pairbench.stats import Floats
 
 _ROUNDS = 6
-"""Most stop after three: no round may lower the likelihood."""
+"""The largest number of rounds. Most fits stop after three: no round may lower the likelihood."""
 
 Flags = NDArray[np.bool_]
 
@@ -33,10 +33,10 @@ class _Fit:
     cut: int
     likelihood: float
     borders: tuple[float, float]
-    """Half way between the modes, before the step and after it."""
+    """The values half way between the modes, before the step and after it."""
 
 
-def place(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
+def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
     """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly.
 
     Args:

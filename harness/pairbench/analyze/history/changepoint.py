@@ -11,7 +11,7 @@ Three steps, after which a change stands only if nothing simpler explains it, an
    explanation without it, in which the same wandering is the noise's own memory. Memory is capped at 0.6: what
    remembers longer than that is called a level.
 4. Where noise with two modes explains the runs around a change clearly better than noise with memory, the change is put
-   where that noise has it: `changepoint_place.py`. None appears or disappears by this.
+   where that noise has it: `bimodal.py`. None appears or disappears by this.
 
 The third is what tells a step from noise that sticks: a series that keeps swapping between two levels is explained more
 cheaply by noise with memory than by that many changes, while one lasting step is not. The idea of judging steps against
@@ -28,25 +28,26 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from pairbench.analyze.history.bimodal import place
+from pairbench.analyze.history.bimodal import place_of_step
 from pairbench.stats import Floats
 
 MIN_RUNS = 4
-"""Shortest level; a series of fewer than twice as many runs has no changepoint yet."""
+"""The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
 
 _PENALTY = 7.0
 _MEMORY = 0.6
 _FINEST = 1e-4
-"""Standard deviation, in log units, below which noise is not believed: 0.01 %."""
+"""The standard deviation in log units below which noise is not believed: 0.01 %."""
 _CANDIDATES = 16
 _MOST = 50
-"""Changes in one set. The time goes with its square, and a reader does not follow more."""
+"""The largest number of changes in one set. The time goes with its square, and a reader does not follow more."""
 _AT_ONCE = 64
-"""Ends of levels whose rewards are computed together: time goes with their number, not with the arithmetic."""
+"""The number of ends of levels whose rewards are computed together: time goes with their number, not with the
+arithmetic."""
 _WINDOW = 5
 _OUTLIER = 4.0
 FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))
-"""A floor bounds 95 % of the differences of two runs."""
+"""What turns a floor into a standard deviation: a floor bounds 95 % of the differences of two runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +55,14 @@ class Changepoint:
     """A lasting move of a series to a new level."""
 
     index: int
-    """Place of the first run on the new level, among all runs, those without a value included."""
+    """The index of the first run on the new level among all runs, those without a value included."""
     before: float
-    """Level that was left: mean natural log, spikes pulled in."""
+    """The level that was left, as a mean natural logarithm with spikes pulled in."""
     after: float
-    """Level that was reached."""
+    """The level that was reached, by the same measure."""
     strength: float
-    """Log-likelihood, in nats, by which the series with this change beats the series without it: noise as in step 3."""
+    """The log-likelihood, in nats, by which the series with this change beats the series without it, with the noise
+    of step 3."""
 
     @property
     def effect(self) -> float:
@@ -83,7 +85,7 @@ def detect(
             smaller; None takes it from the series alone.
         minimum_effect: smallest change that counts, up or down; 0.02 is 2 %.
         breaks: places at which something else is known to have changed, such as the driver. A changepoint that could as
-            well lie there is put there; whose doing it was is the caller's to say.
+            well lie there is put there; the caller says what the cause was.
     """
     if minimum_effect < 0 or (floor is not None and not 0 <= floor < math.inf):
         raise ValueError(f"minimum_effect is {minimum_effect} and floor {floor}, expected numbers from 0 up")
@@ -220,7 +222,7 @@ class _Weigh:
             start, end = (0, *cuts)[number], (*cuts, len(self._values))[number + 1]
             around = self._values[start:end]
             plain = _Weigh(around, self._floor, self._smallest).likelihood([cut - start])
-            moved = start + place(around, cut - start, plain=plain, least=self._least, shortest=MIN_RUNS)
+            moved = start + place_of_step(around, cut - start, plain=plain, least=self._least, shortest=MIN_RUNS)
             way = (*cuts[:number], moved, *cuts[number + 1 :])
             # Levels are means, and modes need not be as frequent in both: a step stays one that counts.
             if np.abs(np.diff(self.levels(way))).min() >= self._smallest:

@@ -1,4 +1,4 @@
-"""Where a series moved to a new level, and whose doing it was: its own latency beside that of its control."""
+"""Where a series moved to a new level, and the likely cause: its own latency beside that of its control."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
 
 _NEAR = 3
-"""Runs within which a move of the latency and one of the speedup are the same."""
+"""The number of runs within which a move of the latency and one of the speedup are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,17 +25,17 @@ class Move:
     """A changepoint: the series, or its speedup, moved between two runs to a level that lasted."""
 
     before: int
-    """Place among the points of the last run with a value before it."""
+    """The index among the points of the last run with a value before the move."""
     index: int
-    """Place of the first run after it."""
+    """The index among the points of the first run after the move."""
     own: float
-    """Level of the median latency after over that before; 1.02 is 2 % slower."""
+    """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
-    """The same of the control; None where there is none."""
+    """Ratio of the control's levels, after over before; None where there is no control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None
-    """None where only the control moved."""
+    """The likely cause; None where only the control moved."""
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
@@ -64,7 +64,7 @@ def lines_of(points: Sequence[SeriesPoint]) -> Lines:
 
 def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
     """Return the places of runs whose environment is another than that of the run with a value before them."""
-    measured = [place for place, point in enumerate(points) if point.p50]
+    measured = [at for at, point in enumerate(points) if point.p50]
     return tuple(
         after
         for before, after in itertools.pairwise(measured)
@@ -86,40 +86,40 @@ def moves_of(
         points: of one definition and one timer.
         own: changepoints of their log latency.
         relative: changepoints of their log latency over the control's.
-        first: place of the first of them in the whole series; places in the result are in the whole series.
+        first: index of the first of them in the whole series; indices in the result are in the whole series.
         policy: how much of a move a control must share.
     """
     lines = lines_of(points)
-    places = _joined(own, relative)
-    ends = [0, *places, len(points)]
+    indices = _joined(own, relative)
+    ends = [0, *indices, len(points)]
     return tuple(
-        _move(points, lines, place, (ends[number], ends[number + 2]), first, policy)
-        for number, place in enumerate(places)
+        _move(points, lines, index, (ends[number], ends[number + 2]), first, policy)
+        for number, index in enumerate(indices)
     )
 
 
-def level(values: Floats) -> float:
+def median_level(values: Floats) -> float:
     """Return the median of the values that are there, NaN where none is."""
     there = values[~np.isnan(values)]
     return float(np.median(there)) if len(there) else math.nan
 
 
-def shift(values: Floats, place: int, ends: tuple[int, int]) -> Interval | None:
+def shift(values: Floats, index: int, ends: tuple[int, int]) -> Interval | None:
     """Return the level from a place on over that before it, as a ratio with a rough 95 % interval; None without either."""
-    sides = [side[~np.isnan(side)] for side in (values[ends[0] : place], values[place : ends[1]])]
+    sides = [side[~np.isnan(side)] for side in (values[ends[0] : index], values[index : ends[1]])]
     if not all(len(side) for side in sides):
         return None
-    moved = level(sides[1]) - level(sides[0])
+    moved = median_level(sides[1]) - median_level(sides[0])
     errors = [float(np.std(side, ddof=1)) / math.sqrt(len(side)) for side in sides if len(side) > 1]
     # A side of one run says nothing of its error; the other's is the best guess.
     reach = 1.96 * math.hypot(*(errors if len(errors) == 2 else errors * 2)) if errors else 0.0
     return Interval(math.exp(moved), math.exp(moved - reach), math.exp(moved + reach))
 
 
-def whose(
+def cause_of(
     own: Interval, control: Interval | None, before: SeriesPoint, after: SeriesPoint, policy: Policy = DEFAULT
 ) -> tuple[Attribution | None, str]:
-    """Return whose doing it is that a series moved between two runs, and why; None where only the control moved."""
+    """Return the likely cause of a move between two runs, and the sentence that says why; None where only the control moved."""
     moved = math.log(own.estimate)
     beside = math.log(control.estimate) if control is not None else 0.0
     if abs(moved) < policy.control_part * abs(moved - beside):
@@ -145,35 +145,35 @@ def _differs(before: Record | None, after: Record | None) -> bool | None:
 
 def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:
     """Return the places of all moves; where both lines have one nearby, that of the one that shows it more clearly."""
-    places = {change.index: change.strength for change in own}
+    indices = {change.index: change.strength for change in own}
     for change in relative:
-        near = [other for other in places if abs(other - change.index) <= _NEAR]
+        near = [other for other in indices if abs(other - change.index) <= _NEAR]
         other = min(near, key=lambda other: abs(other - change.index), default=None)
-        if other is not None and places[other] >= change.strength:
+        if other is not None and indices[other] >= change.strength:
             continue
         if other is not None:
-            del places[other]
-        places[change.index] = change.strength
-    return sorted(places)
+            del indices[other]
+        indices[change.index] = change.strength
+    return sorted(indices)
 
 
 def _move(
-    points: Sequence[SeriesPoint], lines: Lines, place: int, ends: tuple[int, int], first: int, policy: Policy
+    points: Sequence[SeriesPoint], lines: Lines, index: int, ends: tuple[int, int], first: int, policy: Policy
 ) -> Move:
     # A changepoint has values on both sides, of the latency and so of all that it is found in.
-    before = max(at for at in range(place) if points[at].p50)
-    own, control = shift(lines.own, place, ends), shift(lines.control, place, ends)
+    before = max(at for at in range(index) if points[at].p50)
+    own, control = shift(lines.own, index, ends), shift(lines.control, index, ends)
     assert own is not None
-    attribution, reason = whose(own, control, points[before], points[place], policy)
+    attribution, reason = cause_of(own, control, points[before], points[index], policy)
     return Move(
         before=first + before,
-        index=first + place,
+        index=first + index,
         own=own.estimate,
         control=control.estimate if control else None,
-        before_ns=math.exp(level(lines.own[ends[0] : place])),
-        after_ns=math.exp(level(lines.own[place : ends[1]])),
+        before_ns=math.exp(median_level(lines.own[ends[0] : index])),
+        after_ns=math.exp(median_level(lines.own[index : ends[1]])),
         attribution=attribution,
-        era=era_changes(points[before].record, points[place].record),
-        implementation_changed=_differs(points[before].record, points[place].record),
+        era=era_changes(points[before].record, points[index].record),
+        implementation_changed=_differs(points[before].record, points[index].record),
         reason=reason,
     )

@@ -19,27 +19,28 @@ from pairbench.model.comparison import Verdict
 from pairbench.stats import Floats
 
 _ALPHA = 0.01
-"""Share of newest runs on an unchanged level that may be called slower or faster."""
+"""The share of newest runs on an unchanged level that may be called slower or faster."""
 _LEAST_HISTORY = 5
 _FAR = 4.0
-"""Standard deviations: one run so far off is as little news after another as one farther off."""
+"""A number of standard deviations: one run so far off is as little news after another as one farther off."""
 _SHORTEST = 3
-"""Runs that a level must have besides the ones that are judged."""
+"""The number of runs that a level must have besides the ones that are judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Newest:
+class NewestRuns:
     """What the newest runs of a series say of its current level."""
 
     verdict: Verdict
     runs: int
-    """Newest runs that were judged together; 0 where none could be."""
+    """The number of newest runs that were judged together; 0 where none could be."""
     level: float | None
-    """What they are judged against, a natural log: the current level without them, or the one before a new one."""
+    """The level that they are judged against, a natural logarithm: the current level without them, or the one before
+    a new one."""
     effect: float | None
-    """Their mean over that level: 1.03 is 3 % more."""
+    """The mean of these runs over that level: 1.03 is 3 % more."""
     p_value: float | None
-    """That noise alone takes so many runs so far; None where a changepoint already says it."""
+    """The chance that noise alone takes so many runs so far; None where a changepoint already says it."""
     reason: str
 
 
@@ -51,25 +52,26 @@ class _Tail:
     level: float
     shift: float
     halfwidth: float
-    """Of the 95 % interval of the shift, in log units."""
+    """Half the width of the 95 % interval of the shift, in log units."""
     gaussian: float
-    """P value of the run among them that is least far off to the side of the shift, if noise were normal."""
+    """The p value of the run among them that is least far off to the side of the shift, if noise were normal."""
     seen: float
-    """Share of the earlier places where as many neighbouring runs all lay that far off to that side, or far enough."""
+    """The share of the earlier places where as many neighbouring runs all lay that far off to that side, or far
+    enough."""
 
     @property
     def p_value(self) -> float:
         return max(self.gaussian, self.seen)
 
 
-def newest(
+def judge_newest(
     levels: ArrayLike,
     changepoints: Sequence[Changepoint],
     *,
     floor: float | None = None,
     minimum_effect: float = 0.02,
     rise: Verdict = Verdict.SLOWER,
-) -> Newest:
+) -> NewestRuns:
     """Say whether the newest run, or the newest two or three, lie on the current level.
 
     Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier
@@ -98,10 +100,10 @@ def newest(
     return _judged(tails, math.log1p(minimum_effect), rise)
 
 
-def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> Newest:
+def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> NewestRuns:
     """Judge a run on a level that is too new to have a history: by the changepoint itself."""
     back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
-    return Newest(
+    return NewestRuns(
         verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before, rise),
         runs=runs,
         level=last.before,
@@ -116,7 +118,7 @@ def _towards(shift: float, rise: Verdict) -> Verdict:
     return rise if shift > 0 else fall
 
 
-def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> Newest:
+def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> NewestRuns:
     off = [tail for tail in tails if tail.p_value < _ALPHA / len(tails) and abs(tail.shift) >= smallest]
     if off:
         tail = min(off, key=lambda tail: tail.p_value)
@@ -168,8 +170,8 @@ def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
     return np.concatenate(rows or [np.empty((0, runs))])
 
 
-def _said(verdict: Verdict, tail: _Tail, reason: str) -> Newest:
-    return Newest(
+def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
+    return NewestRuns(
         verdict=verdict,
         runs=tail.runs,
         level=tail.level,
@@ -179,5 +181,5 @@ def _said(verdict: Verdict, tail: _Tail, reason: str) -> Newest:
     )
 
 
-def _undecided(reason: str) -> Newest:
-    return Newest(verdict=Verdict.UNDECIDED, runs=0, level=None, effect=None, p_value=None, reason=reason)
+def _undecided(reason: str) -> NewestRuns:
+    return NewestRuns(verdict=Verdict.UNDECIDED, runs=0, level=None, effect=None, p_value=None, reason=reason)

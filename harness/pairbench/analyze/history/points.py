@@ -19,9 +19,10 @@ class SeriesPoint:
 
     record: Record
     control: Record | None
-    """Of the same run on the same device."""
+    """The record of the control of the same run on the same device; None where there is none."""
     part: int
-    """Counted from 0; a new one begins with each change of the definition."""
+    """The number of the part that the run belongs to, counted from 0; a new part begins with each change of the
+    definition."""
 
     @functools.cached_property
     def p50(self) -> Interval | None:
@@ -31,8 +32,8 @@ class SeriesPoint:
     @functools.cached_property
     def control_ns(self) -> float | None:
         """Median latency of the control in ns."""
-        found = median(self.control) if self.control is not None else None
-        return found.estimate if found else None
+        latency = median(self.control) if self.control is not None else None
+        return latency.estimate if latency else None
 
     @functools.cached_property
     def speedup(self) -> float | None:
@@ -108,16 +109,16 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
 
 def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
     """Return records by when their run started, each once, and how many runs were there more than once."""
-    found: dict[tuple[str, str | None, str | None], Record] = {}
+    by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
         key = (*_place(record), record.implementation)
-        if key in found:
+        if key in by_run:
             again.add(record.run_id)
         # Of a run that was stored twice, what has a value.
-        if key not in found or median(found[key]) is None:
-            found[key] = record
-    return sorted(found.values(), key=_when), len(again)
+        if key not in by_run or median(by_run[key]) is None:
+            by_run[key] = record
+    return sorted(by_run.values(), key=_when), len(again)
 
 
 def _when(record: Record) -> tuple[float, str, str]:

@@ -1,16 +1,16 @@
-"""The history of one series: where it moved, between which commits, whose doing it was, and what its newest run says."""
+"""The history of one series: where it moved, between which commits, the likely cause, and what its newest run says."""
 
 import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
-from pairbench.analyze.history.moves import Move, breaks_of, level, lines_of, moves_of
+from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of
 from pairbench.analyze.history.points import SeriesPoint, history
-from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import EraChange
 from pairbench.model.plan import BASELINE
 from pairbench.model.policy import DEFAULT, Policy
@@ -24,9 +24,9 @@ class Level:
 
     start: int
     stop: int
-    """Places of the first and the last of its runs."""
+    """`start` and `stop` are the indices of the first and the last of the level's runs among the points."""
     p50_ns: float
-    """Median of their median latencies; NaN where none has a value."""
+    """The median of the runs' median latencies in ns; NaN where no run has a value."""
     speedup: float | None
 
 
@@ -51,7 +51,7 @@ class Trend:
     levels: tuple[Level, ...]
     eras: tuple[Era, ...]
     definitions: tuple[int, ...]
-    """Places of the runs with which a new definition, and so a new series, begins."""
+    """The indices of the runs with which a new definition, and so a new series, begins."""
     newest: Latest | None
     """What the newest run says; None where there is no run."""
     notes: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def make_trend(
     timer: str | None = None,
     last: int | None = None,
     floor: float | None = None,
-    acceptance: Acceptance | None = None,
+    accepted: AcceptedLevel | None = None,
     policy: Policy = DEFAULT,
 ) -> Trend:
     """Return the trend of a series.
@@ -75,12 +75,12 @@ def make_trend(
         timer: of whose values; that of the newest run where not given.
         last: runs to take, the newest; all where not given.
         floor: the series' noise floor in log units, where it is known.
-        acceptance: of a level of this series, if there is one.
+        accepted: the level of this series that was accepted on purpose, if there is one.
         policy: thresholds.
     """
-    found = history(records, series.implementation, timer=timer)
-    points = found.points[-last:] if last else found.points
-    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda place: points[place].part)]
+    past = history(records, series.implementation, timer=timer)
+    points = past.points[-last:] if last else past.points
+    parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
     moves: list[Move] = []
     levels: list[Level] = []
     own: tuple[Changepoint, ...] = ()
@@ -96,28 +96,30 @@ def make_trend(
         sign = 1 if series.implementation == BASELINE else -1
         for start, stop in itertools.pairwise([part[0], *(move.index for move in moved), part[-1] + 1]):
             side = slice(start - part[0], stop - part[0])
-            ratio = level(lines.relative[side])
+            ratio = median_level(lines.relative[side])
             speedup = None if math.isnan(ratio) else math.exp(sign * ratio)
-            levels.append(Level(start=start, stop=stop - 1, p50_ns=math.exp(level(lines.own[side])), speedup=speedup))
+            levels.append(
+                Level(start=start, stop=stop - 1, p50_ns=math.exp(median_level(lines.own[side])), speedup=speedup)
+            )
     newest = latest(points, parts[-1][0], moves, own, floor=floor, policy=policy) if parts else None
     return Trend(
         series=series,
         points=points,
-        timer=found.timer,
-        control=found.control,
+        timer=past.timer,
+        control=past.control,
         moves=tuple(moves),
         levels=tuple(levels),
         eras=_eras(points),
         definitions=tuple(part[0] for part in parts[1:]),
-        newest=unless_accepted(newest, points[-1], acceptance, policy) if newest else None,
-        notes=found.notes,
+        newest=unless_accepted(newest, points, accepted) if newest else None,
+        notes=past.notes,
     )
 
 
 def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
-    found = [
-        Era(index=place, changes=era_changes(before.record, after.record))
-        for place, (before, after) in enumerate(itertools.pairwise(points), start=1)
+    eras = [
+        Era(index=index, changes=era_changes(before.record, after.record))
+        for index, (before, after) in enumerate(itertools.pairwise(points), start=1)
         if before.record.environment_hash != after.record.environment_hash
     ]
-    return tuple(era for era in found if era.changes)
+    return tuple(era for era in eras if era.changes)

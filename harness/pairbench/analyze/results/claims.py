@@ -7,20 +7,22 @@ from pairbench.model.claim import Claim
 from pairbench.model.outcome import Status
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, ClaimState, Judged, ModeResults, speedup_of
+from pairbench.model.results import CaseResults, ClaimState, JudgedClaim, ModeResults, speedup_of
 
 COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
-"""What a claim is about -> the column that says it; a speedup is its own, and a pair of latencies makes one."""
+"""The column that holds what a claim is about; a speedup is a column of its own, and a pair of latencies makes one."""
 
 
-def judged(operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]) -> tuple[Judged, ...]:
+def judged(
+    operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
+) -> tuple[JudgedClaim, ...]:
     """Return each claim beside each of its cases, in the order of declaration; one without a case beside none."""
     return tuple(one for claim in operator.claims for one in _of(claim, operator, cases, tiers))
 
 
 def _of(
     claim: Claim, operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
-) -> Iterator[Judged]:
+) -> Iterator[JudgedClaim]:
     own = [case for case in operator.cases if claim.belongs_to(case)]
     for case in own:
         if case.tier not in tiers:
@@ -29,11 +31,11 @@ def _of(
         mode = found.in_mode(claim.mode) if found else None
         variant = _variant(claim, mode) if mode else None
         baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
-        yield Judged(
+        yield JudgedClaim(
             claim=claim, case=case, state=state_of(claim, baseline, variant), baseline=baseline, variant=variant
         )
     if not claim.cases:
-        yield Judged(claim=claim, case=None, state=ClaimState.UNMEASURED)
+        yield JudgedClaim(claim=claim, case=None, state=ClaimState.UNMEASURED)
 
 
 def _variant(claim: Claim, mode: ModeResults) -> Record | None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, Condition, Losses, ModeResults, Term
+from pairbench.model.results import AxisBound, CaseResults, LossCondition, Losses, ModeResults
 
 SIZE = "bytes"
-"""What a condition on the size is about: the bytes that a case demands."""
+"""The name under which conditions speak of the size of a case: the bytes that it demands."""
 _FEWEST = 4
-"""Cases below which any axis would tell them apart."""
+"""The number of cases below which any axis would tell them apart."""
 _TELLS = 0.75
-"""Part of the losing cases that a condition must hold, less the part of the others that it holds."""
+"""The part of the losing cases that a condition must hold, less the part of the others that it holds."""
 _ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
-"""Up to how much one bound leaves room for a second, how much more the two must tell, and of how many cases."""
+"""Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class CasePoint:
     """A case in which a variant was measured."""
 
     axes: Mapping[str, object]
-    """And its size, under SIZE."""
+    """The case's axes, and its size under SIZE."""
     loses: bool
 
 
@@ -53,7 +53,7 @@ def loses(record: Record) -> bool:
     return record.status == Status.MEASURED and record.speedup_high is not None and record.speedup_high < 1
 
 
-def condition_of(points: Sequence[CasePoint]) -> Condition | None:
+def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
     """Return the condition that best tells losing cases from the others; None where all lose, one or none does, or none tells them.
 
     A second bound is taken where it tells much more than the first alone: more of them would fit any map.
@@ -62,7 +62,7 @@ def condition_of(points: Sequence[CasePoint]) -> Condition | None:
     if len(points) < _FEWEST or losing in (0, 1, len(points)):
         return None
 
-    def telling(one: Condition) -> float:
+    def telling(one: LossCondition) -> float:
         return one.inside[0] / losing - (one.inside[1] - one.inside[0]) / (len(points) - losing)
 
     terms = list(_terms(points))
@@ -92,32 +92,32 @@ def _point(case: CaseResults, record: Record) -> CasePoint:
     return CasePoint(axes=axes, loses=loses(record))
 
 
-def _terms(points: Sequence[CasePoint]) -> Iterator[Term]:
+def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
     """Yield every bound there is, on a case's own axes before its size."""
     names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
     for name in names:
         values = list(dict.fromkeys(point.axes[name] for point in points if name in point.axes))
         if all(_number(value) for value in values):
             yield from (
-                Term(axis=name, relation=relation, value=value)
+                AxisBound(axis=name, relation=relation, value=value)
                 for relation in (">=", "<=")
                 for value in sorted(values, key=_key)
             )
         else:
-            yield from (Term(axis=name, relation="=", value=value) for value in values)
+            yield from (AxisBound(axis=name, relation="=", value=value) for value in values)
 
 
-def _counted(points: Sequence[CasePoint], terms: tuple[Term, ...]) -> Condition:
+def _counted(points: Sequence[CasePoint], terms: tuple[AxisBound, ...]) -> LossCondition:
     inside = [point.loses for point in points if all(_meets(point, term) for term in terms)]
     losing = sum(point.loses for point in points)
-    return Condition(
+    return LossCondition(
         terms=terms,
         inside=(sum(inside), len(inside)),
         outside=(losing - sum(inside), len(points) - len(inside)),
     )
 
 
-def _meets(point: CasePoint, term: Term) -> bool:
+def _meets(point: CasePoint, term: AxisBound) -> bool:
     if term.axis not in point.axes:
         return False
     value = point.axes[term.axis]

@@ -11,7 +11,7 @@ from pairbench.model.case import Case
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
-from pairbench.model.results import Behind, CaseResults, ModeResults, OperatorResults, Step
+from pairbench.model.results import CaseResults, ContributingRun, ModeResults, OperatorResults, StepGain
 from pairbench.model.settings import MODES, OWN_TIMERS
 from pairbench.stats import Interval, speedup_interval
 
@@ -26,13 +26,13 @@ COLUMNS = (
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )
-"""What of a record is needed."""
+"""The columns of a record that are needed here."""
 
 _BAD = {status for status in Status if status.bad}
 _Key = tuple[str, str, str]
-"""Case, implementation, mode."""
+"""Case, implementation and mode together name a row of an operator."""
 _Timed = tuple[str, str | None, str | None, str | None]
-"""Run, device, case, mode."""
+"""Run, device, case and mode together name what was timed side by side."""
 
 
 def results_of(
@@ -145,12 +145,12 @@ def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object,
     return case.dtype or "", moved, flops, numbers, case.key
 
 
-def _runs(records: Iterable[Record]) -> tuple[Behind, ...]:
+def _runs(records: Iterable[Record]) -> tuple[ContributingRun, ...]:
     by_run: defaultdict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_run[record.run_id].append(record)
     return tuple(
-        Behind(
+        ContributingRun(
             record=by_run[run_id][0],
             records=len(by_run[run_id]),
             rounds=tuple(sorted({record.n_rounds for record in by_run[run_id] if record.n_rounds})),
@@ -167,7 +167,7 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     return (*told, *(f"some were timed by {timer}" for timer in others))
 
 
-def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, Step]:
+def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, StepGain]:
     """Return the step of each variant that builds on another of the same run, by the variant's name.
 
     Args:
@@ -177,7 +177,7 @@ def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[s
     timed = {str(record.implementation): record for record in variants if record.call_p50_ns}
     pairs = {name: (timed.get(builds_on.get(name, "")), record) for name, record in timed.items()}
     return {
-        name: Step(over=builds_on[name], gain=_gain(before, record))
+        name: StepGain(over=builds_on[name], gain=_gain(before, record))
         for name, (before, record) in pairs.items()
         if before is not None and before.run_id == record.run_id
     }

@@ -5,31 +5,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
+from pairbench.analyze.compare.attribute import outcome_of_move
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.compare.kernels import kernel_changes
+from pairbench.analyze.compare.rounds import P50
 from pairbench.analyze.history.changepoint import MIN_RUNS
-from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Attribution, Change, GateOutcome, KernelChange
+from pairbench.model.comparison import Change, GateOutcome, KernelChange
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.site import Event, Moved, RunHead
 
 _RECENT = 2 * MIN_RUNS
-"""Runs for which a new level says the same as a worse newest run."""
-_P50 = "call_p50_ns"
+"""The number of runs for which a new level says the same as a worse newest run."""
 _WORST = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
 
 Heads = Mapping[tuple[str, str], RunHead]
-"""By run and device model."""
+"""What each run is, by run and device model."""
 Key = tuple[str, str, str | None, str]
-"""Kind, device model, the last run before and the first run after."""
+"""What one event has in common: kind, device model, the last run before and the first run after."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SeriesEvent:
     """What happened to one series; with what happened to others between the same runs it makes an event."""
 
     key: Key
@@ -37,33 +37,32 @@ class Found:
     era: tuple[str, ...]
 
 
-def found_in(
-    trend: Trend, changes: Iterable[Change] = (), acceptance: Acceptance | None = None, policy: Policy = DEFAULT
-) -> tuple[Found, ...]:
+def series_events(
+    trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
+) -> tuple[SeriesEvent, ...]:
     """Return what happened to one series.
 
     Args:
         trend: its history.
         changes: what comparisons of runs of it with their references say. That of the newest run counts, unless a new level says
             the same; those of earlier ones only where the history is too short to have levels.
-        acceptance: of a level of the series, if there is one.
-        policy: the minimum effect.
+        accepted: the level of the series that was accepted on purpose, if there is one.
     """
     points = trend.points
     short = len(points) < 2 * MIN_RUNS
     told = bool(trend.moves) and trend.moves[-1].index >= len(points) - _RECENT
     wanted = [change for change in changes if short or points[-1].record.run_id in change.current_runs]
-    return (*_moves(trend, acceptance, policy), *_compared(wanted, told=told))
+    return (*_moves(trend, accepted), *_compared(wanted, told=told))
 
 
-def events_of(found: Iterable[Found], heads: Heads) -> tuple[Event, ...]:
+def events_of(found: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
     """Return the events that what happened to the series makes up, the newest first.
 
     Args:
-        found: from `found_in`, of as many series as are wanted in the events.
+        found: from `series_events`, of as many series as are wanted in the events.
         heads: of all runs; what is between others is left out.
     """
-    by_key: defaultdict[Key, list[Found]] = defaultdict(list)
+    by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
     for one in found:
         if (one.key[3], one.key[1]) in heads:
             by_key[one.key].append(one)
@@ -100,12 +99,13 @@ def _words(change: KernelChange) -> str:
     return f"{change.what}: {change.name} ({counts}, {times})"
 
 
-def _moves(trend: Trend, acceptance: Acceptance | None, policy: Policy) -> Iterable[Found]:
+def _moves(trend: Trend, accepted: AcceptedLevel | None) -> Iterable[SeriesEvent]:
     for move in trend.moves:
         if move.attribution is None:  # only its control moved, and the control's own series says so
             continue
         before, after = trend.points[move.before].record, trend.points[move.index].record
-        yield Found(
+        covered = accepted is not None and accepted.covers(P50, move.after_ns, after.definition_hash)
+        yield SeriesEvent(
             key=("moved", trend.series.device_name, before.run_id, after.run_id),
             moved=Moved(
                 series=trend.series,
@@ -115,29 +115,21 @@ def _moves(trend: Trend, acceptance: Acceptance | None, policy: Policy) -> Itera
                 control=move.control,
                 attribution=move.attribution,
                 reason=move.reason,
-                accepted=_accepted(trend.points[move.index], move.after_ns, acceptance, policy),
+                accepted=accepted.acceptance.reason if accepted is not None and covered else None,
             ),
             era=tuple(map(str, era_changes(before, after))),
         )
 
 
-def _accepted(point: SeriesPoint, level_ns: float, acceptance: Acceptance | None, policy: Policy) -> str | None:
-    if acceptance is None or acceptance.p50_ns is None:
-        return None
-    if acceptance.definition_hash != point.record.definition_hash:
-        return None
-    return acceptance.reason if level_ns <= acceptance.p50_ns * (1 + policy.minimum_effect) else None
-
-
-def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[Found]:
+def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[SeriesEvent]:
     for change in changes:
         if change.outcome not in (GateOutcome.REGRESSION, GateOutcome.FAILED) or not change.current_runs:
             continue
         kind = "failed" if change.outcome is GateOutcome.FAILED else "newest"
         if kind == "newest" and told:
             continue
-        p50 = next((judgement for judgement in change.judgements if judgement.metric == _P50), None)
-        yield Found(
+        p50 = next((judgement for judgement in change.judgements if judgement.metric == P50), None)
+        yield SeriesEvent(
             key=(kind, change.series.device_name, max(change.reference_runs, default=None), min(change.current_runs)),
             moved=Moved(
                 series=change.series,
@@ -158,7 +150,7 @@ def _number(value: float | str | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _event(key: Key, several: Sequence[Found], heads: Heads) -> Event:
+def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads) -> Event:
     kind, device_name, before, after = key
     moved = sorted((one.moved for one in several), key=lambda one: (-_size(one), one.series))
     return Event(
@@ -188,10 +180,9 @@ def _direction(kind: str, moved: Sequence[Moved]) -> str:
 
 
 def _outcome(kind: str, one: Moved) -> GateOutcome:
-    """Return what a move means to a gate: a regression only where it is the code's."""
+    """Return what one series of an event means to a gate."""
     if kind == "failed":
         return GateOutcome.FAILED
-    if one.change is not None and one.change < 1 and kind == "moved":
-        better = (Attribution.CODE, Attribution.ENVIRONMENT)
-        return GateOutcome.IMPROVEMENT if one.attribution in better else GateOutcome.UNDECIDED
-    return GateOutcome.REGRESSION if kind == "newest" or one.attribution is Attribution.CODE else GateOutcome.UNDECIDED
+    if kind == "newest" or one.change is None:  # only what a comparison called a regression is there
+        return GateOutcome.REGRESSION
+    return outcome_of_move(one.change, one.attribution)

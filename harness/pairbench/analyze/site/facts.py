@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from pairbench.model.record import Record
 from pairbench.model.series import Series
-from pairbench.model.site import RunHead, SeriesFacts, Standing
+from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
 from pairbench.stats import percentiles
 
 _VERSIONS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
@@ -28,7 +28,7 @@ NUMBERS = tuple(
 def series_facts(
     record: Record,
     series: Series,
-    standing: Standing,
+    gate_status: SeriesStatus,
     *,
     samples: ArrayLike | None = None,
     columns: Collection[str] = NUMBERS,
@@ -38,7 +38,7 @@ def series_facts(
     Args:
         record: the newest of its series.
         series: that series.
-        standing: what the record means beside its reference.
+        gate_status: what the record means beside its reference.
         samples: call latencies in ns.
         columns: which numbers.
     """
@@ -53,7 +53,7 @@ def series_facts(
         run_id=record.run_id,
         status=record.status,
         reason=record.reason,
-        standing=standing,
+        gate_status=gate_status,
         numbers={name: value for name, value in values if value is not None and math.isfinite(value)},
         texts={name: value for name, value in texts if value},
         kernels=record.kernels,

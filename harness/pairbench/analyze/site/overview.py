@@ -12,7 +12,7 @@ from pairbench.model.site import OverviewRow, SeriesFacts
 from pairbench.stats import Interval
 
 _SPARK = 30
-"""Newest runs that a sparkline shows."""
+"""The number of newest runs that a sparkline shows."""
 _Pairs = Sequence[tuple[SeriesFacts, Trend]]
 
 
@@ -56,7 +56,7 @@ def _row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
         launches_before=_launches([facts for facts in baselines if facts.series.case in found]),
         launches_after=_launches([facts for facts, _ in chosen if facts.series.case in found]),
         spark=_spark(chosen),
-        state=worst([facts.standing.state for facts, _ in group]),
+        state=worst([facts.gate_status.state for facts, _ in group]),
         newest_run=max(facts.run_id for facts, _ in group),
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pairbench.analyze.history.latest import Latest
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.outcome import Status
-from pairbench.model.site import STATES, Standing
+from pairbench.model.site import STATES, SeriesStatus
 from pairbench.stats import Interval
 
 _P50 = "call_p50_ns"
@@ -21,7 +21,7 @@ _STATES = {
 }
 
 
-def standing_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> Standing:
+def gate_status_of(status: str, reason: str | None, change: Change | None, newest: Latest | None) -> SeriesStatus:
     """Return where a series stands.
 
     Args:
@@ -31,12 +31,12 @@ def standing_of(status: str, reason: str | None, change: Change | None, newest: 
         newest: what its history says, which stands in for a comparison.
     """
     if status == Status.SKIPPED:
-        return Standing(state="skipped", reason=reason or "")
+        return SeriesStatus(state="skipped", reason=reason or "")
     if status != Status.MEASURED:
-        return Standing(state="failed", reason=f"{status}: {reason or 'no reason was stored'}")
+        return SeriesStatus(state="failed", reason=f"{status}: {reason or 'no reason was stored'}")
     if change is not None:
         p50 = next((judgement.change for judgement in change.judgements if judgement.metric == _P50), None)
-        return Standing(
+        return SeriesStatus(
             state=_STATES[change.outcome],
             change=p50,
             attribution=change.attribution,
@@ -45,9 +45,11 @@ def standing_of(status: str, reason: str | None, change: Change | None, newest: 
             accepted=change.accepted,
         )
     if newest is None:
-        return Standing(state="new")
+        return SeriesStatus(state="new")
     moved = Interval(newest.change, newest.change, newest.change) if newest.change is not None else None
-    return Standing(state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason)
+    return SeriesStatus(
+        state=_STATES[newest.outcome], change=moved, attribution=newest.attribution, reason=newest.reason
+    )
 
 
 def worst(states: Sequence[str]) -> str:

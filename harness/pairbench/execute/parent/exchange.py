@@ -14,9 +14,9 @@ from pairbench.execute.protocol import (
     CompareOutputs,
     Ended,
     Fingerprint,
+    FingerprintOutputs,
     SaveOutputs,
-    TakeTurn,
-    TellOutputs,
+    TakeBlock,
 )
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.plan import Entry, PlannedCase
@@ -34,7 +34,7 @@ class SideWorker:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
-    def ask(self, state: CaseState, about: AnyCaseJob, job: TakeTurn | CloseCase | None = None) -> list[Any]:
+    def ask(self, state: CaseState, about: AnyCaseJob, job: TakeBlock | CloseCase | None = None) -> list[Any]:
         """Return what a job gives, without the ends of entries: those are the case's.
 
         Args:
@@ -88,7 +88,7 @@ class Exchange:
         state = CaseState(planned=case)
         found: dict[Entry | None, str] = {}
         while remaining := tuple(entry for entry in entries if entry not in found and entry not in state.ended):
-            answers, _ = self._ask(place, state, TellOutputs(**about(state, remaining)))
+            answers, _ = self._ask(place, state, FingerprintOutputs(**about(state, remaining)))
             found.update({answer.entry: answer.text for answer in answers if isinstance(answer, Fingerprint)})
         return found
 

@@ -21,7 +21,7 @@ from pairbench.execute.parent.exchange import Exchange, LostError, SideWorker
 from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.execute.parent.steps import about
-from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Turn
+from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock
 from pairbench.execute.stopping import Checks, Stopping, remeasured
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.environment import Device
@@ -29,7 +29,7 @@ from pairbench.model.outcome import Status, TimedRound
 from pairbench.model.plan import Entry, Plan
 
 _SETTLE_S = 0.006
-"""On a CPU, between turns: the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
+"""Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
 
 NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
 
@@ -49,7 +49,7 @@ class SharedCase:
 
     @property
     def key(self) -> str:
-        """The case's."""
+        """Key of the case that both sides have."""
         return self.current.planned.case.key
 
     def both(self) -> tuple[Entry, ...]:
@@ -196,7 +196,7 @@ class Interleaving:
         opened = [answer for side, state, job in parties for answer in side.ask(state, job)]
         # Sides whose calls take about as long as where lead-ins change would else have different ones.
         leads = [answer.lead_in for answer in opened if isinstance(answer, Opened)]
-        turn = TakeTurn(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
+        turn = TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
         checks = Checks(replace(Stopping.of(self._settings), seconds=2 * self._settings.case_seconds))
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
         throttled: list[bool] = []
@@ -213,7 +213,7 @@ class Interleaving:
             for place in draw.sample((0, 1), 2):
                 side, state, job = parties[place]
                 for answer in side.ask(state, job, turn):
-                    assert isinstance(answer, Turn)
+                    assert isinstance(answer, TakenBlock)
                     latencies[place].append(answer.call_ns)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])

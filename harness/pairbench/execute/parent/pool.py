@@ -9,19 +9,19 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.heartbeat import SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.parent.launch import FreshInterpreters, Launcher
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, WorkerConfig
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
@@ -40,7 +40,7 @@ class WorkerEndedError(Exception):
     """A worker ended in the middle of a job."""
 
     index: int
-    """Of the entry that ran, or -1 for the case's own code."""
+    """Index of the entry that ran, or -1 for the case's own code."""
     status: Status
     reason: str
 
@@ -55,7 +55,9 @@ class WorkerContext:
     interrupted: threading.Event
     memory_bytes: int
     stand_in: StandIn | None = None
-    """Of another commit's files for those of the checkout."""
+    """Files of another commit that stand in for those of the checkout; None for the checkout itself."""
+    launcher: Launcher = field(default_factory=FreshInterpreters)
+    """How each worker is started."""
 
 
 def available_memory(fraction: float) -> int:
@@ -80,16 +82,11 @@ class WorkerProcess:
         Heartbeat(self._memory).rest()
         ours, theirs = socket.socketpair()
         with theirs:
-            fds = (theirs.fileno(), self._memory_file.fileno())
-            command = [sys.executable, "-m", "pairbench.execute.worker", str(fds[0]), str(fds[1]), str(os.getpid())]
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=_environment(context, device, interpret),
-                start_new_session=True,  # Ctrl-C is the parent's to handle
+            self._process = context.launcher.launch(
+                _environment(context, device, interpret=interpret),
+                connection=theirs.fileno(),
+                heartbeat=self._memory_file.fileno(),
+                log=self._log.fileno(),
             )
         self._connection = Connection(ours.detach())
         self._alive = True
@@ -155,9 +152,7 @@ class WorkerProcess:
         """Kill the worker and everything that it started."""
         self._alive = False
         self._connection.close()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
         self._log.close()
         self._memory_file.close()
 
@@ -171,7 +166,8 @@ class WorkerProcess:
                 allowed = self._context.settings.timeout_s
                 reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
                 raise WorkerEndedError(index, Status.TIMEOUT, reason)
-            if (held := _resident_bytes(self._process.pid)) > self._context.memory_bytes:
+            pid = self._process.pid
+            if pid is not None and (held := _resident_bytes(pid)) > self._context.memory_bytes:
                 reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
                 raise WorkerEndedError(index, Status.OOM, reason)
 
@@ -197,7 +193,7 @@ class WorkerProcess:
         return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
 
 
-def _environment(context: WorkerContext, device: Device, interpret: bool) -> dict[str, str]:
+def _environment(context: WorkerContext, device: Device, *, interpret: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONFAULTHANDLER": "1",

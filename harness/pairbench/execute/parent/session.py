@@ -24,7 +24,7 @@ class Observer(Protocol):
         """A case begins in a stage, such as `verify` or `round 2/3`."""
 
     def stepped(self, device: Device) -> None:
-        """That case is through this stage."""
+        """Take notice that the case is through this stage."""
 
     def finished(self, outcomes: list[Outcome]) -> None:
         """These outcomes are final."""

@@ -33,7 +33,8 @@ from pairbench.execute.protocol import (
     Job,
     OpenCase,
     Probe,
-    TakeTurn,
+    StandIn,
+    TakeBlock,
     WorkerConfig,
 )
 from pairbench.model.operator import Operator
@@ -43,7 +44,6 @@ from pairbench.suite.load import load_suite
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases
-from pairbench.execute.protocol import StandIn
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
@@ -63,7 +63,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
             job: Job = connection.recv()
         except EOFError:
             return
-        if isinstance(job, TakeTurn | CloseCase):
+        if isinstance(job, TakeBlock | CloseCase):
             heartbeat.go_on()
         else:
             heartbeat.begin_job(hello.settings.timeout_s)
@@ -92,7 +92,7 @@ class _Server:
         """Yield the results of a job."""
         # Each imports what it needs itself: who only asks for a suite's operators does not wait for SciPy.
         match job:
-            case TakeTurn():
+            case TakeBlock():
                 yield from self._turns.take(job)
             case CloseCase():
                 yield from self._turns.close(job)
@@ -182,10 +182,6 @@ def _limit_memory(hello: WorkerConfig) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-
-
 _LIBRARIES = ("site-packages", "dist-packages")
 _PAIRBENCH = Path(__file__).resolve().parents[2]
 """Running already, and the same for both sides on purpose."""
@@ -228,3 +224,7 @@ def _belongs(path: Path, stand_in: StandIn) -> bool:
     if not path.is_relative_to(stand_in.checkout) or path.is_relative_to(_PAIRBENCH):
         return False
     return not path.is_relative_to(sys.prefix) and not any(part in _LIBRARIES for part in path.parts)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

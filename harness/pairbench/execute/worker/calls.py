@@ -1,4 +1,4 @@
-"""An implementation made ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
+"""Makes an implementation ready to be called in one mode: its own state, its prepared weights, compiled or captured."""
 
 import functools
 import inspect
@@ -24,18 +24,21 @@ class Call:
     shared: dict[str, Any]
     """The case's inputs, the same objects for every implementation."""
     kwargs: dict[str, Any]
-    """What the implementation is given: the shared inputs, its own copies of state, what it prepared."""
+    """The keyword arguments of the call: the shared inputs, its own copies of state, what it prepared."""
     run: Callable[[], Any]
 
     def refill(self, fresh: dict[str, Any]) -> bool:
-        """Put fresh values into what only this call uses, at the same addresses; the shared inputs are the caller's."""
+        """Put fresh values into what only this call uses, at the same addresses; False where their shapes differ.
+
+        The shared inputs are left to the caller.
+        """
         own = {name: value for name, value in self.kwargs.items() if value is not self.shared.get(name)}
         replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
         return refill(own, {name: replacement[name] for name in own})
 
     @property
     def captures(self) -> int:
-        """How many runs it takes to have seen all that takes turns."""
+        """How many runs it takes to replay each capture once; 1 without a rotation."""
         return len(self.run.replays) if isinstance(self.run, Rotation) else 1
 
     def observe(self) -> Any:
@@ -77,7 +80,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
 def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # compiled code that does not say what it takes
+    except (TypeError, ValueError):  # compiled code without a signature
         return
     try:
         signature.bind(**kwargs)

@@ -42,7 +42,7 @@ def cpu_name() -> str:
 
 
 SEEDS = (0, 1)
-"""The second one's inputs are put at the addresses of the first one's: a cached answer shows."""
+"""Seeds of the inputs. The second one's values are put at the addresses of the first one's, so that a cached answer shows."""
 
 
 def synchronize(device: torch.device) -> None:

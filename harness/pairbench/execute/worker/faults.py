@@ -1,4 +1,4 @@
-"""From an exception to a status and a sentence; and whether the GPU survived it."""
+"""Turns an exception into a status and a sentence, and finds out whether the GPU survived it."""
 
 import traceback
 from pathlib import Path

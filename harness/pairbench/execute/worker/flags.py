@@ -1,4 +1,4 @@
-"""The global switches that change what a kernel computes or how fast: pinned alike for all, watched, recorded."""
+"""The global switches that change what a kernel computes or how fast: pinned to the same values for all, watched, recorded."""
 
 import os
 from typing import Any
@@ -21,11 +21,11 @@ _VARIABLES = (
     "DNNL_",
 )
 _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-"""Set by pairbench for its workers, or of no effect on what is computed."""
+"""Variables that pairbench sets for its workers, or that have no effect on what is computed."""
 
 
 def pin_flags(*, tf32: bool) -> None:
-    """Set every switch that has a say in precision to a stated value."""
+    """Set every switch that affects precision to a stated value."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = False
@@ -33,7 +33,7 @@ def pin_flags(*, tf32: bool) -> None:
 
 
 def read_flags() -> dict[str, Any]:
-    """Return the switches as they are."""
+    """Return the present values of the switches, by name."""
     return {
         "matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
         "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
@@ -57,7 +57,7 @@ def changed_flags(before: dict[str, Any]) -> str | None:
 
 
 def restore_flags(flags: dict[str, Any]) -> None:
-    """Set the switches back."""
+    """Set the switches back to the values that `read_flags` returned."""
     torch.backends.cuda.matmul.allow_tf32 = flags["matmul.allow_tf32"]
     torch.backends.cudnn.allow_tf32 = flags["cudnn.allow_tf32"]
     torch.backends.cudnn.benchmark = flags["cudnn.benchmark"]

@@ -1,4 +1,4 @@
-"""Calls captured as CUDA graphs: a replay, several that take turns, and what a failed capture leaves behind."""
+"""Calls captured as CUDA graphs: a replay, a rotation of several replays, and the clean-up of a failed capture."""
 
 import contextlib
 import itertools
@@ -12,14 +12,14 @@ import torch
 from pairbench.execute.worker.faults import where
 
 WARM_ENOUGH_S = 1.0
-"""After so long an entry is warm, however few calls that were: a decoder of seconds has settled in its first."""
+"""Seconds after which an entry is warm, however few calls that were: a decoder of seconds settles in its first."""
 _CAPTURE_WARM_UP = 3
 _CAPTURES = 7
-"""Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
+"""Captures in a rotation. Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
-"""One capture against another was still 1 % off at 52 us, and 0.2 % at 98 us."""
+"""Calls below this many microseconds are rotated: two captures differed by 1 % at 52 us, and by 0.2 % at 98 us."""
 _LONG_US = 100 * _SHORT_US
-"""A first replay this long, though its graph is uploaded in it, is of no short call."""
+"""A call whose first replay takes longer than this is not short, although that replay uploads the graph."""
 
 
 class CaptureError(Exception):
@@ -35,7 +35,7 @@ class Replay:
     outputs: Any
 
     def __call__(self) -> Any:
-        """Replay."""
+        """Replay the graph and return its outputs."""
         self.graph.replay()
         return self.outputs
 
@@ -79,23 +79,23 @@ def capture(call: Callable[[], Any], shared_pool: tuple[int, int] | None = None)
 
 @dataclass(frozen=True)
 class Rotation:
-    """Several captures of one call that take turns.
+    """Several captures of one call, of which each call replays the next.
 
     Where a graph happens to lie on the device moves its latency for as long as it lives: six captures of one 6.7 us
     addition had medians 2.9 % apart on an H200, time and again the same, while one of them replayed six times over
-    showed 0.5 %. That is chance and says nothing of the call, so it is averaged where it matters.
+    showed 0.5 %. That is chance and no property of the call, so it is averaged where it matters.
     """
 
     replays: tuple[Replay, ...]
     turns: Iterator[Replay]
 
     def __call__(self) -> Any:
-        """Replay the next one."""
+        """Replay the next capture and return its outputs."""
         return next(self.turns)()
 
 
 def rotate(replay: Replay) -> Replay | Rotation:
-    """Return a replay that takes turns with more captures of its call, if it is short enough for that to matter."""
+    """Return the replay in rotation with more captures of its call, if the call is short enough for that to matter."""
     if _replays_us(replay, 1) > _LONG_US or _replays_us(replay, _CAPTURE_WARM_UP) > _SHORT_US:
         return replay
     # The others in memory of their own: to lie elsewhere is what they are for, and short calls need little.
@@ -120,7 +120,7 @@ def _give_back(pool: tuple[int, int], *, release: bool) -> None:
     is under way, it frees no cached memory from then on: whatever runs later in that process ends for want of memory.
     """
     device = torch.cuda.current_device()
-    with contextlib.suppress(RuntimeError):  # said by the fixed ones: nothing is recorded into that pool
+    with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool
         torch._C._cuda_endAllocateToPool(device, pool)
     torch.cuda.empty_cache()
     if not release:
@@ -132,7 +132,7 @@ def _give_back(pool: tuple[int, int], *, release: bool) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    # The error at the end of a capture only says that it was invalidated; the one before it names the forbidden call.
+    # The error at the end of a capture is only that it was invalidated; the one before it names the forbidden call.
     root = error
     while root.__context__ is not None:
         root = root.__context__

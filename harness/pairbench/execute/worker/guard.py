@@ -1,4 +1,4 @@
-"""Foreign code at work in a worker: what it raises ends an entry or a case, and never the worker."""
+"""Runs a suite's code in a worker: what it raises ends an entry or a case, and never the worker."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from pairbench.model.outcome import Status
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run one entry's step; what it raises becomes that entry's end."""
+    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`."""
     entry = job.entries[index]
     found: Any
     try:
@@ -28,7 +28,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:
-    """Yield results; what is raised outside of any entry's step ends the case."""
+    """Yield results; what is raised outside of any entry's step becomes an `Ended` of the whole case."""
     try:
         yield from results
     except SuiteFaultError as error:

@@ -49,7 +49,7 @@ class Make:
     def normal(
         self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0
     ) -> torch.Tensor:
-        """Return normally distributed values with that mean and standard deviation."""
+        """Return a tensor of that shape with normally distributed values of that mean and standard deviation (`scale`)."""
         wanted = as_dtype(dtype)
         if wanted.is_complex:
             values = torch.randn(shape, dtype=wanted, device=self.device, generator=self.generator)
@@ -60,21 +60,21 @@ class Make:
     def uniform(
         self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: str | torch.dtype = "float32"
     ) -> torch.Tensor:
-        """Return values spread evenly over [low, high)."""
+        """Return a tensor of that shape with values spread evenly over [low, high)."""
         wanted = as_dtype(dtype)
         values = torch.rand(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
         return values.mul_(high - low).add_(low).to(wanted)
 
     def integers(self, *shape: int, low: int = 0, high: int, dtype: str | torch.dtype = "int64") -> torch.Tensor:
-        """Return integers spread evenly over [low, high)."""
+        """Return a tensor of that shape with integers spread evenly over [low, high)."""
         return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
 
     def zeros(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
-        """Return zeros."""
+        """Return a tensor of zeros of that shape."""
         return torch.zeros(shape, dtype=as_dtype(dtype), device=self.device)
 
     def ones(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
-        """Return ones."""
+        """Return a tensor of ones of that shape."""
         return torch.ones(shape, dtype=as_dtype(dtype), device=self.device)
 
 

@@ -1,7 +1,7 @@
-"""A worker's side of timing in turns with another worker: one case kept open, timed a block at a time when asked.
+"""A worker's part in interleaved timing with another worker: one case kept open, timed a block at a time when asked.
 
-Each turn is a job of its own. Between turns the worker sleeps in the read of its next job, and its device has nothing
-to do, so that whoever has the turn is alone on the machine.
+Each block is a job of its own. Between blocks the worker sleeps in the read of its next job and its device is idle, so
+that the other worker's block has the machine to itself.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeTurn, Turn, WorkerConfig
+from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock, WorkerConfig
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.stages import begin_case, release
@@ -30,10 +30,10 @@ class _Open:
 
 
 class InterleavedCases:
-    """The case that a worker has open, if any."""
+    """The case that a worker keeps open for interleaved timing, if any."""
 
-    def __init__(self, hello: WorkerConfig, heartbeat: Heartbeat) -> None:
-        self._hello = hello
+    def __init__(self, config: WorkerConfig, heartbeat: Heartbeat) -> None:
+        self._config = config
         self._heartbeat = heartbeat
         self._open: _Open | None = None
         self._held = contextlib.ExitStack()
@@ -44,8 +44,8 @@ class InterleavedCases:
         yield from of_case(self._get_ready(job, operator))
 
     def _get_ready(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
-        device = begin_case(self._hello, job)
-        ready = yield from make_ready(job, operator, self._hello, self._heartbeat, device)
+        device = begin_case(self._config, job)
+        ready = yield from make_ready(job, operator, self._config, self._heartbeat, device)
         if len(ready.timed) < len(job.entries):
             return
         self._held.enter_context(no_collection())
@@ -59,26 +59,26 @@ class InterleavedCases:
                 values=ready.values,
             )
         except EntryFailedError as error:
-            yield end_of(job, self._hello, error)
+            yield end_of(job, self._config, error)
             return
         synchronize(device)
         self._open = _Open(job=job, ready=ready, blocks=blocks)
         yield Opened(lead_in=tuple(timed.lead_in for timed in ready.timed))
 
-    def take(self, job: TakeTurn) -> Iterator[Any]:
-        """Yield a `Turn`, or the end of the entry that kept it from being taken."""
+    def take(self, job: TakeBlock) -> Iterator[Any]:
+        """Yield a `TakenBlock`, or the end of the entry that kept it from being taken."""
         yield from of_case(self._take(job, self._case()))
 
-    def _take(self, job: TakeTurn, case: _Open) -> Iterator[Any]:
+    def _take(self, job: TakeBlock, case: _Open) -> Iterator[Any]:
         for timed, lead_in in zip(case.ready.timed, job.lead_in, strict=True):
             timed.lead_in = lead_in
         try:
             throttled = case.blocks.take()
         except (EntryTimeoutError, EntryFailedError) as error:
-            yield end_of(case.job, self._hello, error)
+            yield end_of(case.job, self._config, error)
             return
         synchronize(case.ready.device)
-        yield Turn(call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed), throttled=throttled)
+        yield TakenBlock(call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed), throttled=throttled)
 
     def close(self, job: CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""

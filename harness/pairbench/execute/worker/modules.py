@@ -1,4 +1,4 @@
-"""The modules among a call's arguments: their names, and who is told when one is called."""
+"""The modules among a call's arguments: their names, and a way to watch their calls."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,13 +9,13 @@ import torch
 
 
 class Watcher(Protocol):
-    """Is told of every call of a named module, in the thread that makes it."""
+    """Receives every call of a named module, in the thread that makes it."""
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
-        """A module is about to run."""
+        """A module is about to run; `inputs` are its arguments and keyword arguments."""
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:
-        """It has returned."""
+        """A module has returned; `outputs` is None where it raised."""
 
 
 def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
@@ -30,30 +30,30 @@ def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
         items = [(item.name, getattr(tree, item.name, None)) for item in fields(tree)]
     else:
         return {}
-    found: dict[str, torch.nn.Module] = {}
+    modules: dict[str, torch.nn.Module] = {}
     for name, value in items:
-        found |= roots(value, f"{path}.{name}" if path else name)
-    return found
+        modules |= roots(value, f"{path}.{name}" if path else name)
+    return modules
 
 
-def names_of(found: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
+def names_of(by_path: dict[str, torch.nn.Module]) -> dict[torch.nn.Module, str]:
     """Return the qualified name of every module below some roots; one that is shared has its first name."""
     names: dict[torch.nn.Module, str] = {}
-    for path, root in found.items():
+    for path, root in by_path.items():
         for name, module in root.named_modules():
             names.setdefault(module, _joined(path, name))
     return names
 
 
 def _joined(path: str, name: str) -> str:
-    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to whoever reads.
+    # torch.compile(module) wraps it; the wrapper and what it wraps are one module to a reader.
     parts = [part for part in (*path.split("."), *name.split(".")) if part and part != "_orig_mod"]
     return ".".join(parts)
 
 
 @contextlib.contextmanager
 def watching(names: dict[torch.nn.Module, str], watcher: Watcher) -> Iterator[None]:
-    """Tell a watcher of every call of these modules.
+    """Pass every call of these modules to a watcher while the context is active.
 
     `Module.__call__` itself is replaced, for a hook inside a compiled module is compiled along or ends the compiled
     region; from outside a compiled module is one call.

@@ -17,9 +17,9 @@ from pairbench.execute.protocol import (
     CompareOutputs,
     DivergeCase,
     Ended,
+    FingerprintOutputs,
     ProfileCase,
     SaveOutputs,
-    TellOutputs,
     TimeCase,
     VerifyCase,
     WorkerConfig,
@@ -33,25 +33,25 @@ from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
-from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_reference, verify_entry
-from pairbench.execute.worker.verify.outputs import compare_outputs, save_outputs, tell_outputs
+from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
+from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
 
 
-def run_stage(job: CaseJob, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
+def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
     """Yield the results of one stage of one case."""
-    device = begin_case(hello, job)
+    device = begin_case(config, job)
     match job:
         case VerifyCase():
             yield from of_case(_verify(job, operator, heartbeat, device))
         case TimeCase():
-            yield from of_case(time_case(job, operator, hello, heartbeat, device))
+            yield from of_case(time_case(job, operator, config, heartbeat, device))
         case ProfileCase():
             yield from of_case(_profile(job, operator, heartbeat, device))
-        case TellOutputs():
-            yield from of_case(tell_outputs(job, operator, heartbeat, device))
+        case FingerprintOutputs():
+            yield from of_case(fingerprint_outputs(job, operator, heartbeat, device))
         case SaveOutputs():
             yield from of_case(save_outputs(job, operator, heartbeat, device))
         case CompareOutputs():
@@ -63,21 +63,21 @@ def run_stage(job: CaseJob, operator: Operator, hello: WorkerConfig, heartbeat: 
         case DivergeCase():
             from pairbench.execute.worker.diverge.lockstep import diverge
 
-            yield from of_case(diverge(job, operator, hello, heartbeat, device))
+            yield from of_case(diverge(job, operator, config, heartbeat, device))
     # The next job of this case may be another worker's.
     release(device)
 
 
-def begin_case(hello: WorkerConfig, job: CaseJob) -> torch.device:
-    """Forget earlier cases, and return the device."""
+def begin_case(config: WorkerConfig, job: CaseJob) -> torch.device:
+    """Forget what was compiled and cached for earlier cases, and return the device."""
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
-    device = torch_device(hello.device)
+    device = torch_device(config.device)
     release(device)
     return device
 
 
 def release(device: torch.device) -> None:
-    """Give back the device's memory that nothing uses: another worker may need it."""
+    """Give unused memory of the device back: another worker may need it."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -87,9 +87,9 @@ def _verify(job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: t
     yield from ended
     if not references:
         return
-    found = audit_automatic(operator, references[0]) if job.automatic_impostors else []
-    yield from found
-    if let_through := [result.impostor for result in found if not result.rejected]:
+    results = audit_automatic(operator, references[0]) if job.automatic_impostors else []
+    yield from results
+    if let_through := [result.impostor for result in results if not result.rejected]:
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
         yield Ended(entry=None, status=Status.FAILED, reason=reason)
         return
@@ -112,7 +112,7 @@ def _verify(job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: t
 def _references(
     job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> tuple[tuple[ExpectedOutputs, ...], list[Ended]]:
-    """Return what is right for each seed; without a baseline to believe, the end of every entry instead."""
+    """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
@@ -121,7 +121,7 @@ def _references(
         raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            references = tuple(make_reference(operator, given) for given in inputs)
+            references = tuple(make_expected(operator, given) for given in inputs)
             wrong = check_baseline(references[0])
     except (Exception, SystemExit) as error:
         status, wrong = explain(error)
@@ -176,7 +176,7 @@ def _profile_entry(
 
 _CONFIG = "torch._dynamo.config"
 _RECOMPILES = 64
-"""Of one function in one case: helpers that all implementations share are compiled once for each of them and each shape."""
+"""Most compilations of one function in one case: a helper is compiled for each implementation that uses it and each shape."""
 
 
 def reset_compiler(*, needed: bool) -> None:
@@ -199,7 +199,7 @@ def _limit(config: ModuleType) -> None:
 
 
 class _LimitsOnLoad(importlib.abc.MetaPathFinder):
-    """Sets the limits when somebody loads the compiler: a call that compiles within itself is already bound by them."""
+    """Sets the limits as soon as the compiler is loaded, so that they also hold for a call that compiles within itself."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

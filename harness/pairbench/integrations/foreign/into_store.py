@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pairbench.integrations.foreign.records import ImportedRun
-from pairbench.model.environment import Device
+from pairbench.model.environment import device_slug
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
@@ -38,9 +38,9 @@ class Intake:
         samples = {name: tuple(rows) for name, rows in groupby(sorted(run.samples, key=_device), key=_device)}
         for name, rows in groupby(sorted(run.records, key=_device), key=_device):
             records = tuple(rows)
-            device = Device(selector=name, kind=records[0].device_kind, name=name)
+            slug = device_slug(name, records[0].device_kind)
             month = f"{run.run_id[:4]}-{run.run_id[4:6]}"
-            with RunWriter(self._place, run_id=run.run_id, device_slug=device.slug, month=month) as writer:
+            with RunWriter(self._place, run_id=run.run_id, device_slug=slug, month=month) as writer:
                 writer.append_samples(samples.get(name, ()))
                 writer.append_records(records)
         self._add(run.run_id)

@@ -1,6 +1,5 @@
 """The gate of a pytest session: pairbench's verdicts on what was measured, after suspects were measured again."""
 
-import datetime as dt
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -12,11 +11,10 @@ from pairbench.integrations.plugin.bench import Bench
 from pairbench.integrations.plugin.items import PairItem
 from pairbench.integrations.plugin.wanted import Wanted
 from pairbench.model.comparison import Comparison, GateOutcome
-from pairbench.workflow.compare.selectors import AUTO, Sides
-from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.compare.selectors import AUTO, RunSelector
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.confirm import Confirmed, confirm_run
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request, store_of
 
 
 class MessageProgress(PlainProgress):
@@ -40,7 +38,7 @@ def check_reference(config: Config, reference: str) -> None:
     if reference == AUTO:
         return
     try:
-        Sides(config.store, Repository(config.root), now=dt.datetime.now(dt.UTC)).pick(reference)
+        RunSelector.of_store(store_of(config), config.root).pick(reference)
     except StoreError as error:
         raise UsageError(f"--pairbench-gate={reference}: {error}") from error
 
@@ -81,14 +79,11 @@ def judge_session(
     """
     if not bench.records:
         return None
-    chosen = Chosen(survey=bench.pairs.survey(), selections=())
-    return confirm_run(
-        bench.config,
-        context,
-        chosen,
-        (bench.pairs.device,),
-        MessageProgress(notify),
-        bench.run.run_id,
-        reference=reference,
-        quiet_only=True,
+    request = Request(
+        config=bench.config,
+        context=context,
+        chosen=Chosen(survey=bench.pairs.survey(), selections=()),
+        devices=(bench.pairs.device,),
+        progress=MessageProgress(notify),
     )
+    return confirm_run(request, bench.run.run_id, reference=reference, quiet_only=True)

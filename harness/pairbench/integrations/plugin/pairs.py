@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from pairbench.config import Config
@@ -14,8 +13,8 @@ from pairbench.execute.parent.scout import Scout, Survey
 from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, OperatorDescription, PlannedCase
-from pairbench.plan import make_plan, same_model, tiers_for
-from pairbench.workflow.setup import pick_devices, shown
+from pairbench.plan import Subset, make_plan, tiers_for
+from pairbench.workflow.setup import equipment_of, pick_devices, shown
 
 
 class Pairs:
@@ -75,9 +74,7 @@ class Pairs:
         if isinstance(found, BrokenSuite):
             raise SuiteError(found.reason)
         self._operators[shown(path, self._config)] = found
-        gpus = len(same_model(self.device, self.devices))
-        triton = find_spec("triton") is not None
-        return make_plan(list(found), [], (), self.device, self._settings, gpus=gpus, triton=triton).cases
+        return make_plan(found, (), equipment_of(self.device, self.devices), self._settings, Subset()).cases
 
     def survey(self) -> Survey:
         """Return everything that was loaded."""

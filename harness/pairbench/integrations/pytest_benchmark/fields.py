@@ -9,13 +9,13 @@
 Null columns are left out. A benchmark is taken for ours if its extra_info has `IDENTITY`.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from pairbench.analyze.records import environment_columns
 from pairbench.model.environment import Environment
+from pairbench.model.plain import plain
 from pairbench.model.record import Record
 from pairbench.store.schema import from_rows, to_table
 
@@ -112,16 +112,3 @@ def _check(record: Record) -> None:
 
 def _present(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found for name, value in columns.items() if (found := plain(value)) is not None}
-
-
-def plain(value: Any) -> Any:
-    """Return a JSON value: NaN and infinities, which JSON does not have, as null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return plain(asdict(value))
-    return value

@@ -1,4 +1,4 @@
-"""What the figures of an operator share: style, and a colour and a shape for each of its implementations."""
+"""What all figures share: colours, style, the empty figure, and a colour and a shape for each implementation."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pairbench.model.plan import BASELINE
-from pairbench.report.charts.series_figure import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+
+# Okabe and Ito 2008: told apart by colour-blind readers and in print.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+NAVY, DARK_GREEN, GREY = "#00304D", "#00402F", "#6E6E6E"
+STYLE = {
+    "axes.edgecolor": "#444444",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "font.size": 9,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pairbench",
+    # Names come from anywhere; a dollar in one starts no formula.
+    "text.parse_math": False,
+}
 
 COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-"""As many as have no common divisor with the colours, so that 42 implementations differ."""
+"""Shapes of points. Their number has no common divisor with that of the colours, so 42 implementations differ."""
 
 
 def color_of(implementation: str, variants: Sequence[str]) -> str:

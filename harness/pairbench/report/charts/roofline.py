@@ -1,4 +1,4 @@
-"""A roofline as what is to be drawn, whatever draws it: what series reach, below what the device was measured to reach.
+"""The values of a roofline chart, whatever draws it: what series reach, below the device's measured ceilings.
 
 The ceilings are those of a large copy and of large matrix products by the library, so a series can lie above one: by
 other instructions than the product had, or with what it moves still in a cache.
@@ -16,15 +16,15 @@ from pairbench.report.comparison.words import shorten
 _COPY = "copy_gbps"
 _RATE = "_tflops"
 _ROOM = 2.0
-"""Free room around what is drawn, as a factor: both axes are logarithmic."""
+"""Free room around the points, as a factor: both axes are logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roof:
-    """A ceiling as a line from its first to its last corner: FLOP a byte, TFLOP/s."""
+    """A ceiling as a line from its first to its last corner: `x` in FLOP a byte, `y` in TFLOP/s."""
 
     name: str
-    """copy, or the dtype."""
+    """Name of the ceiling: `copy`, or the dtype of the matrix product."""
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -32,21 +32,21 @@ class Roof:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflinePoint:
-    """A series."""
+    """The point of one series."""
 
-    place: int
-    """Of its series among those that were given, counted from 0."""
+    series_index: int
+    """Index of the point's series among those that were given."""
     label: str
-    """Of its case, with the mode where there are several."""
+    """Label of the series' case, with the mode where there are several."""
     implementation: str
     dtype: str
-    """Empty where the case names none."""
+    """The dtype of the case; empty where the case has no such axis."""
     intensity: float
-    """FLOP a byte, as the case demands."""
+    """Arithmetic intensity that the case demands, in FLOP a byte."""
     tflops: float
     gbps: float
     fraction: float
-    """Of the roof above it; NaN where that is not known, as it is for arithmetic in a dtype that no axis names."""
+    """Part of the roof above the point; NaN where that is not known, as for arithmetic in a dtype that no axis names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,13 @@ class RooflineChart:
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
     implementations: tuple[str, ...]
-    """Of all series that were given: the place of a name decides its colour, here as in the other charts."""
+    """Implementations of all series that were given; the position of a name decides its colour in all charts."""
     x: tuple[float, float]
+    """Ends of the axis of intensity, in FLOP a byte."""
     y: tuple[float, float]
-    """Ends of the axes."""
+    """Ends of the axis of arithmetic rates, in TFLOP/s."""
     left_out: int
-    """Series that were measured and have no place here, for their cost is not declared or is no arithmetic."""
+    """Number of measured series without a point, because their cost is not declared or has no arithmetic."""
 
 
 def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> RooflineChart:
@@ -76,9 +77,9 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
     labels = {one.case: one.label for one in case_labels(series)}
     several = len({one.series.mode for one in series}) > 1
     points = []
-    for place, one in enumerate(series):
+    for index, one in enumerate(series):
         label = labels[one.series.case]
-        point = _point(place, one, f"{label}, {one.series.mode}" if several else label, ceilings)
+        point = _point(index, one, f"{label}, {one.series.mode}" if several else label, ceilings)
         points += [point] if point else []
     measured = sum("call_p50_ns" in one.numbers for one in series)
     roofs, x, y = _roofs(points, ceilings)
@@ -97,8 +98,8 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
 def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
     """Return the part of its roof that a series reaches, NaN where that is not known.
 
-    No ceiling is surely that of a case without an axis `dtype`. What memory limits in every dtype has the same roof in all of
-    them; for the rest nobody knows.
+    Which ceiling holds for a case without an axis `dtype` is not known, unless memory limits it in every dtype: then it
+    has the same roof in all of them.
     """
     if one.dtype:
         return one.numbers.get("roofline_fraction", math.nan)
@@ -120,7 +121,7 @@ def ridge(ceilings: Mapping[str, float], dtype: str) -> float:
     return rate * 1e3 / copy if rate and copy else math.nan
 
 
-def summary(chart: RooflineChart) -> str:
+def roofline_summary(chart: RooflineChart) -> str:
     """Return in a sentence what the chart shows, for those who do not see it."""
     if not chart.points:
         return "No series has a declared cost of arithmetic and bytes, so none has a place on a roofline."
@@ -130,21 +131,21 @@ def summary(chart: RooflineChart) -> str:
         return f"{len(chart.points)} series; {why}."
     best = max(known, key=lambda point: point.fraction)
     above = sum(point.fraction > 1 for point in known)
-    told = (
+    text = (
         f"{len(chart.points)} series. Nearest to its roof, or highest above it: {shorten(best.implementation, 40)} at "
     )
-    told += f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s)."
+    text += f"{units.percent(best.fraction)} ({best.label}, {units.significant(best.tflops)} TFLOP/s)."
     if above:
-        told += f" {above} above a roof: the roofs are measured with a copy and with library matrix products."
-    return told
+        text += f" {above} above a roof: the roofs are measured with a copy and with library matrix products."
+    return text
 
 
-def _point(place: int, one: SeriesFacts, label: str, ceilings: Mapping[str, float]) -> RooflinePoint | None:
+def _point(index: int, one: SeriesFacts, label: str, ceilings: Mapping[str, float]) -> RooflinePoint | None:
     flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
     if not all(0 < value < math.inf for value in (flops, moved, tflops)):
         return None
     return RooflinePoint(
-        place=place,
+        series_index=index,
         label=label,
         implementation=one.series.implementation,
         dtype=one.dtype,
@@ -186,7 +187,7 @@ def _roofs(
 
 
 def _subtitle(series: Sequence[SeriesFacts], points: Sequence[RooflinePoint], ceilings: Mapping[str, float]) -> str:
-    told = [series[0].series.device_name] if series else []
-    told.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
-    told += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
-    return ", ".join(told)
+    parts = [series[0].series.device_name] if series else []
+    parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
+    parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
+    return ", ".join(parts)

@@ -12,18 +12,17 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.kit import color_of, marker_of, open_figure
+from pairbench.report.charts.kit import GREY, STYLE, color_of, marker_of, open_figure
 from pairbench.report.charts.roofline import Roof, RooflineChart, roofline_chart
-from pairbench.report.charts.series_figure import GREY, STYLE
 from pairbench.report.comparison.words import shorten
 
 
 def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> Figure:
     """Return the picture of one operator's series on one device model; for `ceilings` see `roofline_chart`."""
-    return draw(roofline_chart(series, ceilings))
+    return draw_roofline(roofline_chart(series, ceilings))
 
 
-def draw(chart: RooflineChart) -> Figure:
+def draw_roofline(chart: RooflineChart) -> Figure:
     """Return the picture of prepared values."""
     variants = [name for name in chart.implementations if name != BASELINE]
     with mpl.rc_context(STYLE):

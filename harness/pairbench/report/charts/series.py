@@ -1,4 +1,4 @@
-"""A trend as what is to be drawn, whatever draws it: points, lines and marks over the order of runs, as plain values."""
+"""The values of a trend chart, whatever draws it: points, lines and marks over the order of runs."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
-from pairbench.report.comparison.words import shorten
+from pairbench.report.comparison.words import short_commit, shorten
 
 NAN = math.nan
 _LABELS = 12
-"""Labels that fit below the axis."""
+"""Number of labels that fit below the axis."""
 _NAMED = 12
-"""Marks of one kind that can bear a label each."""
+"""Number of marks of one kind up to which each has a label."""
 _LOG_FROM = 4.0
-"""Largest over smallest value from which a logarithmic axis shows more."""
+"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +29,19 @@ class LevelStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Something that happened right before a run, or at it."""
+    """A change right before a run, or a gap at it."""
 
     at: int
     kind: str
-    """era, definition, gap, or what a move is attributed to: code, machine, environment; control where only
-    that moved."""
+    """Kind of mark: `era`, `definition`, `gap`, or the cause of a move: `code`, `machine`, `environment`, or `control`
+    where only the control moved."""
     label: str
-    """Empty where there are too many of its kind."""
+    """Label of the mark; empty where there are too many of its kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesChart:
-    """Values in `unit`, NaN for runs without one; x is the place of a run, counted from 0."""
+    """A trend's lines, one value for each run in `unit`, NaN for runs without one; runs are counted from 0."""
 
     title: str
     subtitle: str
@@ -52,7 +52,7 @@ class SeriesChart:
     p95: tuple[float, ...]
     control: tuple[float, ...]
     control_name: str
-    """Empty where there is none."""
+    """Name of the control; empty where there is none."""
     speedup: tuple[float, ...]
     speedup_low: tuple[float, ...]
     speedup_high: tuple[float, ...]
@@ -61,12 +61,12 @@ class SeriesChart:
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
     runs: tuple[str, ...]
-    """What each run is: id, date, commit."""
+    """Id, date and commit of each run."""
     log: bool
-    """Whether a logarithmic axis of latencies shows more."""
+    """Whether the axis of latencies is logarithmic."""
 
 
-def chart(trend: Trend) -> SeriesChart:
+def series_chart(trend: Trend) -> SeriesChart:
     """Return what to draw of a trend."""
     points = trend.points
     largest = max((point.p50.estimate for point in points if point.p50), default=1.0)
@@ -101,7 +101,7 @@ def chart(trend: Trend) -> SeriesChart:
             if one.speedup is not None
         ),
         marks=tuple(_marks(trend)),
-        ticks=tuple((place, _tick(points[place])) for place in _thinned(len(points))),
+        ticks=tuple((index, _tick(points[index])) for index in _thinned(len(points))),
         runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
         log=bool(values) and max(values) / min(values) >= _LOG_FROM,
     )
@@ -118,9 +118,9 @@ def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:
 def _subtitle(trend: Trend) -> str:
     number = sum(point.p50 is not None for point in trend.points)
     gaps = len(trend.points) - number
-    told = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
-    told += [f"{gaps:,} without a value"] if gaps else []
-    return ", ".join([*told, *([f"timer {trend.timer}"] if trend.timer else [])])
+    parts = [trend.series.device_name, f"{number:,} run{'' if number == 1 else 's'}"]
+    parts += [f"{gaps:,} without a value"] if gaps else []
+    return ", ".join([*parts, *([f"timer {trend.timer}"] if trend.timer else [])])
 
 
 def _marks(trend: Trend) -> list[Mark]:
@@ -138,20 +138,20 @@ def _marks(trend: Trend) -> list[Mark]:
         Mark(at=era.index, kind="era", label=shorten(", ".join(str(change) for change in era.changes[:2]), 60))
         for era in trend.eras
     ]
-    definitions = [Mark(at=place, kind="definition", label="new definition") for place in trend.definitions]
+    definitions = [Mark(at=index, kind="definition", label="new definition") for index in trend.definitions]
     gaps = [
-        Mark(at=place, kind="gap", label=shorten(str(point.record.status), 20))
-        for place, point in enumerate(trend.points)
+        Mark(at=index, kind="gap", label=shorten(str(point.record.status), 20))
+        for index, point in enumerate(trend.points)
         if point.p50 is None
     ]
-    found: list[Mark] = []
+    marks: list[Mark] = []
     for kind in (moves, eras, definitions, gaps):
-        found += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
-    return found
+        marks += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
+    return marks
 
 
 def _thinned(number: int) -> list[int]:
-    """Return the places that get a label: evenly spaced, the newest always among them."""
+    """Return the indices of runs that get a label: evenly spaced, the newest always among them."""
     if number <= _LABELS:
         return list(range(number))
     step = -(-number // _LABELS)
@@ -160,5 +160,4 @@ def _thinned(number: int) -> list[int]:
 
 def _tick(point: SeriesPoint) -> str:
     record = point.record
-    commit = f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else ""
-    return shorten("\n".join(filter(None, [record.started_at[:10], commit])).replace("\n", " "), 30)
+    return shorten(" ".join(filter(None, [record.started_at[:10], short_commit(record)])), 30)

@@ -11,51 +11,41 @@ from collections.abc import Sequence
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
-from pairbench.report.charts.series import LevelStep, SeriesChart, chart
+from pairbench.report.charts.kit import (
+    BLUE,
+    DARK_GREEN,
+    GREEN,
+    GREY,
+    NAVY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    STYLE,
+    open_figure,
+)
+from pairbench.report.charts.series import LevelStep, SeriesChart, series_chart
 
 SUFFIXES = (".svg", ".png")
-
-# Okabe and Ito 2008: told apart by colour-blind readers and in print.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-NAVY, DARK_GREEN, GREY = "#00304D", "#00402F", "#6E6E6E"
 _MOVE = {"code": RED, "machine": ORANGE, "environment": PURPLE, "control": GREY}
-STYLE = {
-    "axes.edgecolor": "#444444",
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "font.size": 9,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.6,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "pairbench",
-    # Names come from anywhere; a dollar in one starts no formula.
-    "text.parse_math": False,
-}
 
 
 def trend_figure(trend: Trend) -> Figure:
     """Return the picture of a trend: latencies over runs, the control beside them, and the speedup below."""
-    return draw(chart(trend))
+    return draw_trend(series_chart(trend))
 
 
-def draw(values: SeriesChart) -> Figure:
+def draw_trend(values: SeriesChart) -> Figure:
     """Return the picture of prepared values."""
     panels = 1 + bool(values.control_name) + any(not math.isnan(value) for value in values.speedup)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 4.6 + 1.2 * (panels - 1)), layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
+        figure = open_figure(10, 4.6 + 1.2 * (panels - 1), values.title)
         axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
-        figure.suptitle(
-            values.title, x=0.01, ha="left", fontsize=11 if len(values.title) <= 85 else 8.5, fontweight="bold"
-        )
         axes[0].set_title(values.subtitle, loc="left", fontsize=9, color="#444444")
         _latency(axes[0], values)
         if values.control_name:
@@ -64,7 +54,9 @@ def draw(values: SeriesChart) -> Figure:
             _speedup(axes[-1], values)
         _marks(axes, values)
         bottom = axes[-1]
-        bottom.set_xticks([place for place, _ in values.ticks], [label.replace(" ", "\n") for _, label in values.ticks])
+        bottom.set_xticks(
+            [position for position, _ in values.ticks], [label.replace(" ", "\n") for _, label in values.ticks]
+        )
         bottom.tick_params(axis="x", labelsize=8)
         bottom.set_xlim(-0.6, max(len(values.p50) - 0.4, 0.6))
         bottom.set_xlabel("run, oldest first")

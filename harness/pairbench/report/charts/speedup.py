@@ -1,4 +1,4 @@
-"""Speedups over the cases of an operator as what is to be drawn, whatever draws it: a row for each variant of a case."""
+"""The values of a speedup chart, whatever draws it: a row for each variant of a case."""
 
 import math
 from collections.abc import Sequence
@@ -13,30 +13,32 @@ from pairbench.report.comparison.words import shorten
 
 NAN = math.nan
 STATES = ("faster", "slower", "open", "none")
-"""Whether the interval of a speedup lies above 1, below it, or neither; none where there is no speedup."""
+"""States of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
 _LOG_FROM = 4.0
-"""Largest over smallest speedup from which a logarithmic axis shows more."""
+"""Ratio of the largest to the smallest speedup from which the axis is logarithmic."""
 _ROWS = 400
-"""Rows that can each bear a label; where there are more, the variants of a case share its row."""
+"""Number of rows up to which each has a label; with more, the variants of a case share its row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedupPoint:
-    """A variant in one case and mode."""
+    """The speedup of a variant in one case and mode."""
 
-    place: int
-    """Of its series among those that were given, counted from 0."""
+    series_index: int
+    """Index of the point's series among those that were given."""
     group: int
+    """Index of the point's group, a case in a mode."""
     row: float
-    """Where it lies below the top, in rows."""
+    """Distance of the point from the top, in rows."""
     variant: str
     speedup: float
-    """NaN where there is none."""
+    """The speedup over the baseline; NaN where there is none."""
     low: float
+    """Lower end of the 95 % interval; NaN where it is not known."""
     high: float
-    """Ends of its interval, NaN where they are not known."""
+    """Upper end of the 95 % interval; NaN where it is not known."""
     state: str
-    """One of STATES."""
+    """State of the speedup, one of STATES."""
     note: str
     """Why there is no speedup; empty where there is one."""
 
@@ -49,50 +51,50 @@ class SpeedupChart:
     subtitle: str
     groups: tuple[str, ...]
     cases: tuple[str, ...]
-    """Key of each group's case."""
+    """Key of the case of each group."""
     modes: tuple[str, ...]
-    """Of each group."""
+    """The mode of each group."""
     heads: tuple[float, ...]
-    """Row of each group's name: its own, or that of its points where they share one."""
+    """Row of each group's name: a row of its own, or that of its points where they share one."""
     rows: int
-    """From top to bottom."""
+    """Number of rows from top to bottom."""
     shared: bool
     """Whether the variants of a case share a row."""
     variants: tuple[str, ...]
-    """Names in their order."""
+    """Names of the variants, in the order that decides their colours."""
     points: tuple[SpeedupPoint, ...]
     log: bool
-    """Whether a logarithmic axis shows more."""
+    """Whether the axis of speedups is logarithmic."""
     left_out: int
-    """Pairs that were skipped, and so say nothing of speed."""
+    """Number of pairs of a variant and a case that were skipped, and so have no point."""
 
 
 def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
     """Return what to draw of the speedups of one operator's series on one device model."""
     labels = {one.case: one.label for one in case_labels(series)}
     order = list(labels)
-    pairs = [(place, one) for place, one in enumerate(series) if one.series.implementation != BASELINE]
-    found = [(place, one) for place, one in pairs if one.status != Status.SKIPPED]
-    modes = sorted({one.series.mode for _, one in found})
+    pairs = [(index, one) for index, one in enumerate(series) if one.series.implementation != BASELINE]
+    shown = [(index, one) for index, one in pairs if one.status != Status.SKIPPED]
+    modes = sorted({one.series.mode for _, one in shown})
     keys = sorted(
-        {(one.series.case, one.series.mode) for _, one in found}, key=lambda key: (order.index(key[0]), key[1])
+        {(one.series.case, one.series.mode) for _, one in shown}, key=lambda key: (order.index(key[0]), key[1])
     )
     variants = list(dict.fromkeys(one.series.implementation for _, one in pairs))
-    found.sort(
+    shown.sort(
         key=lambda pair: (
             keys.index((pair[1].series.case, pair[1].series.mode)),
             variants.index(pair[1].series.implementation),
         )
     )
-    shared = len(found) + len(keys) > _ROWS
+    shared = len(shown) + len(keys) > _ROWS
     heads: list[float] = []
     points: list[SpeedupPoint] = []
-    for place, one in found:
+    for index, one in shown:
         group = keys.index((one.series.case, one.series.mode))
         if group == len(heads):
             heads.append(float(group if shared else group + len(points)))
         row = heads[group] if shared else float(group + 1 + len(points))
-        points.append(_point(place, one, group, row))
+        points.append(_point(index, one, group, row))
     values = [point.speedup for point in points if point.speedup > 0]
     return SpeedupChart(
         title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
@@ -105,7 +107,7 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         shared=shared,
         variants=tuple(variants),
         points=tuple(points),
-        left_out=len(pairs) - len(found),
+        left_out=len(pairs) - len(shown),
         log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
     )
 
@@ -117,7 +119,7 @@ def state_of(speedup: float, low: float, high: float) -> str:
     return "faster" if low > 1 else "slower" if high < 1 else "open"
 
 
-def summary(chart: SpeedupChart) -> str:
+def speedup_summary(chart: SpeedupChart) -> str:
     """Return in a sentence what the chart shows, for those who do not see it."""
     known = [point for point in chart.points if point.state != "none"]
     skipped = f" Skipped and not shown: {chart.left_out}." if chart.left_out else ""
@@ -127,19 +129,19 @@ def summary(chart: SpeedupChart) -> str:
     worst = min(known, key=lambda point: point.speedup)
     counts = [(state, sum(point.state == state for point in chart.points)) for state in STATES]
     words = {"faster": "proven faster", "slower": "proven slower", "open": "not proven either way", "none": "no value"}
-    told = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
+    counted = ", ".join(f"{number} {words[state]}" for state, number in counts if number)
     return (
-        f"{len(chart.points)} pairs of a variant and a case: {told}. "
+        f"{len(chart.points)} pairs of a variant and a case: {counted}. "
         f"Highest {units.ratio(best.speedup)} ({shorten(best.variant, 40)}, {chart.groups[best.group]}), "
         f"lowest {units.ratio(worst.speedup)} ({shorten(worst.variant, 40)}, {chart.groups[worst.group]}).{skipped}"
     )
 
 
-def _point(place: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
+def _point(index: int, one: SeriesFacts, group: int, row: float) -> SpeedupPoint:
     speedup, low, high = (_positive(one.numbers.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
     lacking = math.isnan(speedup)
     return SpeedupPoint(
-        place=place,
+        series_index=index,
         group=group,
         row=row,
         variant=one.series.implementation,
@@ -159,6 +161,6 @@ def _positive(value: float | None) -> float:
 
 def _subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoint]) -> str:
     losing = sum(point.state == "slower" for point in points)
-    told = [series[0].series.device_name] if series else []
-    told += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
-    return ", ".join(told)
+    parts = [series[0].series.device_name] if series else []
+    parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
+    return ", ".join(parts)

@@ -9,26 +9,25 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.kit import color_of, open_figure
-from pairbench.report.charts.series_figure import GREY, RED, STYLE
+from pairbench.report.charts.kit import GREY, RED, STYLE, color_of, open_figure
 from pairbench.report.charts.speedup import SpeedupChart, SpeedupPoint, speedup_chart
 from pairbench.report.comparison.words import shorten
 
 MARKERS = {"faster": "o", "slower": "v", "open": "D"}
 _WORDS = {"faster": "faster", "slower": "slower than the baseline", "open": "not proven either way"}
 _ROW = 0.2
-"""Inches."""
+"""Height of a row, in inches."""
 _MANY = 60
-"""Rows from which they stand closer, and the axis is told at both ends."""
+"""Number of rows from which they stand closer, and the axis has labels at both ends."""
 _CLOSE = 0.16
 
 
 def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
     """Return the picture of the speedups of one operator's series on one device model."""
-    return draw(speedup_chart(series))
+    return draw_speedups(speedup_chart(series))
 
 
-def draw(chart: SpeedupChart) -> Figure:
+def draw_speedups(chart: SpeedupChart) -> Figure:
     """Return the picture of prepared values."""
     with mpl.rc_context(STYLE):
         figure = open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
@@ -66,7 +65,7 @@ def _scale(axes: Axes, chart: SpeedupChart) -> None:
 
 def _dot(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None:
     if point.state == "none" and chart.shared:
-        return  # in a row with others nobody could tell whose it is
+        return  # in a row with others its note could belong to any of them
     if point.state == "none":
         axes.annotate(
             point.note,

@@ -13,29 +13,31 @@ from pairbench.report.comparison.rows import by_case, rows_of
 from pairbench.report.render import clean
 
 _SHOWN = 10
-"""Annotations of one level that GitHub shows of a step; more are dropped without a word."""
+"""Number of annotations of one level that GitHub shows of a step; it drops more without a message."""
 
 _ERRORS = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABLE)
 
 
 def annotations(comparison: Comparison) -> str:
-    """Return workflow commands, a line each: errors for what fails, warnings for what nobody can tell, a notice at last.
+    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end.
 
     Undecided series are warned of only where they are suspects.
     """
-    found = {outcome: [change for change in comparison.changes if change.outcome is outcome] for outcome in GateOutcome}
-    found[GateOutcome.UNDECIDED] = [change for change in found[GateOutcome.UNDECIDED] if is_suspect(change)]
+    by_outcome = {
+        outcome: [change for change in comparison.changes if change.outcome is outcome] for outcome in GateOutcome
+    }
+    by_outcome[GateOutcome.UNDECIDED] = [change for change in by_outcome[GateOutcome.UNDECIDED] if is_suspect(change)]
     lines = [
-        *_level("error", [change for outcome in _ERRORS for change in _ordered(found[outcome])]),
-        *_level("warning", [change for outcome in _WARNINGS for change in _ordered(found[outcome])]),
+        *_level("error", [change for outcome in _ERRORS for change in _ordered(by_outcome[outcome])]),
+        *_level("warning", [change for outcome in _WARNINGS for change in _ordered(by_outcome[outcome])]),
         _command("notice", words.headline(comparison), title="pairbench"),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
 def is_suspect(change: Change) -> bool:
-    """Return whether an undecided change looks bad: slower but not shown to be the code's, or worse by a metric's own account."""
+    """Return whether an undecided change looks bad: slower without the code as its shown cause, or worse in a metric."""
     return any(
         judgement.outcome is GateOutcome.UNDECIDED
         and (judgement.verdict in (Verdict.SLOWER, None) or suspicious(judgement))
@@ -65,8 +67,8 @@ def _annotation(level: str, change: Change) -> str:
         numbers.append(
             words.shorten(f"{words.metric(one)} {' -> '.join(filter(None, ends))}{f' ({moved})' if moved else ''}", 200)
         )
-    told = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
-    message = "\n".join([name, *filter(None, told), *words.remarks(change)])
+    lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
+    message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
     title = f"{change.outcome}: {words.shorten(change.series.operator, 80)} {words.shorten(change.series.implementation, 60)}"
     return _command(level, message, title=title, file=_file(change.series.suite))
 

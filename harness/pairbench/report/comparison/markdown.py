@@ -10,39 +10,39 @@ from pairbench.report.layout import cells_of, telling
 from pairbench.report.render import markdown_table, markdown_text
 
 LIMIT = 65_000
-"""Bytes. GitHub takes comments of 65,536 characters."""
+"""Most bytes of the text: GitHub takes comments of 65,536 characters."""
 _CLOSING = 600
-"""Bytes kept free for saying what was left out."""
+"""Number of bytes kept free for the sentence on what was left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Piece:
-    """Text that goes in whole or not at all, and what must follow it somewhere to close what it opens."""
+class _Chunk:
+    """Text that is taken whole or left out, with the text that must close it later."""
 
     text: str
     changes: int = 0
-    """How many changes it tells of."""
+    """Number of changes that the text holds."""
     closing: str = ""
 
 
 def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
-    """Return a comparison as Markdown of at most so many bytes; the last sentence says what was left out."""
+    """Return a comparison as Markdown of at most so many bytes; the last sentence names what was left out."""
     parts, used, left_out = [], _CLOSING, 0
     footer = _footer(comparison, limit // 4)
     used += _bytes(footer)
     full = False
-    for pieces in _pieces(comparison):
+    for chunks in _chunks(comparison):
         closing = ""
-        for piece in pieces:
-            cost = _bytes(piece.text) + _bytes(piece.closing)
+        for chunk in chunks:
+            cost = _bytes(chunk.text) + _bytes(chunk.closing)
             if full or used + cost > limit:
-                # Once something is left out, all that comes after is: no gaps that nobody sees.
+                # Once something is left out, all that comes after is, so that no gap goes unnoticed.
                 full = True
-                left_out += piece.changes
+                left_out += chunk.changes
                 continue
             used += cost
-            parts.append(piece.text)
-            closing = piece.closing or closing
+            parts.append(chunk.text)
+            closing = chunk.closing or closing
         parts.append(closing)
     parts.append(footer)
     if left_out:
@@ -53,39 +53,39 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
     return "".join(parts)
 
 
-def _pieces(comparison: Comparison) -> Iterator[list[_Piece]]:
+def _chunks(comparison: Comparison) -> Iterator[list[_Chunk]]:
     yield [
-        _Piece(text=f"### pairbench: {markdown_text(words.verdict(comparison.outcomes))}\n\n"),
-        _Piece(
+        _Chunk(text=f"### pairbench: {markdown_text(words.verdict(comparison.outcomes))}\n\n"),
+        _Chunk(
             text=f"Reference: {markdown_text(words.side(comparison.reference))}. "
             f"Current: {markdown_text(words.side(comparison.current))}.\n"
         ),
-        *(_Piece(text=f"\n{markdown_text(line)}\n") for line in words.eras(comparison)),
+        *(_Chunk(text=f"\n{markdown_text(line)}\n") for line in (*words.eras(comparison), *words.left_out(comparison))),
     ]
     for section in sections(comparison):
         yield list(_section(section))
 
 
-def _section(section: Section) -> Iterator[_Piece]:
+def _section(section: Section) -> Iterator[_Chunk]:
     if section.bad:
-        yield _Piece(text=f"\n**{section.title} ({section.size:,})**\n")
+        yield _Chunk(text=f"\n**{section.title} ({section.size:,})**\n")
     else:
-        yield _Piece(
+        yield _Chunk(
             text=f"\n<details><summary>{section.title} ({section.size:,})</summary>\n", closing="\n</details>\n"
         )
     for group in section.groups:
         if group.heading:
-            yield _Piece(text=f"\n{markdown_text(group.heading)}\n")
+            yield _Chunk(text=f"\n{markdown_text(group.heading)}\n")
         yield from _table(group, remarks=section.title != "Unchanged") if section.judged else _names(group)
 
 
-def _names(group: Group) -> Iterator[_Piece]:
-    yield _Piece(text="\n")
+def _names(group: Group) -> Iterator[_Chunk]:
+    yield _Chunk(text="\n")
     for change in group.changes:
-        yield _Piece(text=f"- {markdown_text(_name(change))}\n", changes=1)
+        yield _Chunk(text=f"- {markdown_text(_name(change))}\n", changes=1)
 
 
-def _table(group: Group, *, remarks: bool) -> Iterator[_Piece]:
+def _table(group: Group, *, remarks: bool) -> Iterator[_Chunk]:
     changes = [change for _, of_case in by_case(group.changes) for change in of_case]
     cells = {id(change): [cells_of(COLUMNS, row) for row in rows_of(change)] for change in changes}
     columns = [
@@ -95,20 +95,20 @@ def _table(group: Group, *, remarks: bool) -> Iterator[_Piece]:
     ]
     names = ["series", *(column.header for column in columns), *(["remarks"] if remarks else [])]
     right = [False, *(column.right for column in columns), *([False] if remarks else [])]
-    yield _Piece(text="\n" + markdown_table(names, [], right=right))
+    yield _Chunk(text="\n" + markdown_table(names, [], right=right))
     for change in changes:
         rows = cells[id(change)] or [{column.header: "" for column in columns}]
         lines = [
             [
-                "" if place else _name(change),
+                "" if index else _name(change),
                 *(row[column.header] for column in columns),
-                *([_remarks(change) if not place else ""] if remarks else []),
+                *([_remarks(change) if not index else ""] if remarks else []),
             ]
-            for place, row in enumerate(rows)
+            for index, row in enumerate(rows)
         ]
         # The first two lines are the head.
         table = markdown_table(names, lines, right=right).split("\n", 2)[2]
-        yield _Piece(text=table, changes=1)
+        yield _Chunk(text=table, changes=1)
 
 
 def _remarks(change: Change) -> str:
@@ -120,13 +120,14 @@ def _name(change: Change) -> str:
 
 
 def _footer(comparison: Comparison, room: int) -> str:
-    """Return what is known of the verdicts' trustworthiness, and what could not be read, in so many bytes."""
-    lines = [f"- {markdown_text(line)}\n" for line in false_alarms(comparison)]
+    """Return what the changes are computed from, the false-alarm rates, and what could not be read, in so many bytes."""
+    lines = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
+    lines = [f"- {markdown_text(line)}\n" for line in (*lines, *false_alarms(comparison))]
     lines += [f"- {markdown_text(words.shorten(problem, 400))}\n" for problem in comparison.problems]
     kept: list[str] = []
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if sum(map(_bytes, kept)) + _bytes(line) > room:
-            kept.append(f"- and {len(lines) - place:,} more problems\n")
+            kept.append(f"- and {len(lines) - index:,} more problems\n")
             break
         kept.append(line)
     return "\n" + "".join(kept) if kept else ""

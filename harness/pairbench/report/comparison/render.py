@@ -1,4 +1,4 @@
-"""A comparison as `pairbench compare` prints it: the verdict of the whole first, then what is bad, then the rest."""
+"""A comparison as `pairbench compare` prints it: the overall verdict first, then what is bad, then the rest."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,27 +19,31 @@ from pairbench.report.comparison.rows import (
     rows_of,
     sections,
 )
-from pairbench.report.comparison.words import eras, headline, name, remarks, shorten, side
+from pairbench.report.comparison.words import (
+    OUTCOME_STYLES,
+    eras,
+    headline,
+    left_out,
+    legend,
+    name,
+    remarks,
+    shorten,
+    side,
+)
 from pairbench.report.layout import INDENT, Column, Layout, cells_of
 from pairbench.report.render import FORMATS, Terminal, clean, to_json
 
 __all__ = ["annotations", "render_comparison"]
 
 _LISTED = 40
-"""Undecided changes, and names below one reason, that a table shows."""
-_STYLES = {
-    GateOutcome.FAILED: "red",
-    GateOutcome.REGRESSION: "red",
-    GateOutcome.IMPROVEMENT: "green",
-    GateOutcome.UNDECIDED: "yellow",
-}
+"""Number of undecided changes, and of names below one reason, that a table shows."""
 
 
 def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal | None = None) -> str:
     """Return a comparison in one of the formats; only JSON has everything.
 
     Args:
-        comparison: what was found.
+        comparison: the verdicts on all series.
         output: table, markdown (under 65,536 bytes, what GitHub takes as a comment) or json.
         terminal: stdout where not given.
     """
@@ -54,7 +58,7 @@ def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """Return what the JSON document holds; the floors of a calibration stand with the judgements that used them."""
+    """Return the JSON document; the floors of a calibration are in the judgements that used them."""
     return {
         "verdict": headline(comparison),
         "outcomes": {outcome.value: comparison.outcomes[outcome] for outcome in GateOutcome},
@@ -73,19 +77,21 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _lines(comparison: Comparison, width: int | None) -> Iterator[Text | Padding]:
-    worst = next((outcome for outcome in _STYLES if comparison.outcomes[outcome]), None)
-    yield Text(headline(comparison), style=f"bold {_STYLES[worst]}" if worst else "bold")
+    worst = next((outcome for outcome in OUTCOME_STYLES if comparison.outcomes[outcome]), None)
+    yield Text(headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold")
     yield Text(f"current: {side(comparison.current)}", style="dim")
-    yield from (Text(line, style="yellow") for line in eras(comparison))
+    yield from (Text(line, style="yellow") for line in (*eras(comparison), *left_out(comparison)))
     yield Text()
-    # Where everything is new, the first line has said so.
+    # Where everything is new, the first line is enough.
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
-    found = [] if everything_new else sections(comparison)
-    rows = [row for section in found if section.judged for one in _shown(section) for row in rows_of(one)]
+    shown_sections = [] if everything_new else sections(comparison)
+    rows = [row for section in shown_sections if section.judged for one in _shown(section) for row in rows_of(one)]
     layout = Layout.fit(COLUMNS, [cells_of(COLUMNS, row) for row in rows], width)
-    for section in found:
+    for section in shown_sections:
         yield from _section(section, layout)
         yield Text()
+    if any(row.judgement.change is not None for row in rows):
+        yield Text(legend(comparison), style="dim")
     yield from (Text(line, style="dim") for line in false_alarms(comparison))
     if layout.note:
         yield Text(layout.note, style="dim")
@@ -134,6 +140,6 @@ def _row(row: ComparisonRow, layout: Layout[ComparisonRow]) -> Text:
     cells = cells_of(COLUMNS, row)
 
     def style(column: Column[ComparisonRow]) -> str:
-        return _STYLES.get(row.judgement.outcome, "") if column.header == "change" else ""
+        return OUTCOME_STYLES.get(row.judgement.outcome, "") if column.header == "change" else ""
 
     return layout.line(lambda column: cells[column.header], style)

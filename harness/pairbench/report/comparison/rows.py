@@ -1,4 +1,4 @@
-"""A comparison laid out: which sections it has, which rows and columns they hold, and in which order."""
+"""The layout of a comparison: its sections, their rows and columns, and the order."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from pairbench.report.comparison import words
 from pairbench.report.layout import Column
 
 FEW = 15
-"""Unchanged series that are listed rather than counted."""
+"""Number of unchanged series up to which they are listed rather than counted."""
 
 _BAD = (GateOutcome.FAILED, GateOutcome.REGRESSION)
 _MOVED = (*_BAD, GateOutcome.IMPROVEMENT)
@@ -25,12 +25,12 @@ class ComparisonRow:
     change: Change
     judgement: Judgement
     first: bool = True
-    """Whether it is the first of its change, and so says what holds for all of them."""
+    """Whether the row is the first of its change, and so has the cells that hold for all of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Changes that have a heading in common; empty where there is nothing to say."""
+    """Changes that share a heading, which may be empty."""
 
     heading: str
     changes: tuple[Change, ...]
@@ -38,17 +38,17 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One outcome with its groups."""
+    """A section of the output: one outcome with its groups."""
 
     title: str
     bad: bool = False
     groups: tuple[Group, ...]
     judged: bool = True
-    """Whether there are numbers to show; else names under their reason."""
+    """Whether the section has numbers to show; otherwise it lists names under their reason."""
 
     @property
     def size(self) -> int:
-        """Number of changes."""
+        """Number of changes in the section."""
         return sum(len(group.changes) for group in self.groups)
 
 
@@ -89,14 +89,14 @@ COLUMNS: tuple[Column[ComparisonRow], ...] = (
 
 
 def rows_of(change: Change) -> list[ComparisonRow]:
-    """Return what to show of a change: the metric that decided, the median, and every other one that moved."""
+    """Return the rows of a change: the metric that decided, the median, and every other metric that moved."""
     chosen = [
         judgement
-        for place, judgement in enumerate(change.judgements)
-        if place == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
+        for index, judgement in enumerate(change.judgements)
+        if index == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
     ]
     return [
-        ComparisonRow(change=change, judgement=judgement, first=not place) for place, judgement in enumerate(chosen)
+        ComparisonRow(change=change, judgement=judgement, first=not index) for index, judgement in enumerate(chosen)
     ]
 
 
@@ -107,24 +107,27 @@ def sections(comparison: Comparison) -> list[Section]:
     for change in comparison.changes:
         on_purpose = change.accepted is not None and change.outcome is GateOutcome.UNCHANGED
         (accepted if on_purpose else by_outcome[change.outcome]).append(change)
-    found = [
-        *(_judged(outcome.value.capitalize(), by_outcome[outcome], bad=True) for outcome in (GateOutcome.FAILED,)),
-        _judged("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
-        _judged("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
-        _judged("Accepted on purpose", accepted),
-        _judged("Undecided", by_outcome[GateOutcome.UNDECIDED]),
-        *(_named(outcome, by_outcome[outcome]) for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE)),
-        _named(GateOutcome.NEW, by_outcome[GateOutcome.NEW]),
+    all_sections = [
+        *(
+            _judged_section(outcome.value.capitalize(), by_outcome[outcome], bad=True)
+            for outcome in (GateOutcome.FAILED,)
+        ),
+        _judged_section("Regressions", by_outcome[GateOutcome.REGRESSION], bad=True),
+        _judged_section("Improvements", by_outcome[GateOutcome.IMPROVEMENT]),
+        _judged_section("Accepted on purpose", accepted),
+        _judged_section("Undecided", by_outcome[GateOutcome.UNDECIDED]),
+        *(_named_section(outcome, by_outcome[outcome]) for outcome in (GateOutcome.MISSING, GateOutcome.INCOMPARABLE)),
+        _named_section(GateOutcome.NEW, by_outcome[GateOutcome.NEW]),
     ]
     if len(by_outcome[GateOutcome.UNCHANGED]) <= FEW:
-        found.append(_judged("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
-    return [section for section in found if section.groups]
+        all_sections.append(_judged_section("Unchanged", by_outcome[GateOutcome.UNCHANGED]))
+    return [section for section in all_sections if section.groups]
 
 
 def false_alarms(comparison: Comparison) -> list[str]:
     """Return for each device what is known of how often a verdict on it is a false alarm."""
     if not comparison.current.runs:
-        return []  # measured in turns, where false alarms are others
+        return []  # measured interleaved, where false-alarm rates differ
     known = {calibration.device_name: calibration for calibration in comparison.calibrations}
     devices = sorted({change.series.device_name for change in comparison.changes} | known.keys())
     return [measured(known[name]) if name in known else _unknown(name) for name in devices]
@@ -137,12 +140,12 @@ def by_case(changes: Iterable[Change]) -> list[tuple[str, list[Change]]]:
         one = change.series
         cases.setdefault((one.device_name, one.suite, one.case), []).append(change)
     return [
-        (f"{suite}{'::' if case else ''}{case} ({device})", found) for (device, suite, case), found in cases.items()
+        (f"{suite}{'::' if case else ''}{case} ({device})", of_case) for (device, suite, case), of_case in cases.items()
     ]
 
 
-def _judged(title: str, changes: Sequence[Change], *, bad: bool = False) -> Section:
-    """Return changes with what the environment changed above them; those in the same environment come first."""
+def _judged_section(title: str, changes: Sequence[Change], *, bad: bool = False) -> Section:
+    """Return a section of changes, those in the same environment first, the others below what changed in theirs."""
 
     def fields(change: Change) -> tuple[EraChange, ...]:
         return change.era
@@ -152,14 +155,14 @@ def _judged(title: str, changes: Sequence[Change], *, bad: bool = False) -> Sect
     return Section(title=title, bad=bad, groups=tuple(groups))
 
 
-def _named(outcome: GateOutcome, changes: Sequence[Change]) -> Section:
+def _named_section(outcome: GateOutcome, changes: Sequence[Change]) -> Section:
     by_reason: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.series):
         by_reason.setdefault(words.shorten(change.reason, 400), []).append(change)
     groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     return Section(
         title=outcome.value.capitalize(),
-        groups=tuple(Group(heading=reason, changes=tuple(found)) for reason, found in groups),
+        groups=tuple(Group(heading=reason, changes=tuple(same_reason)) for reason, same_reason in groups),
         judged=False,
     )
 

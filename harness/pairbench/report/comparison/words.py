@@ -1,8 +1,9 @@
-"""What a comparison says in words: its headline, its sides, and what is to be known of one change."""
+"""A comparison in words: its headline, its sides, and remarks on each change."""
 
 from collections import Counter
 from collections.abc import Sequence
 
+from pairbench.analyze.compare.latency import levels_differ
 from pairbench.model.comparison import (
     Change,
     Comparison,
@@ -13,6 +14,7 @@ from pairbench.model.comparison import (
     Side,
     Verdict,
 )
+from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.report import units
 from pairbench.report.render import clean
@@ -25,7 +27,15 @@ METRICS = {
     "peak_bytes": "peak memory",
     "status": "status",
 }
-"""Column of the record -> what readers call it, where it is not simply the column's name."""
+"""Names of metrics by the column of the record, where they differ from the column's name."""
+
+OUTCOME_STYLES = {
+    GateOutcome.FAILED: "red",
+    GateOutcome.REGRESSION: "red",
+    GateOutcome.IMPROVEMENT: "green",
+    GateOutcome.UNDECIDED: "yellow",
+}
+"""Colours of outcomes on a terminal, the worst first; other outcomes have none."""
 
 _ORDER = (
     *(GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.UNCHANGED),
@@ -37,25 +47,25 @@ _COMPARED = (
     *(GateOutcome.UNCHANGED, GateOutcome.UNDECIDED),
 )
 _FIELDS = 8
-"""Changed fields of an environment that one heading names."""
+"""Number of changed fields of an environment that one heading names."""
 _ERAS = 3
-"""Ways in which the environment changed that the head names."""
+"""Number of changes of environment that the head names."""
 _KERNELS = 6
-"""Changed kernels that one line names."""
+"""Number of changed kernels that one line names."""
 
 
 def headline(comparison: Comparison) -> str:
-    """Return the verdict of the whole in one line."""
+    """Return the overall verdict in one line."""
     return f"{verdict(comparison.outcomes)} against {side(comparison.reference)}"
 
 
 def verdict(outcomes: Counter[GateOutcome]) -> str:
     """Return how many series came out how, the bad first."""
-    told = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
+    counts = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
     if not any(outcomes[outcome] for outcome in _COMPARED):
-        return ": ".join(filter(None, ["nothing was compared", ", ".join(told)]))
+        return ": ".join(filter(None, ["nothing was compared", ", ".join(counts)]))
     bad = outcomes[GateOutcome.FAILED] or outcomes[GateOutcome.REGRESSION]
-    return ", ".join(told if bad else ["no regression", *told])
+    return ", ".join(counts if bad else ["no regression", *counts])
 
 
 def counted(outcome: GateOutcome, number: int) -> str:
@@ -85,7 +95,7 @@ def name(series: Series) -> str:
 
 
 def metric(judgement: Judgement) -> str:
-    """Return what readers call a metric."""
+    """Return a metric's name for readers."""
     column = judgement.metric
     return METRICS.get(column) or column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
 
@@ -116,30 +126,54 @@ def change(judgement: Judgement) -> str:
 
 def era(fields: Sequence[EraChange]) -> str:
     """Return the heading of changes across an environment that changed, or empty."""
-    told = [shorten(str(one), 80) for one in fields[:_FIELDS]]
+    changes = [shorten(str(one), 80) for one in fields[:_FIELDS]]
     if len(fields) > _FIELDS:
-        told.append(f"and {len(fields) - _FIELDS} more fields")
-    return f"environment changed: {', '.join(told)}" if told else ""
+        changes.append(f"and {len(fields) - _FIELDS} more fields")
+    return f"environment changed: {', '.join(changes)}" if changes else ""
 
 
 def eras(comparison: Comparison) -> list[str]:
     """Return each way in which the environment changed, and for how many of the series."""
-    found = Counter(era(change.era) for change in comparison.changes if change.era)
+    counts = Counter(era(change.era) for change in comparison.changes if change.era)
     whole = len(comparison.changes)
-    told = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in found.most_common(_ERAS)]
-    return [*told, *([f"and in {len(found) - _ERAS:,} more ways"] if len(found) > _ERAS else [])]
+    lines = [f"{heading}, in {number:,} of {whole:,} series" for heading, number in counts.most_common(_ERAS)]
+    return [*lines, *([f"and in {len(counts) - _ERAS:,} more ways"] if len(counts) > _ERAS else [])]
+
+
+def left_out(comparison: Comparison) -> list[str]:
+    """Return which reference runs measured another source than the newest of them, and of how many series."""
+    sets = Counter(change.left_out_runs for change in comparison.changes if change.left_out_runs)
+    whole = len(comparison.changes)
+    told = [
+        f"left out of the reference: {', '.join(runs)}, of another source than the newest reference run, "
+        f"in {number:,} of {whole:,} series"
+        for runs, number in sets.most_common(_ERAS)
+    ]
+    return [*told, *([f"and in {len(sets) - _ERAS:,} more ways"] if len(sets) > _ERAS else [])]
+
+
+def legend(comparison: Comparison) -> str:
+    """Return what the latencies and their changes are computed from."""
+    interleaved = not comparison.current.runs
+    several = "" if interleaved else ", of several runs their median"
+    change = (
+        "geometric mean of the rounds' ratios"
+        if interleaved
+        else "geometric mean of the rounds, current over reference"
+    )
+    return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
 
 
 def remarks(one: Change) -> list[str]:
-    """Return what is to be known of a change beside its numbers, a line each; none where these say it all."""
+    """Return remarks on a change beside its numbers, a line each; none where the numbers are enough."""
     if _numbers_say_it(one):
         return []
     lines = [shorten(one.reason, 400)]
     if one.kernels:
-        told = [kernel(difference) for difference in one.kernels[:_KERNELS]]
+        kernels = [kernel(difference) for difference in one.kernels[:_KERNELS]]
         if len(one.kernels) > _KERNELS:
-            told.append(f"and {len(one.kernels) - _KERNELS} more")
-        lines.append(f"kernels: {'; '.join(told)}")
+            kernels.append(f"and {len(one.kernels) - _KERNELS} more")
+        lines.append(f"kernels: {'; '.join(kernels)}")
     facts = [_source(one), _confirmation(one)]
     if any(facts):
         lines.append("; ".join(filter(None, facts)))
@@ -154,7 +188,19 @@ def _numbers_say_it(one: Change) -> bool:
         return False
     first = one.judgements[0]
     judged = first.change is not None and first.minimum_effect is not None
+    if any(map(_shows_otherwise, one.judgements)):
+        return False
     return one.outcome is GateOutcome.UNCHANGED or (first.verdict is Verdict.UNDECIDED and judged)
+
+
+def _shows_otherwise(judgement: Judgement) -> bool:
+    """Tell whether the latencies that are shown say something else than the change that was judged."""
+    before, now, change = judgement.reference, judgement.current, judgement.change
+    if not isinstance(before, float) or not isinstance(now, float) or change is None:
+        return False
+    return judgement.minimum_effect is not None and levels_differ(
+        now / before, change.estimate, judgement.minimum_effect
+    )
 
 
 def kernel(difference: KernelChange) -> str:
@@ -175,10 +221,10 @@ def kernel_name(whole: str, width: int = 80) -> str:
     """Return a C++ kernel's name without return type, namespaces and parameters; what is left may be shortened."""
     text = clean(whole).replace("(anonymous namespace)::", "").removeprefix("void ")
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter in "<[{") - (letter in ">]}")
-        if letter == "(" and depth <= 0 and place:
-            text = text[:place]
+        if letter == "(" and depth <= 0 and index:
+            text = text[:index]
             break
     words: list[str] = []
     word = ""
@@ -196,7 +242,7 @@ def kernel_name(whole: str, width: int = 80) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return text on one line, its middle left out where it is longer: both ends tell things apart."""
+    """Return text on one line, its middle left out where it is longer: names differ at both ends."""
     text = clean(text)
     if len(text) <= width:
         return text
@@ -204,11 +250,16 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
+def short_commit(record: Record, letters: int = 7) -> str:
+    """Return a record's commit like `abc1234`, or `abc1234+` where there were uncommitted changes; empty outside of git."""
+    return f"{record.commit[:letters]}{'+' if record.dirty else ''}" if record.commit else ""
+
+
 def _source(one: Change) -> str:
     if one.implementation_changed is None:
         return ""
-    told = "its source changed" if one.implementation_changed else "its source did not change"
-    return "" if told in one.reason else told
+    text = "its source changed" if one.implementation_changed else "its source did not change"
+    return "" if text in one.reason else text
 
 
 def _confirmation(one: Change) -> str:

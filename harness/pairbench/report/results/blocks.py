@@ -1,4 +1,4 @@
-"""What a page is made of (headings, paragraphs, lists, tables), as Markdown and for a terminal."""
+"""The parts of a page (headings, paragraphs, lists, tables), as Markdown and for a terminal."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
-    """Some sentences."""
+    """A paragraph of plain sentences."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """A list."""
+    """A list with bullets."""
 
     texts: tuple[str, ...]
 
@@ -41,9 +41,9 @@ class TableBlock:
     rows: tuple[tuple[str, ...], ...]
     right: tuple[bool, ...]
     title: str = ""
-    """Said in front of it; where it is folded, the line that unfolds it."""
+    """The line above the table; where the table is folded, the line that unfolds it."""
     fold_above: int | None = None
-    """Rows above which it is folded where that is possible."""
+    """Number of rows above which the table is folded; None for never."""
 
 
 Block = Heading | Paragraph | Items | TableBlock
@@ -52,7 +52,7 @@ Block = Heading | Paragraph | Items | TableBlock
 def table_of(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, title: str = "", fold_above: int | None = None
 ) -> TableBlock:
-    """Return rows as a table, without the columns that say nothing."""
+    """Return rows as a table, without the columns that are empty."""
     cells = [cells_of(columns, row) for row in rows]
     kept = telling(columns, cells)
     return TableBlock(

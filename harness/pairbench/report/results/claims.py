@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pairbench.model.claim import Claim
-from pairbench.model.results import ClaimState, Judged
+from pairbench.model.results import ClaimState, JudgedClaim
 from pairbench.report import rows, units
 from pairbench.report.layout import Column
 from pairbench.report.results.blocks import TableBlock, table_of
@@ -13,12 +13,12 @@ _BYTES_PER_GIB = 2**30
 
 
 def arrow(before: str, after: str) -> str:
-    """Return what was, and what became of it, as far as both are known."""
+    """Return `before -> after`, or the one of them that is known."""
     return f"{before} -> {after}" if before and after else before or after
 
 
 def published(claim: Claim) -> str:
-    """Return what a claim says, with its unit."""
+    """Return a claim's figure with its unit."""
     if claim.pair is None:
         return _ratio(claim)
     before, after = claim.pair
@@ -33,12 +33,12 @@ def published(claim: Claim) -> str:
 
 
 def in_short(claim: Claim) -> str:
-    """Return the same for a table that has our latencies beside it: of latencies their ratio."""
+    """Return a claim without its latencies, whose ratio is enough in a table that has our latencies beside it."""
     return f"{_ratio(claim)}" if claim.quantity == "latency_ms" else published(claim)
 
 
-def ours(one: Judged) -> str:
-    """Return what was measured here of what a claim is about."""
+def ours(one: JudgedClaim) -> str:
+    """Return what was measured here of the quantity that a claim is about; empty where nothing was."""
     if one.variant is None or one.state is ClaimState.UNMEASURED:
         return ""
     by = f", {one.variant.implementation}"
@@ -52,23 +52,23 @@ def ours(one: Judged) -> str:
             before = units.size(one.baseline.peak_bytes) if one.baseline else ""
             return arrow(before, units.size(one.variant.peak_bytes)) + by
     interval = units.ratio_range(one.variant.speedup_low, one.variant.speedup_high)
-    told = ", ".join(filter(None, [units.ratio(one.variant.speedup), interval]))
+    speedup = ", ".join(filter(None, [units.ratio(one.variant.speedup), interval]))
     before = units.duration(one.baseline.call_p50_ns) if one.baseline else ""
-    return f"{arrow(before, units.duration(one.variant.call_p50_ns))} ({told}){by}"
+    return f"{arrow(before, units.duration(one.variant.call_p50_ns))} ({speedup}){by}"
 
 
-def claims_table(claims: Sequence[Judged], labels: dict[str, str]) -> TableBlock:
+def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:
     """Return all claims of an operator as a table.
 
     Args:
-        claims: beside their cases.
+        claims: each judged in its case.
         labels: of the cases, by key.
     """
 
-    def our_case(one: Judged) -> str:
+    def our_case(one: JudgedClaim) -> str:
         return labels.get(one.case.key, one.case.key) if one.case else "none here"
 
-    columns: tuple[Column[Judged], ...] = (
+    columns: tuple[Column[JudgedClaim], ...] = (
         Column(header="published", text=lambda one: published(one.claim), right=False),
         Column(header="about", text=lambda one: _about(one.claim), right=False),
         Column(header="on", text=lambda one: one.claim.device, right=False),
@@ -82,7 +82,7 @@ def claims_table(claims: Sequence[Judged], labels: dict[str, str]) -> TableBlock
     return table_of(columns, claims, title="Published, and ours beside it:")
 
 
-def _why_not(one: Judged) -> str:
+def _why_not(one: JudgedClaim) -> str:
     return one.claim.unmet if one.state not in (ClaimState.SAME, ClaimState.BETTER) else ""
 
 

@@ -1,4 +1,4 @@
-"""Results as plain objects for programs: what the page shows, under the names of the store's columns."""
+"""Results as plain objects for programs: the page's content under the names of the store's columns."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _NUMBERS = (
 
 
 def plain(one: OperatorResults) -> dict[str, Any]:
-    """Return results as one object: no record twice, and of each what the page shows."""
+    """Return an operator's results as one object, each record once, with the columns that the page shows."""
     return {
         "device_name": one.device_name,
         "suite": one.operator.suite,

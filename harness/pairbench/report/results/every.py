@@ -1,31 +1,31 @@
-"""All implementations of all cases in one table: latencies, errors, and what each step of a ladder gains by itself."""
+"""All implementations of all cases in one table: latencies, errors, and the gain of each step by itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pairbench.model.record import Record
-from pairbench.model.results import OperatorResults, Step
+from pairbench.model.results import OperatorResults, StepGain
 from pairbench.report import rows, units
 from pairbench.report.layout import Column
 from pairbench.report.results.blocks import TableBlock, table_of
 
 _LONG = 8
-"""Rows above which it is folded."""
+"""Number of rows above which the table is folded."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
-    """One implementation in one case."""
+class MeasurementRow:
+    """The record of one implementation in one case."""
 
     label: str
     record: Record
-    step: Step | None
+    step: StepGain | None
 
 
 def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     """Return what was measured of every implementation, in the order of declaration."""
-    found = [
-        _Row(label=labels[case.case.key], record=record, step=mode.steps.get(str(record.implementation)))
+    measurements = [
+        MeasurementRow(label=labels[case.case.key], record=record, step=mode.steps.get(str(record.implementation)))
         for case in results.cases
         for mode in case.modes
         for record in ([mode.baseline] if mode.baseline else []) + list(mode.variants)
@@ -33,20 +33,20 @@ def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlo
     ]
     return table_of(
         _COLUMNS,
-        found,
-        title=f"All {len(found)} measurements, errors included; a speedup is over the baseline of its own run:",
+        measurements,
+        title=f"All {len(measurements)} measurements, errors included; a speedup is over the baseline of its own run:",
         fold_above=_LONG,
     )
 
 
-def _gain(row: _Row) -> str:
+def _gain(row: MeasurementRow) -> str:
     if row.step is None:
         return ""
     within = units.ratio_range(row.step.gain.low, row.step.gain.high)
     return f"{units.ratio(row.step.gain.estimate)} {f'({within}) ' if within else ''}over {row.step.over}"
 
 
-_COLUMNS: tuple[Column[_Row], ...] = (
+_COLUMNS: tuple[Column[MeasurementRow], ...] = (
     Column(header="case", text=lambda row: row.label, right=False),
     Column(header="implementation", text=lambda row: row.record.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.record.mode or "", right=False, usual="eager"),

@@ -1,10 +1,10 @@
-"""Where variants lose, and which were refused or skipped: as much of the page as what wins."""
+"""The cases in which variants lose, and those that were refused or skipped: the page shows them like what wins."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from pairbench.analyze.results.losses import SIZE, loses
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, Losses, OperatorResults, Term
+from pairbench.model.results import AxisBound, CaseResults, Losses, OperatorResults
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.layout import Column
@@ -12,13 +12,13 @@ from pairbench.report.results.blocks import Block, Paragraph, TableBlock, table_
 
 _REASON = 140
 _LONG = 15
-"""Rows above which a table is folded: the page must stay readable."""
+"""Number of rows above which a table is folded: the page must stay readable."""
 _FEW = 3
-"""Cases that a row names."""
+"""Number of cases that a row names."""
 
 
 def losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    """Yield what lost: a line a variant, then the speedups of those variants case by case."""
+    """Yield the variants that lose, a row each, then their speedups case by case."""
     if not results.losses:
         if any(mode.best for case in results.cases for mode in case.modes):
             yield Paragraph(text="Where variants lose: no variant is proven slower than the baseline in any case.")
@@ -99,7 +99,7 @@ def _where(one: Losses) -> str:
     return f"{' and '.join(map(_term, one.where.terms))}: {lost} of {among}, else {others} of {rest}"
 
 
-def _term(one: Term) -> str:
+def _term(one: AxisBound) -> str:
     if one.axis == SIZE and isinstance(one.value, int | float):
         return f"{'at least' if one.relation == '>=' else 'at most'} {units.size(one.value)} moved"
     value = "x".join(map(str, one.value)) if isinstance(one.value, tuple) else one.value

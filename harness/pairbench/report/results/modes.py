@@ -1,4 +1,4 @@
-"""What compiling and capturing change: baseline and best variant in each mode, and when compiling has paid for itself."""
+"""The modes side by side: baseline and best variant in each, and when compiling has paid for itself."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from pairbench.report.results.blocks import Block, Paragraph, table_of
 
 EAGER, COMPILE = "eager", "compile"
 _LONG = 15
-"""Rows above which the table is folded."""
+"""Number of rows above which the table is folded."""
 
 
 def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
@@ -39,8 +39,8 @@ def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterato
         fold_above=_LONG,
     )
     for mode in modes:
-        if mode != EAGER and (told := _told(results.cases, mode)):
-            yield Paragraph(text=told)
+        if mode != EAGER and (sentence := _wins_sentence(results.cases, mode)):
+            yield Paragraph(text=sentence)
 
 
 def _baseline(mode: str) -> Column[CaseResults]:
@@ -49,10 +49,10 @@ def _baseline(mode: str) -> Column[CaseResults]:
 
 def _best(mode: str) -> Column[CaseResults]:
     def text(case: CaseResults) -> str:
-        found = case.in_mode(mode)
-        if found is None or found.best is None:
+        results = case.in_mode(mode)
+        if results is None or results.best is None:
             return ""
-        return f"{_latency(found.best)} {found.best.implementation}, {units.ratio(found.best.speedup)}"
+        return f"{_latency(results.best)} {results.best.implementation}, {units.ratio(results.best.speedup)}"
 
     return Column(header=f"{mode}: best", text=text)
 
@@ -92,15 +92,15 @@ def _calls(compiled: Record, eager: Record | None) -> str:
     return f"{math.ceil(compiled.first_call_ns / saved):,} calls" if saved > 0 else "never"
 
 
-def _told(cases: Sequence[CaseResults], mode: str) -> str:
-    """Return whether a best variant still wins against the baseline in a mode, and against the eager baseline."""
-    found = [one for case in cases if (one := case.in_mode(mode)) and one.best]
-    states = Counter(_state(one) for one in found)
-    if not found:
+def _wins_sentence(cases: Sequence[CaseResults], mode: str) -> str:
+    """Return in how many cases the best variant wins against the baseline of a mode."""
+    compared = [one for case in cases if (one := case.in_mode(mode)) and one.best]
+    states = Counter(_state(one) for one in compared)
+    if not compared:
         return ""
     return (
         f"In mode {mode} the best variant is proven faster than the baseline of that mode in {states['faster']} of "
-        f"{len(found)} cases, slower in {states['slower']}, and not told apart from it in {states['open']}."
+        f"{len(compared)} cases, slower in {states['slower']}, and not told apart from it in {states['open']}."
     )
 
 
@@ -110,8 +110,8 @@ def _state(one: ModeResults) -> str:
 
 
 def _baseline_of(case: CaseResults, mode: str) -> Record | None:
-    found = case.in_mode(mode)
-    return found.baseline if found else None
+    results = case.in_mode(mode)
+    return results.baseline if results else None
 
 
 def _latency(record: Record | None) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pairbench.analyze.site.facts import ceilings_of, series_facts
 from pairbench.model.claim import Claim
 from pairbench.model.record import Record
-from pairbench.model.results import Behind, CaseResults, Judged, ModeResults, OperatorResults
+from pairbench.model.results import CaseResults, ContributingRun, JudgedClaim, ModeResults, OperatorResults
 from pairbench.model.series import Series
 from pairbench.model.settings import MODES
-from pairbench.model.site import Standing
+from pairbench.model.site import SeriesStatus
 from pairbench.report import rows, units
 from pairbench.report.case_labels import labels_of
 from pairbench.report.charts.roofline import roof_fraction
@@ -22,33 +22,33 @@ from pairbench.report.results.losses import losses_blocks, refused_blocks
 from pairbench.report.results.modes import modes_blocks
 
 _FITS = 80
-"""Letters of a case's name: a page has more room than a chart."""
+"""Number of letters of a case's name: a page has more room than a chart."""
 _LONG = 40
-"""Cases above which their table is folded."""
+"""Number of cases above which their table is folded."""
 _FEW = 6
-"""Cases that a sentence names."""
+"""Number of cases that a sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class CaseRow:
     """A case in the mode that the main table shows."""
 
     case: CaseResults
     mode: ModeResults
     label: str
-    claims: tuple[Judged, ...]
+    claims: tuple[JudgedClaim, ...]
 
 
 def operator_blocks(results: OperatorResults) -> Iterator[Block]:
-    """Yield what is known of an operator on one device model."""
+    """Yield the part of the page on one operator and device model."""
     labels = case_names(results)
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
-    told = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
-    yield Paragraph(text=" ".join([*told, *(f"{note}." for note in results.notes)]))
+    sentences = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
+    yield Paragraph(text=" ".join([*sentences, *(f"{note}." for note in results.notes)]))
     yield Items(texts=tuple(map(_run, results.runs)))
     shown = [
-        _Row(case=case, mode=mode, label=labels[case.case.key], claims=_claims_of(results, case, mode.mode))
+        CaseRow(case=case, mode=mode, label=labels[case.case.key], claims=_claims_of(results, case, mode.mode))
         for case in results.cases
         if (mode := main_mode(case))
     ]
@@ -62,15 +62,15 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield from _gaps(results, labels)
 
 
-def _run(behind: Behind) -> str:
+def _run(behind: ContributingRun) -> str:
     rounds = " or ".join(map(str, behind.rounds))
-    told = f", of {rounds} {'round' if behind.rounds == (1,) else 'rounds'}" if rounds else ""
-    return f"{rows.heading(behind.record)}: {behind.records} records{told}"
+    suffix = f", of {rounds} {'round' if behind.rounds == (1,) else 'rounds'}" if rounds else ""
+    return f"{rows.heading(behind.record)}: {behind.records} records{suffix}"
 
 
 def case_names(results: OperatorResults) -> dict[str, str]:
-    """Return the names of an operator's cases by their keys: what tells them apart."""
-    cases = [*(found.case for found in results.cases), *results.missing]
+    """Return short names of an operator's cases by their keys."""
+    cases = [*(item.case for item in results.cases), *results.missing]
     return {one.case: one.label for one in labels_of({case.key: dict(case.axes) for case in cases}, fits=_FITS)}
 
 
@@ -80,10 +80,10 @@ def _cases(number: int) -> str:
 
 def main_mode(case: CaseResults) -> ModeResults | None:
     """Return the mode in which a case is in the main table: eager, or the first that was measured."""
-    return next((found for mode in MODES if (found := case.in_mode(mode))), None)
+    return next((results for mode in MODES if (results := case.in_mode(mode))), None)
 
 
-def _claims_of(results: OperatorResults, case: CaseResults, mode: str) -> tuple[Judged, ...]:
+def _claims_of(results: OperatorResults, case: CaseResults, mode: str) -> tuple[JudgedClaim, ...]:
     return tuple(
         one
         for one in results.claims
@@ -91,12 +91,12 @@ def _claims_of(results: OperatorResults, case: CaseResults, mode: str) -> tuple[
     )
 
 
-def _best(row: _Row) -> str:
+def _best(row: CaseRow) -> str:
     best, mode = row.mode.best, row.mode.mode
     return f"{best.implementation}{f' ({mode})' if mode != 'eager' else ''}" if best else "none was measured"
 
 
-def _between(row: _Row, column: str) -> str:
+def _between(row: CaseRow, column: str) -> str:
     """Return baseline and best in one column of counts, sizes or parts."""
     before, after = row.mode.baseline, row.mode.best
     return arrow(_value(before, column), _value(after, column))
@@ -115,28 +115,28 @@ def _value(record: Record | None, column: str) -> str:
 
 
 def part_of_roof(record: Record) -> float | None:
-    """Return the part of its roof that a record reaches, as the site says it; None where that is not known."""
+    """Return the part of its roof that a record reaches, as on the site; None where that is not known."""
     series = Series.of(record)
     assert series is not None
-    fraction = roof_fraction(series_facts(record, series, Standing(state="unchanged")), ceilings_of(record))
+    fraction = roof_fraction(series_facts(record, series, SeriesStatus(state="unchanged")), ceilings_of(record))
     return None if math.isnan(fraction) else fraction
 
 
-def _published(row: _Row) -> str:
-    return "; ".join(f"{_whose(one.claim)}{in_short(one.claim)}" for one in row.claims)
+def _published(row: CaseRow) -> str:
+    return "; ".join(f"{_implementation_of(one.claim)}{in_short(one.claim)}" for one in row.claims)
 
 
-def _states(row: _Row) -> str:
-    """Return how ours is beside each claim, or once where it is the same beside all."""
+def _states(row: CaseRow) -> str:
+    """Return the state of each claim, or one state where all are the same."""
     states = [str(one.state) for one in row.claims]
     return states[0] if len(set(states)) == 1 else "; ".join(states)
 
 
-def _whose(claim: Claim) -> str:
+def _implementation_of(claim: Claim) -> str:
     return f"{claim.implementation} " if claim.implementation else ""
 
 
-_COLUMNS: tuple[Column[_Row], ...] = (
+_COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="case", text=lambda row: row.label, right=False),
     Column(header="tier", text=lambda row: row.case.case.tier, right=False),
     Column(
@@ -160,16 +160,16 @@ _COLUMNS: tuple[Column[_Row], ...] = (
 
 
 def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
-    """Yield what the store does not hold, or no longer as it is declared."""
+    """Yield the variants and cases that have no record, or only of an earlier definition."""
     tried = {str(record.implementation) for case in results.cases for mode in case.modes for record in mode.variants}
     untried = [item.name for item in results.operator.implementations[1:] if item.name not in tried]
-    told = [
+    sentences = [
         _list("No measurement of the variants", untried),
         _list("No measurement of the cases", [labels[case.key] for case in results.missing]),
         _list("Measured with an earlier definition of the operator", [labels[key] for key in results.outdated]),
     ]
-    if any(told):
-        yield Items(texts=tuple(filter(None, told)))
+    if any(sentences):
+        yield Items(texts=tuple(filter(None, sentences)))
 
 
 def _list(words: str, names: list[str]) -> str:

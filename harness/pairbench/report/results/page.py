@@ -1,6 +1,6 @@
-"""The page of results: what was found, device by device and operator by operator, what lost included.
+"""The page of results, device by device and operator by operator, losses included.
 
-It holds no time of its own making, so that equal stores and suites are equal pages.
+It holds no time of writing, so that equal stores and suites give equal pages.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ _CLAIMS = (
 
 
 def results_page(
-    found: Sequence[OperatorResults],
+    results: Sequence[OperatorResults],
     unmeasured: Sequence[OperatorDescription],
     output: str,
     *,
@@ -44,7 +44,7 @@ def results_page(
     """Return the page in one of the formats.
 
     Args:
-        found: results by device model and then operator, in the order of the page.
+        results: by device model and then operator, in the order of the page.
         unmeasured: operators that the store holds nothing of, in these tiers.
         output: table, markdown or json.
         command: that makes it.
@@ -55,27 +55,27 @@ def results_page(
         return to_json(
             {
                 "tiers": tiers,
-                "results": [plain(one) for one in found],
+                "results": [plain(one) for one in results],
                 "unmeasured": [_name(one) for one in unmeasured],
             }
         )
-    blocks = list(_blocks(found, unmeasured, command, [tier for tier in TIERS if tier in tiers]))
+    blocks = list(_blocks(results, unmeasured, command, [tier for tier in TIERS if tier in tiers]))
     return to_markdown(blocks) if output == "markdown" else to_terminal(blocks, terminal)
 
 
 def _blocks(
-    found: Sequence[OperatorResults], unmeasured: Sequence[OperatorDescription], command: str, tiers: Sequence[str]
+    results: Sequence[OperatorResults], unmeasured: Sequence[OperatorDescription], command: str, tiers: Sequence[str]
 ) -> Iterator[Block]:
     yield Heading(text="Results", level=1)
     yield Paragraph(
         text=f"Made by {command}, and never by hand. Cases of the tier{'s' if len(tiers) > 1 else ''} {' and '.join(tiers)}."
     )
-    if found:
+    if results:
         yield Paragraph(text=_ROWS)
         yield Paragraph(text=_CLAIMS)
     else:
         yield Paragraph(text="The store holds no measurement of these tiers: pairbench run makes some.")
-    for device, several in groupby(found, key=lambda one: one.device_name):
+    for device, several in groupby(results, key=lambda one: one.device_name):
         on_device = list(several)
         yield Heading(text=device, level=2)
         yield table_of(_GLANCE, on_device)
@@ -83,14 +83,14 @@ def _blocks(
             yield from operator_blocks(one)
     if unmeasured:
         yield Heading(text="Not measured yet", level=2)
-        yield Items(texts=tuple(_told(one, tiers) for one in unmeasured))
+        yield Items(texts=tuple(_unmeasured_line(one, tiers) for one in unmeasured))
 
 
-def _told(operator: OperatorDescription, tiers: Sequence[str]) -> str:
+def _unmeasured_line(operator: OperatorDescription, tiers: Sequence[str]) -> str:
     cases = sum(case.tier in tiers for case in operator.cases)
     claims = len(operator.claims)
-    told = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
-    return f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{told}"
+    suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
+    return f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}"
 
 
 def _name(operator: OperatorDescription) -> str:

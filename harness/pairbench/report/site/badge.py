@@ -15,7 +15,7 @@ _COLOURS = {
     "unchanged": "#48515c",
     "skipped": "#5f6368",
 }
-"""All bear white text at a contrast of 4.5 or more. None says anything that the words do not."""
+"""Colours by state. White text on them has a contrast of 4.5 or more; the words repeat what the colour means."""
 
 # Tenths of a pixel of each printable letter of ASCII, from the space on, in DejaVu Sans at 11 px: the widest of the
 # fonts that `_FONTS` is likely to find. What is drawn is squeezed to the estimate, so no font runs over the edge.
@@ -30,7 +30,7 @@ _WIDE = 110
 _FONTS = "Verdana,DejaVu Sans,Geneva,sans-serif"
 
 
-def draw(name: str, statement: str, state: str, title: str) -> bytes:
+def draw_badge(name: str, statement: str, state: str, title: str) -> bytes:
     """Return the SVG.
 
     Args:
@@ -65,19 +65,19 @@ def text_width(text: str) -> float:
 
 
 def _width(letter: str) -> int:
-    place = ord(letter) - ord(" ")
-    if 0 <= place < len(_WIDTHS):
-        return _WIDTHS[place]
+    index = ord(letter) - ord(" ")
+    if 0 <= index < len(_WIDTHS):
+        return _WIDTHS[index]
     if unicodedata.combining(letter):
         return 0
     return _WIDE if unicodedata.east_asian_width(letter) in "WF" else _OTHER
 
 
 def _box(svg: ET.Element, start: float, width: float, colour: str) -> None:
-    place = {"x": f"{start:.1f}", "width": f"{width:.1f}", "height": str(_HEIGHT)}
-    ET.SubElement(svg, "rect", {**place, "fill": colour})
+    geometry = {"x": f"{start:.1f}", "width": f"{width:.1f}", "height": str(_HEIGHT)}
+    ET.SubElement(svg, "rect", {**geometry, "fill": colour})
 
 
 def _words(group: ET.Element, start: float, text: str) -> None:
-    place = {"x": f"{start:.1f}", "y": "14", "textLength": f"{text_width(text):.1f}"}
-    ET.SubElement(group, "text", {**place, "lengthAdjust": "spacingAndGlyphs"}).text = text
+    geometry = {"x": f"{start:.1f}", "y": "14", "textLength": f"{text_width(text):.1f}"}
+    ET.SubElement(group, "text", {**geometry, "lengthAdjust": "spacingAndGlyphs"}).text = text

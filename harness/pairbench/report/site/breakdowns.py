@@ -20,12 +20,12 @@ class BreakdownTable:
 
     title: str
     columns: tuple[tuple[str, bool], ...]
-    """Each with whether it holds numbers."""
+    """Pairs of a column's name and whether it holds numbers."""
     rows: Rows
 
 
 def head_of(kept: KeptBreakdown) -> BreakdownHead:
-    """Return what the list says of breakdowns."""
+    """Return the entry of a case's breakdowns in the list."""
     return BreakdownHead(
         breakdown_id=kept.breakdown_id,
         made_at=kept.made_at,
@@ -56,8 +56,8 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
 
 
 def _tables(part: Breakdown) -> list[BreakdownTable]:
-    found = [("Modules", tree_rows(part)), *tables(part)]
-    return [_table(title, rows) for title, rows in found if rows]
+    titled = [("Modules", tree_rows(part)), *tables(part)]
+    return [_table(title, rows) for title, rows in titled if rows]
 
 
 def _table(title: str, rows: Rows) -> BreakdownTable:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 _DEEPEST = 6
-"""Levels that get fields of their own; what lies deeper stays JSON."""
+"""Number of levels that get fields of their own; what lies deeper stays JSON."""
 
 
 def fields(environment: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -14,13 +14,13 @@ def fields(environment: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def grouped(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
     """Return the fields by the first part of their path; those that are in no group come first, under an empty name."""
-    found: dict[str, list[tuple[str, str]]] = {"": []}
+    groups: dict[str, list[tuple[str, str]]] = {"": []}
     for name, value in environment.items():
         if isinstance(value, Mapping) and value:
-            found[str(name)] = list(_leaves(value, (), 1))
+            groups[str(name)] = list(_leaves(value, (), 1))
         else:
-            found[""] += _leaves({name: value}, (), 0)
-    return {name: rows for name, rows in found.items() if rows}
+            groups[""] += _leaves({name: value}, (), 0)
+    return {name: rows for name, rows in groups.items() if rows}
 
 
 def _leaves(value: object, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, str]]:

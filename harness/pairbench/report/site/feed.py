@@ -1,4 +1,4 @@
-"""What happened, as an Atom feed: RFC 4287."""
+"""The events as an Atom feed: RFC 4287."""
 
 import datetime as dt
 import uuid
@@ -13,9 +13,9 @@ from pairbench.report.site.values import File
 PATH = "feed.xml"
 _ENTRIES = 100
 _MOVED = 20
-"""Series that one entry lists."""
+"""Number of series that one entry lists."""
 _NAMED = 3
-"""Operators in a title."""
+"""Number of operators in a title."""
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:pairbench:site")
 _WORDS = {"both": "slower and faster"}
@@ -69,22 +69,22 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
 
 def _title(event: Event) -> str:
     names = list(dict.fromkeys(shorten(one.series.operator or one.series.suite, 40) for one in event.moved))
-    told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    operators = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     count = f"{len(event.moved):,} series"
     largest = units.change(event.moved[0].change) if event.moved else ""
     sized = f"{count}, {'up to ' if len(event.moved) > 1 else ''}{largest}" if largest else count
     direction = _WORDS.get(event.direction, event.direction)
-    said = "" if direction == event.outcome else f" {direction}"
-    return f"{str(event.outcome).capitalize()}: {told}{said} on {shorten(event.device_name, 60)} ({sized})"
+    suffix = "" if direction == event.outcome else f" {direction}"
+    return f"{str(event.outcome).capitalize()}: {operators}{suffix} on {shorten(event.device_name, 60)} ({sized})"
 
 
 def _between(event: Event) -> str:
     after = event.after
     runs = [one for one in (event.before, after) if one]
-    told = f"{'between runs' if len(runs) > 1 else 'in run'} {' and '.join(shorten(one.run_id, 60) for one in runs)}"
+    text = f"{'between runs' if len(runs) > 1 else 'in run'} {' and '.join(shorten(one.run_id, 60) for one in runs)}"
     commits = [shorten(one.commit, 12) for one in runs if one.commit]
     branch = f" of {shorten(after.branch, 60)}" if after.branch else ""
-    return f"{told}, commits {'..'.join(commits)}{branch}" if commits else told
+    return f"{text}, commits {'..'.join(commits)}{branch}" if commits else text
 
 
 def _line(moved: Moved) -> str:
@@ -99,8 +99,8 @@ def _line(moved: Moved) -> str:
 
 def _time(text: str) -> dt.datetime:
     try:
-        found = dt.datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+        time = dt.datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
     except (ValueError, OverflowError):  # no reader takes a feed with another kind of time in it
         return _NEVER
 

@@ -1,6 +1,6 @@
 """Addresses of the repository on the web: commits, ranges of commits and lines of sources.
 
-Whatever a store or a setting says may stand in a link, so an address is made only from what is plainly one.
+Stores and settings may hold any text, so a link is made only from what is plainly an address.
 """
 
 import re

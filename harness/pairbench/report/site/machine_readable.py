@@ -12,7 +12,7 @@ from pairbench.model.site import Event, Moved, OverviewRow, RunHead, SiteFacts
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
-from pairbench.report.site.badge import draw
+from pairbench.report.site.badge import draw_badge
 from pairbench.report.site.feed import feed
 from pairbench.report.site.values import File
 from pairbench.stats import Interval
@@ -20,7 +20,7 @@ from pairbench.stats import Interval
 __all__ = ["SCHEMA", "badges", "feed", "index_json"]
 
 SCHEMA = 1
-"""Of index.json. A new key leaves it; one that goes, or means something else, raises it."""
+"""Version of index.json. A key that goes, or means something else, raises it; a new key does not."""
 STATE_BADGE = "badges/state.svg"
 
 # Attributes that index.json has under their own names. Named here rather than taken from the values, so that the document
@@ -71,7 +71,7 @@ def index_json(facts: SiteFacts) -> File:
 
 
 def badges(facts: SiteFacts) -> Iterator[File]:
-    """Yield a badge for each operator on each device model, and one for the whole."""
+    """Yield a badge for each operator on each device model, and one for all of them together."""
     states = []
     for (device, suite, operator), group in groupby(
         sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]
@@ -86,14 +86,14 @@ def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     name, device = shorten(rows[0].operator, 40), shorten(rows[0].device_name, 60)
     best = _best(rows)
     if best is None or best.speedup is None:
-        return draw(name, state, state, f"{name} on {device}: no speedup measured, {state}")
+        return draw_badge(name, state, state, f"{name} on {device}: no speedup measured, {state}")
     speedup = units.ratio(best.speedup.estimate)
     over = units.ratio_range(best.least, best.most) if best.cases > 1 else ""
     interval = units.ratio_range(best.speedup.low, best.speedup.high)
     how = shorten(", ".join(filter(None, [best.dtype, best.tier, best.mode])), 60)
     cases = f", {over} over {best.cases} cases" if over else ""
     title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}), {state}"
-    return draw(name, f"{speedup} ({over or interval}) {state}", state, title)
+    return draw_badge(name, f"{speedup} ({over or interval}) {state}", state, title)
 
 
 def _best(rows: Sequence[OverviewRow]) -> OverviewRow | None:
@@ -108,10 +108,10 @@ def _weight(tier: str) -> int:
 
 def _whole(states: Sequence[str]) -> bytes:
     if not states:
-        return draw("pairbench", "no runs yet", "", "pairbench: no runs yet")
+        return draw_badge("pairbench", "no runs yet", "", "pairbench: no runs yet")
     state = worst(states)
-    told = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
-    return draw("pairbench", told, state, f"pairbench: {told}")
+    text = f"{state}: {states.count(state)} of {len(states)} operator{'' if len(states) == 1 else 's'}"
+    return draw_badge("pairbench", text, state, f"pairbench: {text}")
 
 
 def _identity(row: OverviewRow) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from jinja2 import Environment
 
 from pairbench.model.outcome import Status
 from pairbench.model.site import SiteFacts
-from pairbench.report.charts import roofline as roofline_chart
-from pairbench.report.charts import speedup as speedup_chart
+from pairbench.report.charts.roofline import roofline_chart, roofline_summary
 from pairbench.report.charts.roofline_figure import roofline_figure
 from pairbench.report.charts.series_figure import SUFFIXES, to_bytes
+from pairbench.report.charts.speedup import speedup_chart, speedup_summary
 from pairbench.report.charts.speedup_figure import speedup_figure
 from pairbench.report.comparison.words import shorten
 from pairbench.report.limits import LIMITS
@@ -40,9 +40,9 @@ def operator(
     key = (operator.device_name, operator.suite, operator.operator)
     page, data = paths.operator_page(*key), paths.operator_data(*key)
     name = str(PurePosixPath(data).with_suffix(""))
-    speedups = speedup_chart.speedup_chart(operator.series)
-    roofline = roofline_chart.roofline_chart(operator.series, operator.ceilings)
-    found = operator_view.rows(operator)
+    speedups = speedup_chart(operator.series)
+    roofline = roofline_chart(operator.series, operator.ceilings)
+    rows = operator_view.rows(operator)
     yield render(
         environment,
         TEMPLATE,
@@ -56,18 +56,18 @@ def operator(
         no_change=operator_view.no_change(operator),
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
         largest=operator_view.largest,
-        rows=found,
+        rows=rows,
         known=any(point.state != "none" for point in speedups.points),
-        measured=any(row.facts.status == Status.MEASURED for row in found),
-        next=_next(operator, tried=bool(found)),
-        choices=operator_view.choices(found),
-        limited=operator_view.limited(found),
+        measured=any(row.facts.status == Status.MEASURED for row in rows),
+        next=_next(operator, tried=bool(rows)),
+        choices=operator_view.choices(rows),
+        limited=operator_view.limited(rows),
         LIMITS=LIMITS,
         series_id=series_id,
         speedup=speedups,
-        speedup_summary=speedup_chart.summary(speedups),
+        speedup_summary=speedup_summary(speedups),
         roofline=roofline,
-        roofline_summary=roofline_chart.summary(roofline),
+        roofline_summary=roofline_summary(roofline),
         figures={
             kind: [(suffix[1:].upper(), paths.figure(kind, *key, suffix)) for suffix in SUFFIXES]
             for kind in FIGURES
@@ -99,7 +99,7 @@ def operator_figures(operator: OperatorFacts) -> Iterator[File]:
 def drawn_of(operator: OperatorFacts) -> tuple[str, ...]:
     """Return the kinds of `FIGURES` that an operator has anything to show in."""
     points = {
-        "speedup": any(point.state != "none" for point in speedup_chart.speedup_chart(operator.series).points),
-        "roofline": bool(roofline_chart.roofline_chart(operator.series, operator.ceilings).points),
+        "speedup": any(point.state != "none" for point in speedup_chart(operator.series).points),
+        "roofline": bool(roofline_chart(operator.series, operator.ceilings).points),
     }
     return tuple(kind for kind in FIGURES if points[kind])

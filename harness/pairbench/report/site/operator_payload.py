@@ -1,4 +1,4 @@
-"""What the charts of an operator's page show, as the value of its data script: arrays, and each name once."""
+"""The data of the charts on an operator's page, as the value of its data script: arrays, and each name once."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,10 @@ from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
-from pairbench.report.charts import roofline as roofline_chart
-from pairbench.report.charts import series as series_chart
-from pairbench.report.charts import speedup as speedup_chart
-from pairbench.report.comparison.words import kernel_name, shorten
+from pairbench.report.charts.roofline import roofline_chart
+from pairbench.report.charts.series import LevelStep, series_chart
+from pairbench.report.charts.speedup import speedup_chart
+from pairbench.report.comparison.words import kernel_name, short_commit, shorten
 from pairbench.report.site import links, paths
 from pairbench.report.site.payload import figures
 from pairbench.report.site.values import OperatorFacts
@@ -20,20 +20,20 @@ from pairbench.report.site.values import OperatorFacts
 _DIGITS = 4
 _KERNEL = 60
 _NAME = 500
-"""Letters of a name that is shown where one points at it."""
+"""Number of letters of a name in a tooltip."""
 _NUMBERS = ("call_p50_ns", "call_p95_ns", "device_p50_ns", "host_p50_ns", "kernels_per_call", "launches_per_call")
 
 
 def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any]:
     """Return the value that the scripts of an operator's page draw from.
 
-    Series, cases, implementations, runs and kernels are named by their places in the lists of the same name.
+    Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
     """
     page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
     runs = _Runs(facts, page)
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
-    cases = {one.case: place for place, one in enumerate(labels)}
+    cases = {one.case: index for index, one in enumerate(labels)}
     names = implementations(operator.series)
     series = [
         {
@@ -64,7 +64,7 @@ def implementations(series: Sequence[SeriesFacts]) -> list[str]:
 
 
 def series_id(one: SeriesFacts) -> str:
-    """Return what a series is called in the page's address."""
+    """Return the id of a series in the page's address."""
     return paths.anchor(f"{one.series.case}-{one.series.implementation}-{one.series.mode}")
 
 
@@ -74,21 +74,21 @@ class _Runs:
     def __init__(self, facts: SiteFacts, page: str) -> None:
         self.rows: list[dict[str, Any]] = []
         self._facts, self._page = facts, page
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
-    def place(self, record: Record) -> int:
-        if record.run_id not in self._places:
-            self._places[record.run_id] = len(self.rows)
+    def index_of(self, record: Record) -> int:
+        if record.run_id not in self._indices:
+            self._indices[record.run_id] = len(self.rows)
             self.rows.append(
                 {
                     "id": record.run_id,
                     "at": shorten(record.started_at[:16].replace("T", " "), 16),
-                    "commit": shorten(f"{record.commit[:7]}{'+' if record.dirty else ''}" if record.commit else "", 20),
+                    "commit": shorten(short_commit(record), 20),
                     "url": links.commit_url(self._facts.repository, record.commit),
                     "href": paths.relative(self._page, paths.run_page(record.run_id, record.device_name)),
                 }
             )
-        return self._places[record.run_id]
+        return self._indices[record.run_id]
 
 
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
@@ -105,36 +105,43 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
 
 
 def _kernel(kernel: KernelCount, kernels: dict[str, int]) -> list[float | int | None]:
-    place = kernels.setdefault(kernel.name, len(kernels))
-    return [place, kernel.count, figures(kernel.total_ns, _DIGITS)]
+    index = kernels.setdefault(kernel.name, len(kernels))
+    return [index, kernel.count, figures(kernel.total_ns, _DIGITS)]
 
 
 def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
-    values = series_chart.chart(trend)
+    values = series_chart(trend)
     lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
-    found = {name: _cut(getattr(values, name)) for name in lines}
+    arrays = {name: _cut(getattr(values, name)) for name in lines}
     return {
         "unit": values.unit,
         "subtitle": values.subtitle,
         "control_name": values.control_name,
         "log": values.log,
-        "runs": [runs.place(point.record) for point in trend.points],
+        "runs": [runs.index_of(point.record) for point in trend.points],
         # A line without any value is none.
-        **{name: line if any(value is not None for value in line) else [] for name, line in found.items()},
+        **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
         "levels": _steps(values.levels),
         "speedup_levels": _steps(values.speedup_levels),
         "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
     }
 
 
-def _steps(steps: Iterable[series_chart.LevelStep]) -> list[list[float | int | None]]:
+def _steps(steps: Iterable[LevelStep]) -> list[list[float | int | None]]:
     return [[step.start, step.stop, figures(step.value, _DIGITS)] for step in steps]
 
 
 def _speedup(operator: OperatorFacts) -> dict[str, Any]:
-    chart = speedup_chart.speedup_chart(operator.series)
+    chart = speedup_chart(operator.series)
     points = [
-        [point.place, point.group, point.row, *_cut((point.speedup, point.low, point.high)), point.state, point.note]
+        [
+            point.series_index,
+            point.group,
+            point.row,
+            *_cut((point.speedup, point.low, point.high)),
+            point.state,
+            point.note,
+        ]
         for point in chart.points
     ]
     return {
@@ -148,9 +155,9 @@ def _speedup(operator: OperatorFacts) -> dict[str, Any]:
 
 
 def _roofline(operator: OperatorFacts) -> dict[str, Any]:
-    chart = roofline_chart.roofline_chart(operator.series, operator.ceilings)
+    chart = roofline_chart(operator.series, operator.ceilings)
     points = [
-        [point.place, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
+        [point.series_index, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
         for point in chart.points
     ]
     return {

@@ -1,4 +1,4 @@
-"""What the template of an operator's page shows: values that are put together from its series, in the order of the page."""
+"""The values that the template of an operator's page shows, derived from its series."""
 
 import math
 from collections import Counter
@@ -17,39 +17,39 @@ from pairbench.report.site.values import OperatorFacts
 from pairbench.stats import Interval
 
 _FEW = 6
-"""Runs below which no change of level can be found: it takes some on both sides."""
+"""Number of runs below which no change of level can be found: it takes some on both sides."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRow:
-    """A series in the table of all of them."""
+    """The row of a series in the table of all series."""
 
     id: str
     facts: SeriesFacts
     case: str
-    """As the charts name it."""
+    """Label of the case, as in the charts."""
     order: int
-    """Its place where nothing is sorted."""
+    """Position of the row in the default order, counted from 0."""
     proven: str
-    """Of the speedup: faster, slower, open or none."""
+    """State of the speedup: faster, slower, open or none."""
     limit: Limit
     fraction: float | None
-    """Of its roof."""
+    """Part of its roof that the series reaches; None where that is not known."""
     remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limited:
-    """What limits an implementation, over the cases and modes in which it was measured."""
+    """The limits of an implementation, counted over the cases and modes in which it was measured."""
 
     implementation: str
     counts: Mapping[str, int]
-    """By the words of LIMITS; empty for those whose numbers do not say."""
+    """Number of series by the words of LIMITS; the empty word counts those whose numbers do not tell."""
 
 
 def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
     """Return the table's rows: cases as the charts have them, the baseline of each first."""
-    labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(operator.series))}
+    labels = {one.case: (index, one.label) for index, one in enumerate(case_labels(operator.series))}
     ordered = sorted(
         operator.series,
         key=lambda one: (
@@ -60,24 +60,24 @@ def rows(operator: OperatorFacts) -> tuple[OperatorRow, ...]:
     return tuple(_row(one, order, labels[one.series.case][1], operator) for order, one in enumerate(ordered))
 
 
-def choices(found: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
-    """Return what the table can be filtered by: name of a control -> values, where there are several."""
-    series = [row.facts for row in found]
-    states = {one.standing.state for one in series}
+def choices(table: tuple[OperatorRow, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the table's filters: the values of each by its name, where there are several."""
+    series = [row.facts for row in table]
+    states = {one.gate_status.state for one in series}
     values = {
         "implementation": tuple(implementations(series)),
         "dtype": tuple(sorted({one.dtype for one in series})),
         "tier": tuple(sorted({one.tier for one in series})),
         "mode": tuple(sorted({one.series.mode for one in series})),
         "state": tuple(state for state in STATES if state in states),
-        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in found)),
+        "limit": tuple(word for word in LIMITS if any(row.limit.word == word for row in table)),
     }
     return {name: several for name, several in values.items() if len(several) > 1}
 
 
-def limited(found: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
-    """Return what limits each implementation, the baseline first; none where no numbers say."""
-    measured = [row for row in found if row.facts.status == Status.MEASURED]
+def limited(table: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
+    """Return the limits of each implementation, the baseline first; empty where the numbers do not tell."""
+    measured = [row for row in table if row.facts.status == Status.MEASURED]
     if not any(row.limit.word for row in measured):
         return ()
     names = implementations([row.facts for row in measured])
@@ -93,8 +93,8 @@ def limited(found: tuple[OperatorRow, ...]) -> tuple[Limited, ...]:
 def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
     """Return the newest run that measured the operator."""
     runs = {one.run_id for one in operator.series}
-    found = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
-    return max(found, key=lambda run: (run.started_at, run.run_id), default=None)
+    candidates = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
+    return max(candidates, key=lambda run: (run.started_at, run.run_id), default=None)
 
 
 def largest(moved: tuple[Moved, ...]) -> Moved | None:
@@ -104,10 +104,10 @@ def largest(moved: tuple[Moved, ...]) -> Moved | None:
 
 
 def no_change(operator: OperatorFacts) -> str:
-    """Return what it means that no event is known."""
+    """Return a sentence on why no event is shown."""
     runs = max((len(trend.points) for trend in operator.trends), default=0)
-    told = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
-    return f"{told}: too few to find a change of level." if runs < _FEW else f"None found; {told}."
+    text = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
+    return f"{text}: too few to find a change of level." if runs < _FEW else f"None found; {text}."
 
 
 def _row(one: SeriesFacts, order: int, case: str, operator: OperatorFacts) -> OperatorRow:
@@ -131,16 +131,16 @@ def _interval(one: SeriesFacts) -> Interval | None:
 
 
 def _remarks(one: SeriesFacts) -> tuple[str, ...]:
-    """Return what is to be known beside the numbers."""
+    """Return remarks beside the numbers."""
     throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
     stop = one.texts.get("stop_reason")
     again = one.numbers.get("remeasured_blocks", 0.0)
-    told = [
+    remarks = [
         one.reason or "",
         f"throttled: {throttled}" if throttled else "",
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",
         f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
-        f"accepted: {one.standing.accepted}" if one.standing.accepted else "",
+        f"accepted: {one.gate_status.accepted}" if one.gate_status.accepted else "",
     ]
-    return tuple(filter(None, told))
+    return tuple(filter(None, remarks))

@@ -1,4 +1,4 @@
-"""The first page: what is in the store, what needs attention, and how every operator stands."""
+"""The first page: the store's content, what needs attention, and the state of every operator."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ ATTENTION = ("failed", "regression", "undecided", "improvement")
 """States that the head of the page counts."""
 
 _EVENTS = 5
-"""Newest events that it names."""
+"""Number of newest events that the page names."""
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 
 
@@ -26,15 +26,15 @@ class Spark:
     """A line of speedups as points in a box of 100 x 24."""
 
     lines: tuple[str, ...]
-    """Points of each stretch without a gap."""
+    """Points of each stretch without a gap, as SVG wants them."""
     dots: tuple[tuple[float, float], ...]
     """Runs with gaps on both sides, and the newest."""
     one: float | None
-    """Where a speedup of 1 is; None where that is outside."""
+    """Height of a speedup of 1 in the box; None where that is outside."""
     trend: float
-    """The newest over the first."""
+    """Ratio of the newest speedup to the first."""
     words: str
-    """The same for those who do not see it."""
+    """Description of the line for screen readers."""
 
 
 def overview(env: Environment, facts: SiteFacts) -> File:
@@ -68,7 +68,7 @@ def spark(values: Sequence[float | None]) -> Spark | None:
     reach = max(high - low, 0.05)
     middle = (low + high) / 2
 
-    def place(at: int, log: float) -> tuple[float, float]:
+    def point(at: int, log: float) -> tuple[float, float]:
         x = _EDGE + (_WIDTH - 2 * _EDGE) * at / (len(values) - 1)
         y = _HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach
         return round(x, 1), round(y, 1)
@@ -78,8 +78,8 @@ def spark(values: Sequence[float | None]) -> Spark | None:
         if log is None:
             lines.append([])
         else:
-            lines[-1].append(place(at, log))
-    one = place(0, 0.0)[1]
+            lines[-1].append(point(at, log))
+    one = point(0, 0.0)[1]
     lines = [line for line in lines if line]
     newest = lines[-1][-1]
     return Spark(

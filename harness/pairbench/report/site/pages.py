@@ -13,7 +13,7 @@ from pairbench.report.site.values import File
 
 
 def environment(templates: Path) -> Environment:
-    """Return what renders the templates of a folder; a name that is not known fails, and all text is escaped."""
+    """Return the environment that renders the templates of a folder; unknown names fail, and all text is escaped."""
     made = Environment(
         loader=FileSystemLoader(templates),
         autoescape=True,

@@ -1,7 +1,7 @@
 """Where each page lies in the site, relative to its root.
 
 Names come from anywhere, so none of them becomes a path: what is not plain is left out of the file's name, and a digest
-of the whole name tells apart what then looks the same.
+of the whole name keeps names apart that then look the same.
 """
 
 import hashlib

@@ -11,7 +11,7 @@ from pairbench.report.site.values import RunFacts
 
 _DIGITS = 5
 _REASON = 500
-"""Letters of a reason that a table shows."""
+"""Number of letters of a reason that a table shows."""
 
 NUMBERS = {
     "p50": "call_p50_ns",
@@ -30,7 +30,7 @@ NUMBERS = {
     "rounds": "n_rounds",
     "remeasured": "remeasured_blocks",
 }
-"""Name in a run's data -> column of the record. A column that no series has a value in is left out."""
+"""Columns of the record by their name in a run's data. A column without any value is left out."""
 
 _TEXTS = {
     "timer": "timer",
@@ -39,7 +39,7 @@ _TEXTS = {
     "definition": "definition_hash",
     "source": "implementation_hash",
 }
-"""Name in a run's data -> name in `SeriesFacts.texts`; what is not there can't be compared."""
+"""Names in `SeriesFacts.texts` by their name in a run's data."""
 
 
 def script(name: str, value: object) -> bytes:
@@ -68,10 +68,10 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
 
 
 def run_payload(run: RunFacts) -> dict[str, object]:
-    """Return what a run is compared by: an array for each column, a place in each for each series.
+    """Return the data that runs are compared by: an array for each column, with a value for each series.
 
-    `names` holds each text once, and the columns of texts in `texts` the places in there (-1 for none); `reasons` is by the
-    series' place.
+    `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
+    series' index.
     """
     head, series = run.head, run.series
     texts: dict[str, list[str | None]] = {
@@ -85,7 +85,7 @@ def run_payload(run: RunFacts) -> dict[str, object]:
     }
     columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items()}
     names: dict[str, int] = {}
-    places = {name: [_place(text, names) for text in column] for name, column in texts.items()}
+    indices = {name: [_index(text, names) for text in column] for name, column in texts.items()}
     return {
         "run": head.run_id,
         "device": head.device_name,
@@ -94,14 +94,14 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "dirty": head.dirty,
         "branch": head.branch,
         "environment": {**head.versions, "machine": head.hostname, **dict(_lasting(run.environment))},
-        "texts": places,
+        "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
-        "reasons": {str(place): shorten(one.reason, _REASON) for place, one in enumerate(series) if one.reason},
+        "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }
 
 
-def _place(text: str | None, names: dict[str, int]) -> int:
+def _index(text: str | None, names: dict[str, int]) -> int:
     return -1 if text is None else names.setdefault(text, len(names))
 
 

@@ -1,4 +1,4 @@
-"""The page of what happened: one row an event, the newest first, with the commands that show it again."""
+"""The page of events: a row for each, the newest first, with the commands that measure or judge it again."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from pairbench.report.site.pages import render
 from pairbench.report.site.values import File
 
 SHOWN = 200
-"""Series of an event that its row lists; the largest changes come first, and runs/ and `compare` have all."""
+"""Number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """An event as its row says it."""
+class EventRow:
+    """The row of an event."""
 
     event: Event
     operators: tuple[str, ...]
     attributions: tuple[str, ...]
-    """Whose doing it was, the most frequent first; `unknown` where nobody can tell."""
+    """Causes of the change, the most frequent first; `unknown` where it cannot be attributed."""
     compare: str | None
     ab: str | None
     shown: tuple[Moved, ...]
     text: str
-    """What the page's filter looks through."""
+    """Text that the page's filter searches."""
 
 
 def regressions(env: Environment, facts: SiteFacts) -> File:
@@ -39,8 +39,8 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
         "regressions.html.j2",
         paths.REGRESSIONS,
         facts,
-        open=[tell(event, facts.options) for event in events if not event.accepted],
-        accepted=[tell(event, facts.options) for event in events if event.accepted],
+        open=[event_row(event, facts.options) for event in events if not event.accepted],
+        accepted=[event_row(event, facts.options) for event in events if event.accepted],
         choices={
             "device": sorted({event.device_name for event in events}),
             "direction": sorted({event.direction for event in events}),
@@ -51,13 +51,13 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
     )
 
 
-def tell(event: Event, options: Sequence[str] = ()) -> Told:
-    """Return what the row of an event says."""
+def event_row(event: Event, options: Sequence[str] = ()) -> EventRow:
+    """Return the row of an event."""
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     runs = [head for head in (event.before, event.after) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
-    return Told(
+    return EventRow(
         event=event,
         operators=operators,
         attributions=_attributions(event.moved),
@@ -96,6 +96,6 @@ def ab_command(event: Event) -> str | None:
 
 
 def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:
-    found = [str(one.attribution or "unknown") for one in moved]
+    attributions = [str(one.attribution or "unknown") for one in moved]
     known = [*(str(one) for one in Attribution), "unknown"]
-    return tuple(sorted(set(found), key=lambda word: (-found.count(word), known.index(word))))
+    return tuple(sorted(set(attributions), key=lambda word: (-attributions.count(word), known.index(word))))

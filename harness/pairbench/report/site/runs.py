@@ -13,7 +13,7 @@ from pairbench.report.site.payload import run_payload, script
 from pairbench.report.site.values import File, RunFacts
 
 SHOWN = 200
-"""Series that came to nothing which a run's page lists with their reasons; the table below has all of them."""
+"""Number of series without a measurement that a run's page lists with reasons; the table below has all of them."""
 
 _BAD = ("failed", "mismatched", "timeout", "oom")
 
@@ -88,8 +88,8 @@ def _worst_first(one: SeriesFacts) -> tuple[int, str, str]:
 
 def _operators(series: Sequence[SeriesFacts]) -> list[tuple[str, str, int]]:
     """Return suite, operator and number of series of each operator."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for one in series:
         key = (one.series.suite, one.series.operator)
-        found[key] = found.get(key, 0) + 1
-    return [(suite, operator, number) for (suite, operator), number in sorted(found.items())]
+        counts[key] = counts.get(key, 0) + 1
+    return [(suite, operator, number) for (suite, operator), number in sorted(counts.items())]

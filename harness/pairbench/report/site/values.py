@@ -1,4 +1,4 @@
-"""What the pages are written from, beside the facts that all of them share."""
+"""The values that pages are written from, beside the facts that all of them share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,33 +15,33 @@ class OperatorFacts:
     suite: str
     operator: str
     about: About | None
-    """What its suite's file says; None where that file is not here."""
+    """Description from the operator's suite file; None where that file is not here."""
     series: tuple[SeriesFacts, ...]
-    """By case, then baseline and variants in the order of their names, then mode."""
+    """Series ordered by case, then baseline and variants by name, then mode."""
     trends: tuple[Trend, ...]
-    """One for each series, in the same order; all have points in runs that `SiteFacts.runs` lists."""
+    """Trends of the series, in the same order; all have points in runs that `SiteFacts.runs` lists."""
     ceilings: Mapping[str, float]
-    """Of the newest run that has them: copy_gbps, float32_tflops, bfloat16_tflops and so on."""
+    """Ceilings of the newest run that has them: copy_gbps, float32_tflops, bfloat16_tflops and so on."""
     rows: tuple[OverviewRow, ...]
-    """Of the overview."""
+    """Rows of the overview that show the operator."""
     events: tuple[Event, ...]
-    """Those in which a series of it moved, newest first."""
+    """Events in which a series of the operator moved, the newest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Everything that the page of a run shows, and what it is compared by."""
+    """Everything that the page of a run shows, and that runs are compared by."""
 
     head: RunHead
     environment: Mapping[str, object]
-    """All that was recorded of it."""
+    """The recorded environment of the run."""
     series: tuple[SeriesFacts, ...]
-    """Of this run; `kernels` and `quantiles` are left out."""
+    """Series of this run; their `kernels` and `quantiles` are left out."""
     broken: tuple[tuple[str, str], ...]
     """Suites that could not be loaded, each with the reason."""
     remeasured_blocks: int
     throttle_reasons: Mapping[str, int]
-    """How many series met each."""
+    """Number of series that met each throttle reason."""
     stop_reasons: Mapping[str, int]
 
 
@@ -50,5 +50,5 @@ class File:
     """A file of the site."""
 
     path: str
-    """Relative to the root, with slashes."""
+    """Path relative to the site's root, with slashes."""
     content: bytes

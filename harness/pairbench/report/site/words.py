@@ -1,4 +1,4 @@
-"""What templates say things with: numbers with units, moments, and names that come from anywhere.
+"""The filters of templates: numbers with units, moments, and names that come from anywhere.
 
 A filter that gives markup escapes all it was given; all others give plain text, which the template escapes.
 """
@@ -16,7 +16,7 @@ from pairbench.report.comparison.words import shorten
 from pairbench.stats import Interval
 
 _TITLE = 500
-"""Letters of a long name that pointing at it shows."""
+"""Number of letters of a long name in its tooltip."""
 _SHAPES = {
     "mismatched": "failed",
     "timeout": "failed",
@@ -32,7 +32,7 @@ _SHAPES |= {
     "missing": "skipped",
     "moved": "new",
 }
-"""State or status that looks like one of STATES."""
+"""The one of STATES that another state or status is drawn like."""
 
 
 def short(text: object, width: int = 60) -> str:
@@ -46,11 +46,11 @@ def cut(text: object, width: int = 48) -> Markup:
     Plain ASCII runs in one direction, and thousands of isolated names make a page slow, so it stands as it is.
     """
     whole = str(text)
-    told = short(whole, width)
-    tag = "span" if told.replace("…", "").isascii() else "bdi"
-    if told != whole:
-        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), told)
-    return Markup("<bdi>{}</bdi>").format(told) if tag == "bdi" else escape(told)
+    shown = short(whole, width)
+    tag = "span" if shown.replace("…", "").isascii() else "bdi"
+    if shown != whole:
+        return Markup('<{0} title="{1}">{2}</{0}>').format(tag, short(whole, _TITLE), shown)
+    return Markup("<bdi>{}</bdi>").format(shown) if tag == "bdi" else escape(shown)
 
 
 def moment(text: str | None) -> Markup:
@@ -123,4 +123,4 @@ FILTERS: dict[str, Callable[..., object]] = {
     "span": span,
     "state": state,
 }
-"""Name in the templates -> what it does."""
+"""Filters by their name in the templates."""

@@ -1,5 +1,6 @@
 """What `pairbench ab` takes from its arguments: which repository, which commits, and the same selection of both."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,76 +11,92 @@ from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
 from pairbench.plan import names_implementation, parse_selection
+from pairbench.suite.load import moved_suites
 from pairbench.workflow.git.worktrees import Checkout, find_commit, repository_of
 from pairbench.workflow.run.devices import plan_for
 from pairbench.workflow.setup import Chosen, choose, default_places
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """The arguments, told apart."""
+class Arguments:
+    """The arguments of `pairbench ab`, told apart."""
 
     repository: Path
+    """The top folder of the checkout that holds the suites."""
     base: str
+    """The commit, branch or tag to compare with."""
     head: str | None
-    """None for the working tree."""
+    """The commit, branch or tag that is judged; None for the working tree."""
     select: tuple[str, ...]
+    """The SELECT arguments as the user wrote them."""
     implementations: tuple[str, ...]
+    """Names or globs of implementations; none for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """One side, its suites loaded."""
+class LoadedSide:
+    """One side of the comparison, its suites loaded."""
 
     checkout: Checkout
+    """The commit and its files."""
     context: WorkerContext
+    """What the side's workers share."""
     chosen: Chosen
+    """The side's suites, and what is selected of them."""
     nothing: UsageError | None = None
     """Why nothing of what was asked for is on this side, if so."""
 
 
-def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Request:
+def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:
     """Tell HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name.
 
     Raises:
         UsageError: the suites are in no git checkout, or not all in one.
     """
-    named = [place for text in rest if (place := _place(text)) is not None]
+    named = [path for text in rest if (path := _path_of(text)) is not None]
     repository = repository_of(named[0] if named else Path.cwd())
-    for place in named or _defaults(config):
-        if not place.is_relative_to(repository):
+    for path in named or _defaults(config):
+        if not path.is_relative_to(repository):
             raise UsageError(
-                f"{place} is outside of the repository {repository}, expected suites in it: ab measures two of its commits; "
+                f"{path} is outside of the repository {repository}, expected suites in it: ab measures two of its commits; "
                 "name one of its suites, or set `suites` in its pyproject.toml"
             )
-    head = rest[0] if rest and _place(rest[0]) is None and find_commit(repository, rest[0]) else None
+    head = rest[0] if rest and _path_of(rest[0]) is None and find_commit(repository, rest[0]) else None
     select = tuple(rest[1:] if head else rest)
-    return Request(repository=repository, base=base, head=head, select=select, implementations=implementations)
+    return Arguments(repository=repository, base=base, head=head, select=select, implementations=implementations)
 
 
-def load_part(config: Config, context: WorkerContext, request: Request, checkout: Checkout) -> Part:
+def load_side(config: Config, context: WorkerContext, arguments: Arguments, checkout: Checkout) -> LoadedSide:
     """Load what is selected of one side's suites."""
     context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
     root = config.root.resolve()
-    inside = root.relative_to(request.repository) if root.is_relative_to(request.repository) else Path()
-    places = [_moved(place, request, checkout) for place in _defaults(config) if _is_inside(place, request)]
-    ours = replace(config, root=checkout.root / inside, suites=tuple(str(place) for place in places if place.exists()))
-    select = [moved for text in request.select if (moved := _moved_text(text, request, checkout)) is not None]
-    if request.select and not select:
-        missing = SuiteError(f"there is no {' and no '.join(request.select)}, expected suites of the repository")
-        return Part(checkout=checkout, context=context, chosen=_empty(), nothing=missing)
+    inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
+    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config) if _is_inside(path, arguments)]
+    ours = replace(
+        config, root=checkout.root / inside, suites=tuple(str(folder) for folder in folders if folder.exists())
+    )
+    moved = moved_suites(default_places(config))
+    here = {text: _text_on_side(text, arguments, checkout, root, moved) for text in arguments.select}
+    whole_files = [text for text in here if _path_of(text) is not None and "::" not in text]
+    if whole_files and not any(here[text] for text in whole_files):
+        # Names without a file are looked for in these files, so that on this side there is nothing to look in.
+        here = {text: found for text, found in here.items() if "::" in text}
+    select = [text for text in here.values() if text is not None]
+    if arguments.select and not select:
+        missing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
+        return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=missing)
     try:
-        chosen = choose(ours, context, select, request.implementations)
+        chosen = choose(ours, context, select, arguments.implementations)
     except (SuiteError, SelectionError) as error:
-        return Part(checkout=checkout, context=context, chosen=_empty(), nothing=error)
-    return Part(checkout=checkout, context=context, chosen=chosen)
+        return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=error)
+    return LoadedSide(checkout=checkout, context=context, chosen=_under_new_names(chosen, moved))
 
 
-def plan_part(part: Part, device: Device) -> tuple[Plan, UsageError | None]:
+def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:
     """Return what a side is to do, and why that is nothing, if so: another commit need not have all that is selected."""
-    if part.nothing:
-        return Plan(cases=()), part.nothing
-    survey, selections = part.chosen.survey, part.chosen.selections
+    if side.nothing:
+        return Plan(cases=()), side.nothing
+    survey, selections = side.chosen.survey, side.chosen.selections
     broken = {suite.suite for suite in survey.broken}
     taking = tuple(
         selection
@@ -87,44 +104,63 @@ def plan_part(part: Part, device: Device) -> tuple[Plan, UsageError | None]:
         if selection.suite in broken
         or any(selection.takes(operator, case) for operator in survey.operators for case in operator.cases)
     )
-    wanted = part.chosen.implementations
+    wanted = side.chosen.implementations
     known = {item.name for operator in survey.operators for item in operator.implementations}
     having = tuple(one for one in wanted if any(names_implementation((one,), name) for name in known))
-    chosen = replace(part.chosen, selections=taking or selections, implementations=having or wanted)
+    chosen = replace(side.chosen, selections=taking or selections, implementations=having or wanted)
     try:
-        return plan_for(part.context, chosen, device, edge=False), None
+        return plan_for(side.context, chosen, device, edge=False), None
     except SelectionError as error:
         return Plan(cases=()), error
 
 
 def _defaults(config: Config) -> tuple[Path, ...]:
-    return tuple(place.resolve() for place in default_places(config))
+    return tuple(path.resolve() for path in default_places(config))
 
 
-def _place(text: str) -> Path | None:
+def _path_of(text: str) -> Path | None:
     """Return the file or folder that a SELECT argument names, or None."""
     selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
     return Path(selection.suite).resolve() if selection.suite is not None else None
 
 
-def _is_inside(place: Path, request: Request) -> bool:
-    return place.is_relative_to(request.repository)
+def _is_inside(path: Path, arguments: Arguments) -> bool:
+    return path.is_relative_to(arguments.repository)
 
 
-def _moved(place: Path, request: Request, checkout: Checkout) -> Path:
-    return checkout.root / place.relative_to(request.repository)
+def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path:
+    return checkout.root / path.relative_to(arguments.repository)
 
 
-def _moved_text(text: str, request: Request, checkout: Checkout) -> str | None:
-    """Return a SELECT argument as it is on one side; None where that side has no such file."""
-    place = _place(text)
-    if place is None:
+def _text_on_side(
+    text: str, arguments: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]
+) -> str | None:
+    """Return a SELECT argument as it is on one side, where a suite may lie elsewhere; None where that side has no such file."""
+    path = _path_of(text)
+    if path is None:
         return text
-    moved = _moved(place, request, checkout)
-    if not moved.exists():
-        return None
+    olds = [root / old for old, new in moved.items() if root / new == path]
+    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds) if _is_inside(one, arguments)]
     _, separator, pattern = text.partition("::")
-    return f"{moved}{separator}{pattern}"
+    return next((f"{side}{separator}{pattern}" for side in sides if side.exists()), None)
+
+
+def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
+    """Return the suites of an earlier commit under the names that they have now, so that both sides have the same series."""
+
+    def new(name: str) -> str:
+        return moved.get(name, name)
+
+    survey = chosen.survey
+    return replace(
+        chosen,
+        survey=replace(
+            survey,
+            operators=tuple(replace(one, suite=new(one.suite)) for one in survey.operators),
+            broken=tuple(replace(one, suite=new(one.suite)) for one in survey.broken),
+        ),
+        selections=tuple(replace(one, suite=one.suite and new(one.suite)) for one in chosen.selections),
+    )
 
 
 def _empty() -> Chosen:

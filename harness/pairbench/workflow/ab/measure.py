@@ -1,17 +1,19 @@
-"""Two commits measured in turns: from their suites to a comparison. Nothing is put in the store.
+"""Two commits measured in turns, block by block: from their suites to a comparison. Nothing is put in the store.
 
 Rows of a run are paired within that run, and these are paired across two commits; in a series they would pass for
-something that they are not. What was found is printed, `--format json` with everything.
+something that they are not.
 """
 
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pairbench.analyze.compare.confirm import suspects
-from pairbench.analyze.compare.interleaved import compare_in_turns
+from pairbench.analyze.compare.interleaved import compare_interleaved
 from pairbench.analyze.records import Run, broken_record, to_records
+from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
@@ -21,76 +23,129 @@ from pairbench.model.agreement import OutputsCompared
 from pairbench.model.comparison import Change, Comparison, Side, Verdict
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plain import plain
 from pairbench.model.plan import Entry, Plan
 from pairbench.model.policy import Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.plan import check_implementations, equipped
-from pairbench.workflow.ab.arguments import Part, plan_part
-from pairbench.workflow.progress import PlainProgress
+from pairbench.report.comparison.render import document
+from pairbench.report.table import expanded
+from pairbench.workflow.ab.arguments import Arguments, LoadedSide, load_side, plan_side
+from pairbench.workflow.git.worktrees import open_checkouts
+from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.run.devices import Reporter, on_devices
 from pairbench.workflow.run.record import warn_of_foreign
-from pairbench.workflow.setup import pick_devices, stamp
+from pairbench.workflow.setup import open_context, pick_devices, stamp
+
+_ROUNDS = 5
+"""Rounds where nobody says how many: a round is one pair of ratios, and few tell little of how far pairs spread."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """What came of two commits."""
+    """What measuring two commits in turns has shown."""
 
     comparison: Comparison
+    """Verdicts of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
-    """The reference's, then the current side's: one for each series, and another where it was measured again."""
+    """The reference's and the current side's rows: one for each series, and another where it was measured again."""
     environment: Environment
+    """The device and the versions that both sides were measured with."""
     outputs: dict[Series, OutputsCompared]
+    """How far the outputs of the two sides agree, by series."""
     broken: tuple[str, ...] = ()
-    """Suites of the current side that nothing could be told of, because they cannot be loaded."""
+    """Why suites of the current side cannot be loaded, as far as no series of theirs is compared."""
+
+    def plain(self, *, strict: bool) -> dict[str, Any]:
+        """Return the comparison and what it rests on as one JSON document."""
+        reference, current = ([expanded(record) for record in side] for side in self.records)
+        return {
+            **document(self.comparison),
+            "strict": strict,
+            "outputs": [{**plain(series), **plain(compared)} for series, compared in self.outputs.items()],
+            "reference_records": reference,
+            "current_records": current,
+        }
 
 
-def measure_side_by_side(
-    context: WorkerContext,
-    parts: tuple[Part, Part],
-    wanted: str,
-    scratch: Path,
-    progress: PlainProgress,
-    policy: Policy,
-) -> SideBySide:
-    """Measure both sides on one device, what looks slower twice, and compare.
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """Two commits, loaded, and how they are to be measured."""
+
+    context: WorkerContext
+    sides: tuple[LoadedSide, LoadedSide]
+    """The reference, then the current side."""
+    device: str
+    """The value of `--device`."""
+    scratch: Path
+    """A folder for outputs on their way from side to side."""
+    progress: PlainProgress
+    policy: Policy
+
+
+def compare_commits(config: Config, arguments: Arguments, device: str, policy: Policy) -> SideBySide:
+    """Measure two commits in turns on one device, what looks slower twice, and compare.
+
+    Args:
+        config: The settings; without rounds of their own they have more than a run has.
+        arguments: Which commits, and which part of their suites.
+        device: The value of `--device`.
+        policy: The thresholds.
 
     Raises:
-        UsageError: neither side has anything of what was asked for, or the device is not one.
-        InterruptedRunError: the user interrupted; nothing is told of half a comparison.
+        UsageError: a commit is unknown, neither side has anything of what was asked for, or the device is not one.
+        InterruptedRunError: the user interrupted; half a comparison is none.
     """
-    device = _one_device(wanted, parts)
-    plans = _plans(parts, device)
-    found = next(part.chosen.survey.devices for part in reversed(parts) if part.chosen.survey.devices)
-    device = equipped(device, found, [case for plan in plans for case in plan.cases])
+    if config.settings.timer != "auto":
+        raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
+    if "rounds" not in config.given:
+        config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
+    with (
+        open_context(config) as context,
+        open_checkouts(arguments.repository, arguments.base, arguments.head) as (base, head, scratch),
+        open_progress() as progress,
+    ):
+        named, against = (f"{side.asked} ({side.commit.sha[:7]})" for side in (head, base))
+        progress.notify(f"pairbench: {named} against {against}")
+        sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
+        return _measure(
+            _Loaded(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
+        )
+
+
+def _measure(loaded: _Loaded) -> SideBySide:
+    device = _one_device(loaded.device, loaded.sides)
+    plans = _plans(loaded.sides, device)
+    devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
+    device = equipped(device, devices, [case for plan in plans for case in plan.cases])
     done: list[SideBySide] = []
 
     def work(device: Device) -> None:
-        done.append(_Measurement.of(context, parts, plans, device, scratch, progress, policy).run())
+        done.append(_Measurement.of(loaded, plans, device).run())
 
-    on_devices(context, (device,), progress, work)
-    if context.interrupted.is_set():
+    on_devices(loaded.context, (device,), loaded.progress, work)
+    if loaded.context.interrupted.is_set():
         raise InterruptedRunError
     return done[0]
 
 
-def _one_device(wanted: str, parts: tuple[Part, Part]) -> Device:
+def _one_device(wanted: str, sides: tuple[LoadedSide, LoadedSide]) -> Device:
     if wanted == "all":
         raise UsageError("--device 'all' is for runs; ab has two commits take turns on one device, so name it: cuda:0")
-    devices = [part.chosen.survey.devices for part in parts if not part.nothing]
-    if not devices and (why := parts[1].nothing):
+    devices = [side.chosen.survey.devices for side in sides if not side.nothing]
+    if not devices and (why := sides[1].nothing):
         raise why
     return pick_devices(wanted, devices[-1])[0]
 
 
-def _plans(parts: tuple[Part, Part], device: Device) -> tuple[Plan, Plan]:
-    surveys = [part.chosen.survey for part in parts]
+def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, Plan]:
+    surveys = [side.chosen.survey for side in sides]
     if not any(survey.broken for survey in surveys):
         # One side may be without, which then has nothing to compare; not both.
         operators = [operator for survey in surveys for operator in survey.operators]
-        check_implementations({name for part in parts for name in part.chosen.implementations}, operators)
-    (reference, no_reference), (current, no_current) = (plan_part(part, device) for part in parts)
+        check_implementations({name for side in sides for name in side.chosen.implementations}, operators)
+    (reference, no_reference), (current, no_current) = (plan_side(side, device) for side in sides)
     if no_reference and no_current:
         raise no_current
     return reference, current
@@ -98,65 +153,50 @@ def _plans(parts: tuple[Part, Part], device: Device) -> tuple[Plan, Plan]:
 
 @dataclass(kw_only=True)
 class _Measurement:
-    context: WorkerContext
-    parts: tuple[Part, Part]
+    loaded: _Loaded
     plans: tuple[Plan, Plan]
     device: Device
     environment: Environment
     alternation: Interleaving
-    progress: PlainProgress
-    policy: Policy
     runs: tuple[Run, Run]
     again: list[SharedCase] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls,
-        context: WorkerContext,
-        parts: tuple[Part, Part],
-        plans: tuple[Plan, Plan],
-        device: Device,
-        scratch: Path,
-        progress: PlainProgress,
-        policy: Policy,
-    ) -> "_Measurement":
+    def of(cls, loaded: _Loaded, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
         began = dt.datetime.now(dt.UTC)
         stem, started = stamp(began), began.isoformat(timespec="milliseconds")
-        runs = [
-            Run(run_id=f"{stem}-{name}", started_at=started, commit=part.checkout.commit)
-            for name, part in zip(("reference", "current"), parts, strict=True)
-        ]
-        reporter = Reporter(progress=progress, keep=lambda _: None)
-        contexts = (parts[0].context, parts[1].context)
+        reference, current = (
+            Run(run_id=f"{stem}-{name}", started_at=started, commit=side.checkout.commit)
+            for name, side in zip(("reference", "current"), loaded.sides, strict=True)
+        )
+        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
+        contexts = (loaded.sides[0].context, loaded.sides[1].context)
         return cls(
-            context=context,
-            parts=parts,
+            loaded=loaded,
             plans=plans,
             device=device,
-            environment=probe_environment(context, device),
-            alternation=Interleaving(contexts, device, plans, reporter, scratch),
-            progress=progress,
-            policy=policy,
-            runs=(runs[0], runs[1]),
+            environment=probe_environment(loaded.context, device),
+            alternation=Interleaving(contexts, device, plans, reporter, loaded.scratch),
+            runs=(reference, current),
         )
 
     def run(self) -> SideBySide:
-        rounds = self.context.settings.rounds
-        warn_of_foreign(self.environment, self.progress.notify)
+        rounds = self.loaded.context.settings.rounds
+        warn_of_foreign(self.environment, self.loaded.progress.notify)
         alternation = self.alternation
         cases = sum(len(session.states) for session in alternation.sessions)
-        self.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
+        self.loaded.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
         alternation.prepare()
         alternation.time(rounds, alternation.twins)
         alternation.profile()
-        found = self._compare()
-        self.again = self._suspected(found.comparison.changes)
+        first = self._compare()
+        self.again = self._suspected(first.comparison.changes)
         if not self.again:
-            return found
-        self.progress.notify(
+            return first
+        self.loaded.progress.notify(
             f"pairbench: {len(self.again)} case(s) look slower and are measured again before anything fails"
         )
-        self.progress.expect(self.device, rounds * len(self.again))
+        self.loaded.progress.expect(self.device, rounds * len(self.again))
         alternation.time(rounds, self.again, first=rounds)
         return self._compare()
 
@@ -167,20 +207,22 @@ class _Measurement:
             for change in changes
             if change.series in wanted and any(item.verdict is Verdict.SLOWER for item in change.judgements)
         }
-        return [twin for twin in self.alternation.twins if (twin.current.planned.operator.suite, twin.key) in slower]
+        return [
+            shared for shared in self.alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
+        ]
 
     def _compare(self) -> SideBySide:
         records = (self._records(0), self._records(1))
         outputs = {
-            self._series(twin.current, entry): compared
-            for twin in self.alternation.twins
-            for entry, compared in twin.outputs.items()
+            self._series(shared.current, entry): agreement
+            for shared in self.alternation.twins
+            for entry, agreement in shared.outputs.items()
         }
-        found = compare_in_turns(*records, outputs=outputs, policy=self.policy)
+        compared = compare_interleaved(*records, outputs=outputs, policy=self.loaded.policy)
         # A suite that loads on neither side has no series: it is a problem, and no change.
-        changes = tuple(change for change in found if change.series.case)
+        changes = tuple(change for change in compared if change.series.case)
         reference, current = (
-            Side(asked=part.checkout.asked, runs=(), commits=(part.checkout.commit.sha,)) for part in self.parts
+            Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
         )
         problems, broken = self._problems(changes)
         return SideBySide(
@@ -192,33 +234,37 @@ class _Measurement:
         )
 
     def _problems(self, changes: tuple[Change, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        told = [f"{part.checkout.asked}: {suite.reason}" for part in self.parts for suite in part.chosen.survey.broken]
-        told += [f"{part.checkout.asked}: {part.nothing}" for part in self.parts if part.nothing]
-        told += [
-            f"{part.checkout.asked}: submodules are not there in a worktree ({', '.join(part.checkout.submodules)})"
-            for part in self.parts
-            if part.checkout.submodules and part.chosen.survey.broken
+        problems = [
+            f"{side.checkout.asked}: {suite.reason}"
+            for side in self.loaded.sides
+            for suite in side.chosen.survey.broken
+        ]
+        problems += [f"{side.checkout.asked}: {side.nothing}" for side in self.loaded.sides if side.nothing]
+        problems += [
+            f"{side.checkout.asked}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
+            for side in self.loaded.sides
+            if side.checkout.submodules and side.chosen.survey.broken
         ]
         compared = {change.series.suite for change in changes}
         broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in compared)
-        return tuple(told), broken
+        return tuple(problems), broken
 
-    def _records(self, place: int) -> tuple[Record, ...]:
-        run, plan = self.runs[place], self.plans[place]
-        found = [broken_record(run, self.environment, suite) for suite in plan.broken]
-        states = {id(state): state for state in self.alternation.sessions[place].states}
-        rounds = self.context.settings.rounds
-        measured_again = {id(twin.states[place]) for twin in self.again}
+    def _records(self, index: int) -> tuple[Record, ...]:
+        run, plan = self.runs[index], self.plans[index]
+        rows = [broken_record(run, self.environment, suite) for suite in plan.broken]
+        states = {id(state): state for state in self.alternation.sessions[index].states}
+        rounds = self.loaded.context.settings.rounds
+        measured_again = {id(shared.states[index]) for shared in self.again}
         for name, state in states.items():
-            found += _rows(run, self.environment, state, range(rounds))
+            rows += _rows(run, self.environment, state, range(rounds))
             if name in measured_again:
                 second = replace(run, run_id=f"{run.run_id}-again", confirms=run.run_id)
-                found += _rows(second, self.environment, state, range(rounds, 2 * rounds))
+                rows += _rows(second, self.environment, state, range(rounds, 2 * rounds))
         known = {(state.planned.operator.suite, state.planned.case.key) for state in states.values()}
         for case in plan.cases:  # of the reference: what is gone, or asks another question now
             if (case.operator.suite, case.case.key) not in known:
-                found += _rows(run, self.environment, CaseState(planned=case), range(0))
-        return tuple(found)
+                rows += _rows(run, self.environment, CaseState(planned=case), range(0))
+        return tuple(rows)
 
     def _series(self, state: CaseState, entry: Entry) -> Series:
         return Series(

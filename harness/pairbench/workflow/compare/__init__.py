@@ -1,1 +1,1 @@
-"""From the words for two sides to a comparison of their runs."""
+"""Comparisons of stored runs: what two sides are, and what their runs say."""

@@ -3,7 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
+from pairbench.analyze.compare.effect import minimum_effect
 from pairbench.analyze.compare.floors import Past, floors_of
+from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -11,7 +14,7 @@ from pairbench.model.series import COLUMNS, Series
 from pairbench.store.run_index import IndexedRun, RunIndex
 
 RUNS = 30
-"""That make up the past."""
+"""The number of runs that make up the past of a series."""
 
 _LEVELS = ("status", "call_p50_ns", "call_p95_ns")
 _SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer")
@@ -31,7 +34,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
-    found: dict[Series, list[Past]] = {}
+    past: dict[Series, list[Past]] = {}
     known: dict[tuple[Any, ...], Series | None] = {}
     several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
     for key, (status, p50, p95), sameness in zip(*several, strict=True):
@@ -39,8 +42,43 @@ def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Ser
             series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
             known[key] = series if series in wanted else None
         if (one := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
-            found.setdefault(one, []).append(Past(p50, p95, sameness))
-    return found
+            past.setdefault(one, []).append(Past(p50, p95, sameness))
+    return past
+
+
+def accepted_levels(
+    index: RunIndex,
+    acceptances: Mapping[Series, Acceptance],
+    calibrations: Collection[Calibration],
+    newest: Mapping[Series, Record],
+    policy: Policy = DEFAULT,
+) -> dict[Series, AcceptedLevel]:
+    """Return the accepted levels of series with the minimum effects that a comparison of their newest records would take.
+
+    Args:
+        index: The runs of the store, in which past runs are looked up; for accepted series only.
+        acceptances: The newest acceptance of each series.
+        calibrations: All calibrations, oldest first.
+        newest: The newest record of each series.
+        policy: The thresholds.
+    """
+    runs: dict[str, dict[Series, Record]] = {}
+    for series in newest.keys() & acceptances.keys():
+        record = newest[series]
+        # What measured the suspects of a run again is judged together with it, by the same past.
+        runs.setdefault(record.confirms or record.run_id, {})[series] = record
+    levels: dict[Series, AcceptedLevel] = {}
+    for run_id, of_run in runs.items():
+        heads = [head for head in index.beginning(run_id) if head.run_id == run_id]
+        _, calibrated = newest_calibrations(calibrations, of_run.values())
+        floors = widest(past_floors(index, heads, of_run.keys()), calibrated)
+        levels |= {
+            series: AcceptedLevel(
+                acceptance=acceptances[series], minimum_effect=minimum_effect(floors.get(series), policy)
+            )
+            for series in of_run
+        }
+    return levels
 
 
 def newest_calibrations(
@@ -74,8 +112,8 @@ def quiet(
 
 def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
     """Return for each series the larger of its floors: what moved that far once can do so again."""
-    found: dict[Series, Floor] = {}
+    widest_floors: dict[Series, Floor] = {}
     for floors in several:
         for series, floor in floors.items():
-            found[series] = max(found.get(series, floor), floor, key=lambda one: one.p50)
-    return found
+            widest_floors[series] = max(widest_floors.get(series, floor), floor, key=lambda one: one.p50)
+    return widest_floors

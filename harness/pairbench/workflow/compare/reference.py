@@ -9,21 +9,22 @@ from pairbench.model.comparison import Side
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.store.run_index import IndexedRun, RunIndex
-from pairbench.workflow.compare.selectors import WINDOW, Sides, side
+from pairbench.workflow.compare.selectors import WINDOW, RunSelector, side
 from pairbench.workflow.git.repository import Repository
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
 
 LOOK_BACK = 50
-"""Runs that are looked at until each series has its own; runs may hold different cases."""
+"""The number of runs that are looked at until each series has its own; runs may hold different cases."""
 
 RECORDS = 10_000
-"""Of a reference outside a checkout: every earlier run of a small store, and no longer wait for a large one."""
+"""The number of records of a reference outside a checkout: every earlier run of a small store, and no longer wait
+for a large one."""
 
 ANY = "any branch"
-"""What is asked for outside a checkout."""
+"""What the reference is called outside a checkout."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
-_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash")
+_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash", "implementation_hash")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +33,11 @@ class ReferenceRuns:
 
     side: Side
     heads: tuple[IndexedRun, ...]
-    """Newest first."""
+    """The runs that the records are of, newest first."""
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
     note: str | None = None
-    """Why there is nothing to compare with."""
+    """A sentence that says why there is nothing to compare with; None where there is something."""
 
 
 @dataclass(kw_only=True)
@@ -44,16 +45,17 @@ class _Wanted:
     """What one current series needs, and the runs that have it, newest first."""
 
     record: Record
-    exact: list[str] = field(default_factory=list)
-    """Measured with the same timer, question and environment."""
-    near: list[str] = field(default_factory=list)
-    """Measured with the same timer and question."""
-    other: list[str] = field(default_factory=list)
-    """Anything else: enough to say why it cannot be compared."""
+    exact: dict[str, str | None] = field(default_factory=dict)
+    """The runs that measured it with the same timer, definition and environment, each with the hash of its source."""
+    near: dict[str, str | None] = field(default_factory=dict)
+    """The runs that measured it with the same timer and definition, each with the hash of its source."""
+    other: dict[str, str | None] = field(default_factory=dict)
+    """All other runs that have it: enough to say why they cannot be compared."""
 
     def runs(self, most: int) -> list[str]:
-        """Return the runs to take."""
-        return (self.exact or self.near)[:most] or self.other[:1]
+        """Return the runs to take: of the newest comparable ones those whose source is the newest's."""
+        newest = list((self.exact or self.near).items())[:most] or list(self.other.items())[:1]
+        return [run_id for run_id, source in newest if source == newest[0][1]]
 
     def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
         now = self.record
@@ -68,16 +70,15 @@ class _Wanted:
             kept = self.exact if row["environment_hash"] == now.environment_hash else self.near
         else:
             kept = self.other
-        if run_id not in kept:
-            kept.append(run_id)
+        kept.setdefault(run_id, row["implementation_hash"])
 
 
-def default_reference(sides: Sides, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
+def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
     """Return the newest comparable runs of the default branch that are earlier than the current ones.
 
     Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
     far as there is room. Runs with uncommitted changes are never taken. Each series has its own newest runs, those of the
-    same environment if there are any.
+    same environment if there are any, and of these the ones of one source, the newest.
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or ANY
@@ -86,16 +87,17 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
 
     def eligible(head: IndexedRun) -> bool:
         of_branch = branch is None or head.branch == branch or head.commit in repository.default_commits
-        return head.run_id < before and of_branch and not head.dirty and bool(head.devices & devices)
+        comparable = head.has_series and not head.dirty and bool(head.devices & devices)
+        return head.run_id < before and of_branch and comparable
 
     wanted = _wanted(current)
     most = WINDOW if branch else max(WINDOW, RECORDS // max(1, len(wanted)))
-    scope = Scope.of_records(current)
-    gone = _Gone(scope, wanted)
+    moved = selector.index.place.moved
+    gone = _Gone(Scope.of_records(current, moved), wanted, moved)
     looked: list[IndexedRun] = []
-    for chunk in _chunks(sides, eligible):
-        rows = sides.index.keys(chunk, _COLUMNS)
-        scopes = sides.index.keys(chunk, SCOPE_COLUMNS)
+    for chunk in _chunks(selector, eligible):
+        rows = selector.index.keys(chunk, _COLUMNS)
+        scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
             here = rows[head.run_id]
             gone.look(head, here, scopes[head.run_id])
@@ -103,29 +105,29 @@ def default_reference(sides: Sides, current: Sequence[Record], repository: Repos
                 if (series := _series(row)) in wanted:
                     wanted[series].offer(head.run_id, row)
         looked += chunk
-        if all(len(found.exact) >= most for found in wanted.values()):
+        if all(len(need.exact) >= most for need in wanted.values()):
             break
     serves: dict[str, set[Series]] = defaultdict(set)
-    for series, found in wanted.items():
-        for run_id in found.runs(most):
+    for series, need in wanted.items():
+        for run_id in need.runs(most):
             serves[run_id].add(series)
     for run_id, several in gone.of_run.items():
         serves[run_id] |= several
     used = [head for head in looked if head.run_id in serves]
     if not used:
-        note = _nothing(sides.index, before, asked, devices)
+        note = _nothing(selector.index, before, asked, devices)
         return ReferenceRuns(side=side(asked, used), heads=(), records=(), note=note)
-    records, problems = _load(sides.index, used, serves)
+    records, problems = _load(selector.index, used, serves)
     return ReferenceRuns(side=side(asked, used), heads=tuple(used), records=records, problems=problems)
 
 
-def covered(reference: Iterable[Record], current: Sequence[Record]) -> tuple[Record, ...]:
+def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
     """Return the reference's records without those of series that the current runs were never asked for.
 
     What the current side has on another device or in another mode only stays, so that this can be said of it.
     """
     reference = list(reference)
-    scope = Scope.of_records(current)
+    scope = Scope.of_records(current, moved)
     here = {series for record in current if (series := Series.of(record))}
     before = {series for record in reference if (series := Series.of(record))}
     fresh = {(series.suite, series.case, series.implementation) for series in here - before}
@@ -144,8 +146,9 @@ def covered(reference: Iterable[Record], current: Sequence[Record]) -> tuple[Rec
 class _Gone:
     """Finds the series that the newest run which was asked for them still had, and the current one has not."""
 
-    def __init__(self, scope: Scope, wanted: Collection[Series]) -> None:
+    def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
         self._scope = scope
+        self._moved = moved
         self._wanted = wanted
         self._later: list[Scope] = []
         self.of_run: dict[str, set[Series]] = {}
@@ -159,14 +162,14 @@ class _Gone:
             if not any(scope.covers(series, row["tier"]) for scope in self._later):
                 self.of_run.setdefault(head.run_id, set()).add(series)
         if not head.confirms:
-            self._later.append(Scope.of(scopes))
+            self._later.append(Scope.of(scopes, self._moved))
 
 
-def _chunks(sides: Sides, eligible: Any) -> Iterator[list[IndexedRun]]:
+def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
     chunk: list[IndexedRun] = []
     count = 0
-    for head in sides.index:
-        if not eligible(head) or not sides.is_past(head):
+    for head in selector.index:
+        if not eligible(head) or not selector.is_past(head):
             continue
         chunk.append(head)
         count += head.confirms is None
@@ -180,12 +183,12 @@ def _chunks(sides: Sides, eligible: Any) -> Iterator[list[IndexedRun]]:
 
 
 def _wanted(current: Sequence[Record]) -> dict[Series, _Wanted]:
-    found: dict[Series, _Wanted] = {}
+    wanted: dict[Series, _Wanted] = {}
     for record in current:
         series = Series.of(record)
-        if series is not None and (series not in found or found[series].record.status != "measured"):
-            found[series] = _Wanted(record=record)
-    return found
+        if series is not None and (series not in wanted or wanted[series].record.status != "measured"):
+            wanted[series] = _Wanted(record=record)
+    return wanted
 
 
 def _series(row: Mapping[str, Any]) -> Series | None:

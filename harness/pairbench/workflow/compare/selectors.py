@@ -8,19 +8,21 @@ from pathlib import Path
 
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Side
+from pairbench.store.location import StoreLocation
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git.repository import Repository
 
 AUTO = "auto"
 WINDOW = 5
-"""Runs that make up a reference: more average out more noise between runs, and reach further back in time."""
+"""The number of runs that make up a reference: more average out more noise between runs, and reach further back in
+time."""
 WORDS = (
     "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
     "2026-11-01..2026-11-07, a parquet file, or another store"
 )
 
 _AHEAD = dt.timedelta(hours=1)
-"""A clock may be that far ahead of ours before a run counts as one from the future."""
+"""The most that a clock may be ahead of ours before a run counts as one from the future."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _SHA = re.compile(r"[0-9a-f]{4,40}")
 
@@ -32,7 +34,7 @@ class Picked:
     asked: str
     index: RunIndex
     heads: tuple[IndexedRun, ...]
-    """Newest first, with the runs that measured their suspects again."""
+    """The runs, newest first, with those that measured their suspects again."""
 
     @property
     def side(self) -> Side:
@@ -47,27 +49,37 @@ def side(asked: str, heads: Sequence[IndexedRun]) -> Side:
     return Side(asked=asked, runs=tuple(head.run_id for head in ordered), commits=tuple(commits))
 
 
-class Sides:
-    """Finds runs in a store."""
+class RunSelector:
+    """Finds the runs of a store that the words of a command line mean."""
 
-    def __init__(self, store: str, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Open the store.
+    def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
+        """Take a store that was opened; `of_store` opens it.
 
         Args:
-            store: A folder or a URL.
+            index: The runs of the store.
             repository: To ask about commits, branches and tags.
             now: Runs that say that they began later are left out of whatever is picked by time.
             window: How many runs a branch, or another store, stands for as a reference.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
         """
-        self.index = RunIndex.of_store(store)
+        self.index = index
         self._repository = repository
         self._now = now
         self._window = window
         self._notes: list[str] = []
         self._future: dict[str, str] = {}
+
+    @classmethod
+    def of_store(cls, store: str | StoreLocation, folder: Path) -> "RunSelector":
+        """Open a store to find runs in it, as of now.
+
+        Args:
+            store: A folder or a URL.
+            folder: Where the checkout is that is asked about commits, branches and tags.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        return cls(RunIndex.of_store(store), Repository(folder), now=dt.datetime.now(dt.UTC))
 
     def pick(self, text: str, *, against: Picked | None = None) -> Picked:
         """Return the runs that a text means.
@@ -89,28 +101,29 @@ class Sides:
             raise StoreError(
                 f"{text!r} is the current side itself ({', '.join(sorted(taken))}); name another reference"
             )
-        return replace(picked, heads=heads)
+        # A run that could load no suite is a reference for nothing; alone it stays, so that this can be said of it.
+        return replace(picked, heads=tuple(head for head in heads if head.has_series) or heads)
 
     def _pick(self, text: str, against: Picked | None) -> Picked:
         if text.endswith(".parquet"):
-            index = RunIndex.of_file(text)
+            index = RunIndex.of_file(text, moved=self.index.place.moved)
             return Picked(asked=text, index=index, heads=tuple(index))
         if "://" in text or (Path(text) / "records").is_dir():
-            index = RunIndex.of_store(text)
+            index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
         if text in (AUTO, "latest") or text.startswith("last:"):
-            found = self._by_order(text, against)
+            heads = self._by_order(text, against)
             known = against is not None and bool(self.index.first(1))
         else:
-            found = self._by_time(text) or self._by_name(text, against)
+            heads = self._by_time(text) or self._by_name(text, against)
             known = against is not None and any(head.branch == text for head in self.index)
         # What is there, though not before the current side, is nothing to compare with, and no mistake.
-        if not found and not known:
+        if not heads and not known:
             raise StoreError(
                 f"{text!r} names no run of store {self.index.name!r}; {self._there_is()}; expected {WORDS}"
             )
-        return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=found)
+        return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=heads)
 
     def is_past(self, head: IndexedRun) -> bool:
         """Return whether a run lies in the past; one that does not is named in the notes."""
@@ -142,12 +155,16 @@ class Sides:
     def _newest(
         self, index: RunIndex, count: int, against: Picked | None = None, *, branch: str | None = None
     ) -> tuple[IndexedRun, ...]:
-        """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them."""
+        """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them.
+
+        A run that could load no suite is not among them: it says nothing of any series.
+        """
         before = min((head.run_id for head in against.heads), default=None) if against else None
 
         def wanted(head: IndexedRun) -> bool:
             earlier = before is None or head.run_id < before
-            return head.confirms is None and earlier and branch in (None, head.branch) and self.is_past(head)
+            own = head.has_series and head.confirms is None
+            return own and earlier and branch in (None, head.branch) and self.is_past(head)
 
         return _with_confirming(index, index.first(count, wanted))
 
@@ -160,10 +177,10 @@ class Sides:
             last = _span(end if dots else begin)[1] if not dots or end else dt.datetime.max.replace(tzinfo=dt.UTC)
         except ValueError as error:
             raise StoreError(f"{text!r}: {error}; expected a date like 2026-11-01") from error
-        found = tuple(head for head in self.index if head.started and first <= head.started < last)
-        if not found:
+        heads = tuple(head for head in self.index if head.started and first <= head.started < last)
+        if not heads:
             raise StoreError(f"no run of store {self.index.name!r} started in {text!r} (UTC); {self._there_is()}")
-        return _with_confirming(self.index, found)
+        return _with_confirming(self.index, heads)
 
     def _by_name(self, text: str, against: Picked | None) -> tuple[IndexedRun, ...]:
         named = self.index.beginning(text)
@@ -185,21 +202,22 @@ class Sides:
         sha = next(iter(commits), None) or self._repository.commit(text)
         if sha is None:
             return ()
-        found = tuple(head for head in self.index if head.commit == sha)
-        if not found:
+        heads = tuple(head for head in self.index if head.commit == sha)
+        if not heads:
             raise StoreError(
                 f"no run of store {self.index.name!r} is of commit {sha[:12]} ({text}); {self._there_is()}"
             )
         # What lay uncommitted beside a commit is another state of the code.
-        if clean := tuple(head for head in found if not head.dirty):
+        if clean := tuple(head for head in heads if not head.dirty):
             return _with_confirming(self.index, clean)
         self._notes.append(f"all runs of commit {sha[:12]} ({text}) had uncommitted changes")
-        return found
+        return heads
 
     def _there_is(self) -> str:
         heads = self.index.first(5)
         told = ", ".join(
-            f"{head.run_id} ({', '.join(filter(None, [head.branch, (head.commit or '')[:7]])) or 'no commit'})"
+            f"{head.run_id} ({', '.join(filter(None, [head.branch, (head.commit or '')[:7]])) or 'no commit'}"
+            f"{'' if head.has_series else ', which could load no suite'})"
             for head in heads
         )
         return "; ".join([f"the newest runs are {told}" if told else "no run of it can be read", *self.index.problems])
@@ -211,13 +229,13 @@ def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[Inde
         return ()
     ids = {head.run_id for head in heads}
     oldest = min(ids)
-    found = list(heads)
+    together = list(heads)
     for head in index:
         if head.run_id < oldest:  # what confirms a run comes after it
             break
         if head.confirms in ids and head.run_id not in ids:
-            found.append(head)
-    return tuple(sorted(found, key=lambda head: head.run_id, reverse=True))
+            together.append(head)
+    return tuple(sorted(together, key=lambda head: head.run_id, reverse=True))
 
 
 def _span(text: str) -> tuple[dt.datetime, dt.datetime]:

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,37 +16,37 @@ from pathlib import Path
 from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
 from pairbench.model.environment import Commit
+from pairbench.workflow.git.repository import git, run_git
 
 _PREFIX = "pairbench-ab-"
 _LOCK = "lock"
-_OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """The files of one side."""
+    """The files of one side of a comparison."""
 
     name: str
-    """base or head."""
+    """The side of the comparison: base or head."""
     asked: str
-    """What the user wrote, or what stands for it."""
+    """What the user wrote for this side, or `the working tree`."""
     commit: Commit
     root: Path
     stand_in: StandIn | None
-    """For the repository's own checkout; None where that is what is measured."""
+    """What makes workers load this copy in place of the repository's checkout; None where the checkout itself is measured."""
     submodules: tuple[str, ...] = ()
-    """Folders that are empty here, because a worktree has no submodules."""
+    """The submodules' folders, which are empty here because a worktree has none."""
 
 
-def repository_of(place: Path) -> Path:
+def repository_of(path: Path) -> Path:
     """Return the top folder of the checkout that a file or folder, which need not exist any more, belongs to.
 
     Raises:
         UsageError: it belongs to none.
     """
-    folder = next(parent for parent in (place, *place.parents) if parent.is_dir())
+    folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
     try:
-        return Path(_git(folder, "rev-parse", "--show-toplevel")).resolve()
+        return Path(run_git(folder, "rev-parse", "--show-toplevel")).resolve()
     except UsageError as error:
         raise UsageError(
             f"{folder} is not in a git checkout, expected suites in one: ab compares two of its commits ({error})"
@@ -56,11 +55,11 @@ def repository_of(place: Path) -> Path:
 
 def find_commit(repository: Path, name: str) -> str | None:
     """Return the commit that a branch, tag or hash names, or None."""
-    return _try_git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
 
 
 def resolve(repository: Path, name: str) -> str:
-    """Return the same.
+    """Return the commit that a branch, tag or hash names.
 
     Raises:
         UsageError: nothing has that name.
@@ -70,7 +69,7 @@ def resolve(repository: Path, name: str) -> str:
     hint = "`git branch --all` and `git tag` list what there is"
     if find_commit(repository, f"origin/{name}"):
         hint = f"did you mean 'origin/{name}'?"
-    elif _try_git(repository, "rev-parse", "--is-shallow-repository") == "true":
+    elif git(repository, "rev-parse", "--is-shallow-repository") == "true":
         hint = f"this is a shallow clone, so fetch it first: git fetch --depth=1 origin {name}"
     raise UsageError(f"{name!r} is no commit, branch or tag of {repository}; {hint}")
 
@@ -88,36 +87,38 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
         UsageError: a name is unknown, or git fails.
     """
     names = {"base": base} if head is None else {"base": base, "head": head}
-    shas = {folder: resolve(repository, name) for folder, name in names.items()}
+    shas = {side: resolve(repository, name) for side, name in names.items()}
     _clear_left_behind(repository)
-    place = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-    lock = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = {}
-        for folder, sha in shas.items():
-            _git(repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(place / folder), sha)
-            found[folder] = Checkout(
-                name=folder,
-                asked=names[folder],
+        checkouts = {}
+        for side, sha in shas.items():
+            run_git(
+                repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(folder / side), sha
+            )
+            checkouts[side] = Checkout(
+                name=side,
+                asked=names[side],
                 commit=_commit(repository, sha),
-                root=place / folder,
-                stand_in=StandIn(checkout=repository, copy=place / folder),
+                root=folder / side,
+                stand_in=StandIn(checkout=repository, copy=folder / side),
                 submodules=_submodules(repository, sha),
             )
-        (place / "outputs").mkdir()
-        yield found["base"], found.get("head") or _as_it_is(repository), place / "outputs"
+        (folder / "outputs").mkdir()
+        yield checkouts["base"], checkouts.get("head") or _as_it_is(repository), folder / "outputs"
     finally:
-        for folder in shas:
-            _remove(repository, place / folder)
-        shutil.rmtree(place, ignore_errors=True)
+        for side in shas:
+            _remove(repository, folder / side)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
 def _as_it_is(repository: Path) -> Checkout:
-    dirty = bool(_git(repository, "status", "--porcelain"))
-    branch = _try_git(repository, "symbolic-ref", "--short", "-q", "HEAD")
-    commit = _commit(repository, _git(repository, "rev-parse", "HEAD"))
+    dirty = bool(run_git(repository, "status", "--porcelain"))
+    branch = git(repository, "symbolic-ref", "--short", "-q", "HEAD")
+    commit = _commit(repository, run_git(repository, "rev-parse", "HEAD"))
     return Checkout(
         name="head",
         asked="the working tree" + (" with uncommitted changes" if dirty else ""),
@@ -128,23 +129,23 @@ def _as_it_is(repository: Path) -> Checkout:
 
 
 def _commit(repository: Path, sha: str) -> Commit:
-    when = _git(repository, "show", "-s", "--format=%cI", sha)
+    when = run_git(repository, "show", "-s", "--format=%cI", sha)
     return Commit(sha=sha, committed_at=when, branch=None, dirty=False)
 
 
 def _submodules(repository: Path, sha: str) -> tuple[str, ...]:
-    lines = _git(repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
+    lines = run_git(repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
     return tuple(line.partition("\t")[2] for line in lines if line.startswith("160000 "))
 
 
 def _clear_left_behind(repository: Path) -> None:
-    listed = _git(repository, "worktree", "list", "--porcelain").splitlines()
+    listed = run_git(repository, "worktree", "list", "--porcelain").splitlines()
     worktrees = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
     for worktree in worktrees:
-        place = worktree.parent
-        if place.name.startswith(_PREFIX) and not _is_held(place / _LOCK):
+        folder = worktree.parent
+        if folder.name.startswith(_PREFIX) and not _is_held(folder / _LOCK):
             _remove(repository, worktree)
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_held(lock: Path) -> bool:
@@ -164,33 +165,4 @@ def _is_held(lock: Path) -> bool:
 
 def _remove(repository: Path, worktree: Path) -> None:
     # By name, not by `git worktree prune`: that would forget the user's own worktrees on a disk that is not there now.
-    _try_git(repository, "worktree", "remove", "--force", "--force", str(worktree))
-
-
-def _try_git(folder: Path, *arguments: str) -> str | None:
-    try:
-        return _git(folder, *arguments)
-    except UsageError:
-        return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    # A hook that calls us would have git look at its own index and folder.
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
-    try:
-        done = subprocess.run(
-            ["git", *arguments],  # noqa: S607 (the user's own git, wherever it is)
-            cwd=folder,
-            env={**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            start_new_session=True,  # Ctrl-C is ours to handle: half a worktree would be left
-        )
-    except OSError as error:
-        raise UsageError(f"git cannot be run ({error}); install it to compare commits") from error
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
-        raise UsageError(f"git {' '.join(arguments[:2])} failed: {words[-1] if words else f'status {done.returncode}'}")
-    return done.stdout.strip()
+    git(repository, "worktree", "remove", "--force", "--force", str(worktree))

@@ -1,1 +1,1 @@
-"""From the name of a series to its records."""
+"""One series over its runs: found by its name, read, accepted."""

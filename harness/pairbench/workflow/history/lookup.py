@@ -1,24 +1,29 @@
-"""From what a user calls a series to its records: its name, a glob or a part of it, looked up in the newest runs first."""
+"""Finds the records of what a user calls a series: its name, a glob or a part of it, looked up in the newest runs first."""
 
 import difflib
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import FIELDS
+from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.errors import SelectionError
-from pairbench.model.acceptance import Acceptance
+from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.moved import current_name
 from pairbench.store.reader import Reading, dataset_files
-from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.store.run_index import RunIndex
+from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
 
 _NEWEST = (2, 50)
-"""Newest run files of each device model in which a name is looked for, and in which a glob or a part of one is."""
+"""The number of newest run files of each device model in which a name is looked for, and in which a glob or a part
+of one is."""
 _LISTED = 10
 NEEDED = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
@@ -26,23 +31,64 @@ NEEDED = (
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "speedup_low", "speedup_high"),
 )
-"""Columns that a trend is made of; the fewer, the faster."""
+"""The columns that a trend is made of; the fewer there are, the faster it is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryReading:
-    """All records that a trend needs."""
+    """All that a trend needs of a store."""
 
     value: tuple[Record, ...]
-    """Of the series' case in its mode on its device model, all implementations, oldest run first."""
+    """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
     floor: float | None
-    """The series' noise floor in log units, from the newest calibration that has it."""
-    acceptance: Acceptance | None
-    """Of a level of this series, the newest."""
+    """The series' noise floor in log units, from the newest calibration that has it; None where none has it."""
+    accepted: AcceptedLevel | None
+    """The level of the series that was accepted on purpose; None where none was."""
     problems: tuple[str, ...]
+    """A sentence for each file that could not be read."""
 
 
-def find_series(store: str, text: str, *, device_name: str | None = None) -> Reading[Series]:
+def read_trend(
+    store: str | StoreLocation,
+    text: str,
+    *,
+    device_name: str | None = None,
+    timer: str | None = None,
+    last: int | None = None,
+    policy: Policy = DEFAULT,
+) -> Reading[Trend]:
+    """Return the trend of the one series that a text names.
+
+    Args:
+        store: A folder or a URL.
+        text: The series' name, or a glob or a part of it.
+        device_name: The model of the device, or a part of its name.
+        timer: Whose values to take; those of the newest run's timer where not given.
+        last: How many of the newest runs to take; all where not given.
+        policy: The thresholds.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+        SelectionError: the text names no series, or several; or no run of it has this timer.
+    """
+    series = find_series(store, text, device_name=device_name)
+    reading = read_history(store, series.value)
+    trend = make_trend(
+        reading.value,
+        series.value,
+        timer=timer,
+        last=last,
+        floor=reading.floor,
+        accepted=reading.accepted,
+        policy=policy,
+    )
+    if timer is not None and not any(point.record.timer == timer for point in trend.points):
+        known = sorted({record.timer for record in reading.value if record.timer})
+        raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")
+    return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
+
+
+def find_series(store: str | StoreLocation, text: str, *, device_name: str | None = None) -> Reading[Series]:
     """Return the one series that a text names.
 
     Args:
@@ -55,8 +101,9 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
         SelectionError: it names none, or several.
     """
     place = StoreLocation.of(store)
+    text = current_name(text, place.moved)
     looked: set[RunFile] = set()
-    found: set[Series] = set()
+    known: set[Series] = set()
     problems: tuple[str, ...] = ()
     here: list[Series] = []
     matches: list[Series] = []
@@ -64,17 +111,17 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
     for stage, files in enumerate(_stages(dataset_files(place, "records"))):
         more, missed = _series_in(place, [file for file in files if file not in looked])
         looked.update(files)
-        found |= more
+        known |= more
         problems += missed
-        here = _on_device(found, device_name)
+        here = _on_device(known, device_name)
         exact = [series for series in here if series.name == text]
         matches = exact or _fitting(here, text)
         if exact or (matches and stage):
             break
     if not here:
-        names = ", ".join(sorted({series.device_name for series in found})) or "none"
+        names = ", ".join(sorted({series.device_name for series in known})) or "none"
         raise SelectionError(
-            f"--device-name {device_name!r} has no series in store {store!r}; device models are: {names}"
+            f"--device-name {device_name!r} has no series in store {place.name!r}; device models are: {names}"
         )
     if len(matches) == 1:
         return Reading(matches[0], problems)
@@ -82,10 +129,10 @@ def find_series(store: str, text: str, *, device_name: str | None = None) -> Rea
         raise SelectionError(_several(text, matches))
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
-    raise SelectionError(f"series {text!r} is not in store {store!r}; {hint}")
+    raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
 
 
-def read_history(store: str, series: Series) -> HistoryReading:
+def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     """Return the records of a series and of what was measured beside it.
 
     Raises:
@@ -100,25 +147,30 @@ def read_history(store: str, series: Series) -> HistoryReading:
     # The environment is long and seldom another, so it is read once for each that there was.
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
-        found = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
-        environments = {record.environment_hash: record.environment for record in found.value}
+        reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
+        environments = {record.environment_hash: record.environment for record in reading_of_first.value}
         records = tuple(
             replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
         )
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
     # By the same rule as `compare`: the newest of this environment, else of any.
     _, floors = newest_calibrations(calibrations.value, records[-1:])
+    newest = next((record for record in reversed(records) if Series.of(record) == series), None)
+    accepted = None
+    if series in acceptances.value and newest is not None:  # else no run but these has to be looked at
+        index = RunIndex.of_store(store)
+        accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
     return HistoryReading(
         value=records,
         floor=floors[series].p50 if series in floors else None,
-        acceptance=acceptances.value.get(series),
+        accepted=accepted,
         problems=reading.problems + calibrations.problems + acceptances.problems,
     )
 
 
 def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
     reading = read_distinct(place, COLUMNS, files)
-    rows = {tuple(row[name] for name in COLUMNS) for found in reading.value.values() for row in found}
+    rows = {tuple(row[name] for name in COLUMNS) for of_file in reading.value.values() for row in of_file}
     whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)
     return {Series(**row) for row in whole}, reading.problems
 
@@ -130,26 +182,26 @@ def _stages(files: list[RunFile]) -> list[list[RunFile]]:
 
 
 def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
-    found: dict[str, list[RunFile]] = {}
+    by_device: dict[str, list[RunFile]] = {}
     for file in files:
         device = next((part for part in file.path.split("/") if part.startswith("device=")), "")
-        found.setdefault(device, []).append(file)
-    return found
+        by_device.setdefault(device, []).append(file)
+    return by_device
 
 
-def _on_device(found: Iterable[Series], device_name: str | None) -> list[Series]:
+def _on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
     if device_name is None:
-        return sorted(found)
-    exact = [series for series in found if series.device_name == device_name]
-    return sorted(exact or (series for series in found if device_name.lower() in series.device_name.lower()))
+        return sorted(known)
+    exact = [series for series in known if series.device_name == device_name]
+    return sorted(exact or (series for series in known if device_name.lower() in series.device_name.lower()))
 
 
-def _fitting(found: list[Series], text: str) -> list[Series]:
+def _fitting(known: list[Series], text: str) -> list[Series]:
     """Return the series whose names a glob fits; else those that have it, or the text, as a part of their names."""
     # A name holds brackets, which a glob would read as a set of characters.
     glob = text.replace("[", "[[]")
-    whole = [series for series in found if fnmatch.fnmatchcase(series.name, glob)]
-    return whole or [series for series in found if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
+    whole = [series for series in known if fnmatch.fnmatchcase(series.name, glob)]
+    return whole or [series for series in known if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
 
 
 def _several(text: str, matches: list[Series]) -> str:

@@ -5,17 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbench.analyze.compare.confirm import suspects
-from pairbench.config import Config
-from pairbench.execute.parent.pool import WorkerContext
-from pairbench.model.environment import Device
 from pairbench.model.series import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison.render import document, render_comparison
-from pairbench.workflow.compare.judge import ComparedRuns, judge
+from pairbench.workflow.compare.comparer import ComparedRuns, Comparer
 from pairbench.workflow.compare.selectors import AUTO
-from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.run.record import DoneRun, record_run
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request
 
 _NAMED = 5
 
@@ -25,6 +21,7 @@ class Confirmed:
     """What a run means beside earlier ones."""
 
     judged: ComparedRuns
+    """The comparison with earlier runs, after the suspects were measured again."""
     again: DoneRun | None = None
     """The run that measured the suspects again; None where there were none."""
 
@@ -47,42 +44,44 @@ class Confirmed:
         }
 
 
-def confirm_run(
-    config: Config,
-    context: WorkerContext,
-    chosen: Chosen,
-    devices: tuple[Device, ...],
-    progress: PlainProgress,
-    run_id: str,
-    *,
-    reference: str = AUTO,
-    quiet_only: bool = False,
-) -> Confirmed:
+def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
     """Compare a run with a reference, and measure what looks worse again, in whole cases.
 
     A case is measured with its baseline and all the variants of the run, for only together they tell the code from the machine.
 
+    Args:
+        request: What the run was asked to do.
+        run_id: The run.
+        reference: The run or runs to compare with, named as for `pairbench compare`.
+        quiet_only: Judge times on a CPU only where a calibration found it quiet.
+
     Raises:
         StoreError: the run cannot be read back.
     """
-    judged = judge(config, reference, run_id, quiet_only=quiet_only)
+    judged = Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
     worse = suspects(judged.comparison.changes)
-    where = tuple(device for device in devices if device.name in {series.device_name for series in worse})
-    if not where:
+    names = {series.device_name for series in worse}
+    devices = tuple(device for device in request.devices if device.name in names)
+    if not devices:
         return Confirmed(judged=judged)
     named = ", ".join(series.name for series in worse[:_NAMED])
     more = f" and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
-    progress.notify(f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}")
-    modes = tuple(mode for mode in context.settings.modes if mode in {series.mode for series in worse})
-    again = record_run(
-        config,
-        replace(context, settings=replace(context.settings, modes=modes)),
-        _only(chosen, worse),
-        where,
-        progress,
-        confirms=run_id,
+    request.progress.notify(
+        f"pairbench: {len(worse)} look worse than the reference and are measured again: {named}{more}"
     )
-    return Confirmed(judged=judge(config, reference, run_id, quiet_only=quiet_only), again=again)
+    settings = request.context.settings
+    modes = tuple(mode for mode in settings.modes if mode in {series.mode for series in worse})
+    narrowed = replace(
+        request,
+        context=replace(request.context, settings=replace(settings, modes=modes)),
+        chosen=_only(request.chosen, worse),
+        devices=devices,
+    )
+    again = record_run(narrowed, confirms=run_id)
+    # What was measured again lies in the store now, which is opened once more for it.
+    return Confirmed(
+        judged=Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id), again=again
+    )
 
 
 def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:

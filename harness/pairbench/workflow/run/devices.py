@@ -1,10 +1,10 @@
 """Runs sessions on one or several devices at the same time, each under its lock, and gathers what they report."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 from pairbench.errors import InterruptedRunError
@@ -14,14 +14,14 @@ from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Plan, PlannedCase
-from pairbench.plan import equipped, left_to, make_plan, same_model
+from pairbench.plan import Subset, equipped, left_to, make_plan
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request, equipment_of
 
 
 @dataclass(kw_only=True)
 class Reporter:
-    """Passes progress on and hands finished outcomes of one device to whoever keeps them."""
+    """Passes progress on, and hands the outcomes of one device to whatever records them."""
 
     progress: PlainProgress
     keep: Callable[[list[Outcome]], object]
@@ -32,7 +32,7 @@ class Reporter:
         self.progress.step(device, stage, case)
 
     def stepped(self, device: Device) -> None:
-        """Count it."""
+        """Count a case as done in its stage."""
         self.progress.stepped(device)
 
     def finished(self, outcomes: list[Outcome]) -> None:
@@ -46,7 +46,7 @@ class Reporter:
 
 @dataclass(kw_only=True)
 class Verified:
-    """What `pairbench verify` found."""
+    """What `pairbench verify` found on all devices."""
 
     outcomes: list[tuple[Device, Outcome]] = field(default_factory=list)
     impostors: list[tuple[Device, PlannedCase, ImpostorResult]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Verified:
     def bad(self) -> bool:
         """Whether anything is not as its declaration promises."""
         return any(outcome.status.bad for _, outcome in self.outcomes) or any(
-            found.tried and not found.rejected for *_, found in self.impostors
+            result.tried and not result.rejected for *_, result in self.impostors
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -69,14 +69,34 @@ class Verified:
                 "device": device.selector,
                 "operator": planned.operator.name,
                 "case": planned.case.key,
-                "impostor": found.impostor,
-                "declared": found.declared,
-                "rejected": found.rejected,
-                "reason": found.reason,
+                "impostor": result.impostor,
+                "declared": result.declared,
+                "rejected": result.rejected,
+                "reason": result.reason,
             }
-            for device, planned, found in self.impostors
-            if found.tried
+            for device, planned, result in self.impostors
+            if result.tried
         ]
+
+    def impostor_summary(self) -> list[dict[str, Any]]:
+        """Return a row for each impostor that passed, and where none did how many were rejected of each operator."""
+        rows = self.impostor_rows()
+        if passed := [row for row in rows if not row["rejected"]]:
+            return passed
+        counts = Counter((row["operator"], row["declared"]) for row in rows)
+        return [
+            {
+                "operator": operator,
+                "rejected_automatic": counts[operator, False],
+                "rejected_declared": counts[operator, True],
+            }
+            for operator in dict.fromkeys(row["operator"] for row in rows)
+        ]
+
+    def statuses(self) -> str:
+        """Return how many outcomes there are of each status, in words."""
+        counts = Counter(outcome.status.value for _, outcome in self.outcomes)
+        return ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing to verify"
 
 
 def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
@@ -106,20 +126,9 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
 
 def plan_for(context: WorkerContext, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
     """Return what one device is to do."""
-    gpus = len(same_model(device, chosen.survey.devices))
-    operators, broken = list(chosen.survey.operators), list(chosen.survey.broken)
-    triton = find_spec("triton") is not None
-    return make_plan(
-        operators,
-        broken,
-        chosen.selections,
-        device,
-        context.settings,
-        implementations=chosen.implementations,
-        gpus=gpus,
-        triton=triton,
-        edge=edge,
-    )
+    survey = chosen.survey
+    subset = Subset(selections=chosen.selections, implementations=chosen.implementations, edge=edge)
+    return make_plan(survey.operators, survey.broken, equipment_of(device, survey.devices), context.settings, subset)
 
 
 def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
@@ -158,13 +167,12 @@ def on_devices(
             done.result()
 
 
-def verify_devices(
-    context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...], progress: PlainProgress, *, impostors: bool
-) -> Verified:
-    """Verify the chosen cases on every device."""
-    found = Verified()
+def verify_devices(request: Request, *, impostors: bool) -> Verified:
+    """Verify the chosen cases on every device, and the impostors with them if that is asked for."""
+    verified = Verified()
     lock = threading.Lock()
-    plans = plans_for(context, chosen, devices, edge=True)
+    context, progress = request.context, request.progress
+    plans = plans_for(context, request.chosen, request.devices, edge=True)
 
     def work(device: Device) -> None:
         plan = plans[device]
@@ -179,12 +187,12 @@ def verify_devices(
             raise
         finally:
             # In the order of the plan: what ended first was reported first.
-            order = {case.case.key: place for place, case in enumerate(plan.cases)}
+            order = {case.case.key: index for index, case in enumerate(plan.cases)}
             entries = [case.entries for case in plan.cases]
             outcomes.sort(key=lambda item: (order[item.case.key], entries[order[item.case.key]].index(item.entry)))
             with lock:
-                found.outcomes += [(device, outcome) for outcome in outcomes]
-                found.impostors += [(device, planned, result) for planned, result in session.audits()]
+                verified.outcomes += [(device, outcome) for outcome in outcomes]
+                verified.impostors += [(device, planned, result) for planned, result in session.audits()]
 
     on_devices(context, tuple(plans), progress, work)
-    return found
+    return verified

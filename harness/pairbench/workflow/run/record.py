@@ -7,35 +7,30 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pairbench.analyze.existing import COLUMNS, existing
 from pairbench.analyze.records import Run
 from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.config import Config
-from pairbench.errors import UsageError
+from pairbench.errors import StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Status
+from pairbench.model.plan import Plan
 from pairbench.model.record import Record
+from pairbench.model.settings import OWN_TIMERS
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
+from pairbench.store.reader import read_frame
 from pairbench.store.writer import RunWriter
 from pairbench.workflow.git.repository import read_commit
-from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.requested import requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.run.recorder import Recorder
-from pairbench.workflow.setup import Chosen, stamp
-
-if TYPE_CHECKING:
-    import datetime as dt
-from pairbench.analyze.existing import COLUMNS, existing
-from pairbench.errors import StoreError
-from pairbench.model.plan import Plan
-from pairbench.model.settings import OWN_TIMERS
-from pairbench.store.reader import read_frame
+from pairbench.workflow.setup import Chosen, Request, stamp, store_of
 
 
 @dataclass(kw_only=True)
@@ -45,7 +40,7 @@ class DoneRun:
     run_id: str
     wall_s: float = 0.0
     measuring_s: dict[str, float] = field(default_factory=dict)
-    """By device: time inside timed calls and their flushes."""
+    """Seconds inside timed calls and the flushes between them, by the device's selector."""
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
 
@@ -75,13 +70,13 @@ class DoneRun:
         """Return what `run` prints last."""
         if not self.records and not self.interrupted:
             return ["Nothing to run, and nothing stored"]
-        found = self.summary()
-        shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in found["measuring_fraction"].items())
-        stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in found["stop_reasons"].items())
+        summary = self.summary()
+        shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in summary["measuring_fraction"].items())
+        stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
         lines = [
             f"Run {self.run_id}, stored in {store}" + (" (interrupted)" if self.interrupted else ""),
             f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
-            f"Blocks measured again because the device throttled: {found['remeasured_blocks']}",
+            f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
         ]
         return [*lines, *([f"What ended the measuring: {stops}"] if stops else [])]
 
@@ -98,24 +93,11 @@ _STOPS = {
 }
 
 
-def record_run(
-    config: Config,
-    context: WorkerContext,
-    chosen: Chosen,
-    devices: tuple[Device, ...],
-    progress: PlainProgress,
-    *,
-    confirms: str | None = None,
-    skip_existing: bool = False,
-) -> DoneRun:
+def record_run(request: Request, *, confirms: str | None = None, skip_existing: bool = False) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
 
     Args:
-        config: Where the results belong.
-        context: Where workers run.
-        chosen: The suites and the selection.
-        devices: All at the same time.
-        progress: To tell.
+        request: What to run, where, and where the results belong.
         confirms: The run whose suspects are measured again.
         skip_existing: Whether to leave out the cases that the store has already.
 
@@ -123,13 +105,12 @@ def record_run(
         UsageError: the settings ask for what a device cannot do.
     """
     began = time.monotonic()
+    config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     run = new_run(checkout_of(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
-    plans = plans_for(context, chosen, devices, edge=False)
-    devices = tuple(plans)
-    contexts = {device: context_for(context, config, device) for device in devices}
+    plans = plans_for(context, chosen, request.devices, edge=False)
+    contexts = {device: context_for(context, config, device) for device in plans}
     writers: dict[str, RunWriter] = {}
-    held: dict[str, dict[tuple[str | None, ...], Record]] = {device.slug: {} for device in devices}
     lock = threading.Lock()
 
     def writer(device: Device) -> RunWriter:
@@ -141,33 +122,27 @@ def record_run(
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
         environment, plan = probe_environment(context, device), plans[device]
-        asked = requested_of(chosen, device, context.settings)
+        requested = requested_of(chosen, device, context.settings)
         if skip_existing:
             plan = without_existing(config, environment, plan, progress.notify)
             if len(plan.cases) < len(plans[device].cases):
-                asked = asked.for_cases(plan.cases)
-        environment = asked.put_in(environment)
+                requested = requested.for_cases(plan.cases)
+        environment = requested.put_in(environment)
         warn_of_foreign(environment, progress.notify)
-        keeper = Recorder(
-            run=run,
-            environment=environment,
-            writer=writers[device.slug],
-            lock=lock,
-            records=done.records,
-            held=held[device.slug],
+        recorder = Recorder(
+            run=run, environment=environment, writer=writers[device.slug], lock=lock, records=done.records
         )
-        keeper.keep_broken(plan)
+        recorder.keep_broken(plan)
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
-        session = DeviceSession(
-            contexts[device], device, plan, Reporter(progress=progress, keep=keeper.keep, hold=keeper.hold)
-        )
+        reporter = Reporter(progress=progress, keep=recorder.keep, hold=recorder.hold)
+        session = DeviceSession(contexts[device], device, plan, reporter)
         try:
             session.run(context.settings.rounds)
         finally:
             done.measuring_s[device.selector] = session.measuring_s()
 
     try:
-        on_devices(context, devices, progress, work)
+        on_devices(context, tuple(plans), progress, work)
     finally:
         for opened in writers.values():
             opened.close()
@@ -198,7 +173,7 @@ def writer_for(run: Run, store: str, device: Device) -> RunWriter:
 
 
 def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
-    """Return the site with what suits a device where nobody chose otherwise.
+    """Return the context with what suits a device where nobody chose otherwise.
 
     Raises:
         UsageError: Triton's timer is asked for on a CPU.
@@ -213,7 +188,7 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
 
 
 _CPU_CASE_SECONDS = 0.3
-"""A CPU's clock jitter does not average out in a second either, and CI pays for every one."""
+"""Seconds for a case on a CPU: its clock jitter does not average out in a second either, and CI pays for every one."""
 
 
 def checkout_of(chosen: Chosen, config: Config) -> Path:
@@ -225,11 +200,11 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
 def warn_of_foreign(environment: Environment, notify: Callable[[str], None]) -> None:
     """Say which other processes compute on the device, if any."""
     observed = environment.rest.get("observed", {})
-    found = {
+    processes = {
         environment.device.selector: observed.get("foreign_processes"),
         **observed.get("foreign_processes_beside", {}),
     }
-    for selector, foreign in found.items():
+    for selector, foreign in processes.items():
         if foreign:
             notify(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
 
@@ -242,7 +217,7 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
     try:
-        frame, problems = read_frame(config.store, columns=COLUMNS, where=where)
+        frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
     except StoreError:  # no store yet
         return plan
     for problem in problems:

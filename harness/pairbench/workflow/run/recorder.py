@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.model.environment import Environment
 from pairbench.model.outcome import Outcome
-from pairbench.model.plan import Plan
+from pairbench.model.plan import Entry, Plan
 from pairbench.model.record import Record, Samples
 from pairbench.store.writer import RunWriter
+
+_PROVISIONAL_RESAMPLES = 100
+_Case = tuple[str, str]
 
 
 @dataclass(kw_only=True)
@@ -18,20 +21,20 @@ class Recorder:
     run: Run
     environment: Environment
     records: list[Record]
-    """Where the final rows go, too."""
+    """The list that the final rows are added to, besides the store."""
     writer: RunWriter | None = None
-    """None: nothing is stored."""
+    """What writes the run's files, shared by the devices of one model; None where nothing is stored."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    held: dict[tuple[str | None, ...], Record] = field(default_factory=dict)
-    """Rows of what has been timed, by case and entry; shared by the devices of one model, as the file is."""
-    controls: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    rows: dict[_Case, dict[Entry, Record]] = field(default_factory=dict)
+    """The newest row of each entry, by case: what the store has of it."""
+    controls: dict[_Case, list[Outcome]] = field(default_factory=dict)
+    """The final outcomes of each case's baseline, one for each mode."""
     sampled: set[tuple[object, ...]] = field(default_factory=set)
-    """Samples that are in the store."""
+    """The entries and rounds whose samples are in the store."""
 
     def keep(self, outcomes: list[Outcome]) -> list[Record]:
         """Store some outcomes of one case that are final, and return their rows."""
-        key = (outcomes[0].operator.suite, outcomes[0].case.key)
-        controls = self.controls.setdefault(key, [])
+        controls = self.controls.setdefault(_case(outcomes[0]), [])
         records = to_records(self.run, self.environment, [*controls, *outcomes])[len(controls) :]
         controls += [outcome for outcome in outcomes if outcome.entry.role == "baseline"]
         with self.lock:
@@ -48,15 +51,13 @@ class Recorder:
     def _store(self, outcomes: list[Outcome], records: list[Record]) -> None:
         if self.writer is None:
             return
-        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _place(row) not in self.sampled]
+        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _key(row) not in self.sampled]
         self.writer.append_samples(samples)
-        self.sampled.update(map(_place, samples))
-        # What was held once stays with the held rows, where it can be replaced without ever being there twice.
-        timed = {_key(record): record for record in records if record.n_rounds or _key(record) in self.held}
-        self.writer.append_records([record for record in records if _key(record) not in timed])
-        if timed:
-            self.held.update(timed)
-            self.writer.hold_records(list(self.held.values()))
+        self.sampled.update(map(_key, samples))
+        case = _case(outcomes[0])
+        rows = self.rows.setdefault(case, {})
+        rows.update(zip((outcome.entry for outcome in outcomes), records, strict=True))
+        self.writer.write_case((self.environment.device, case), list(rows.values()))
 
     def keep_broken(self, plan: Plan) -> None:
         """Store a row for each suite that could not be loaded."""
@@ -67,12 +68,9 @@ class Recorder:
             self.records += records
 
 
-def _key(record: Record) -> tuple[str | None, ...]:
-    return record.device_uuid, record.suite, record.case, record.implementation, record.mode
+def _case(outcome: Outcome) -> _Case:
+    return outcome.operator.suite, outcome.case.key
 
 
-def _place(row: Samples) -> tuple[object, ...]:
+def _key(row: Samples) -> tuple[object, ...]:
     return row.suite, row.case, row.implementation, row.mode, row.round
-
-
-_PROVISIONAL_RESAMPLES = 100

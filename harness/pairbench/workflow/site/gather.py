@@ -7,32 +7,31 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.events import Found, events_of, found_in, kernels_wanted, with_kernels
+from pairbench.analyze.site.events import SeriesEvent, events_of, kernels_wanted, series_events, with_kernels
 from pairbench.analyze.site.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.site.overview import overview_rows
-from pairbench.analyze.site.status import standing_of
+from pairbench.analyze.site.status import gate_status_of
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SiteFacts, Standing
+from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
-from pairbench.store.accepted import read_acceptances
 from pairbench.store.breakdowns import read_breakdowns
-from pairbench.store.calibrations import read_calibrations
 from pairbench.store.call_samples import call_samples
 from pairbench.store.history import read_series
+from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_records
 from pairbench.store.whole import WholeStore
 from pairbench.suite.text import about
-from pairbench.workflow.compare.judge import judge
+from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
-from pairbench.workflow.setup import default_places
+from pairbench.workflow.setup import default_places, store_of
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
@@ -49,11 +48,13 @@ _RUN = (
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
 _COMPARED = 6
-"""Newest runs that are compared with their references; series whose newest run is another one are judged by their history."""
+"""The number of newest runs that are compared with their references; series whose newest run is another one are
+judged by their history."""
 _SHORT, _LATEST = 40, 12
-"""Of a store of so many runs at most the latest are all compared; a longer history shows what lasted as levels."""
+"""The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
+levels."""
 _EXPLAINED = 100
-"""Newest events that say how kernels differ."""
+"""The number of newest events that say how kernels differ."""
 
 
 class SiteReading:
@@ -79,18 +80,20 @@ class SiteReading:
             StoreError: there is no such store, or it is empty.
         """
         self._config = config
-        self._whole = WholeStore(config.store, {*_TREND, *_RUN}, last=last)
+        self._store = store_of(config)
+        self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._heads: dict[tuple[str, str], RunHead] = {}
         newest: dict[Series, str] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
             newest |= {series: record.run_id for record in records if (series := Series.of(record))}
-        self._newest, problems = _newest_records(config.store, newest)
-        self._changes = self._compared(newest)
-        acceptances, calibrations = read_acceptances(config.store), read_calibrations(config.store)
-        breakdowns = read_breakdowns(config.store)
+        self._newest, problems = _newest_records(self._store, newest)
+        comparer = Comparer.open(config)
+        self._changes = self._compared(comparer, newest)
+        self._accepted = comparer.accepted_levels(self._newest)
+        acceptances, calibrations = comparer.acceptances, comparer.calibrations
+        breakdowns = read_breakdowns(self._store)
         self.breakdowns = breakdowns.value
-        self._accepted = acceptances.value
         _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
         told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
@@ -109,8 +112,8 @@ class SiteReading:
     def operators(self) -> Iterator[OperatorFacts]:
         """Yield every operator on every device model, and put what is said of all of them together."""
         rows: list[OverviewRow] = []
-        found: list[Found] = []
-        samples = _Samples(self._config.store)
+        happened: list[SeriesEvent] = []
+        samples = _Samples(self._store)
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
             series = tuple(self._facts_of(trend, samples) for trend in trends)
@@ -119,9 +122,9 @@ class SiteReading:
             own = [
                 one
                 for trend in trends
-                for one in found_in(trend, self._changes[trend.series], self._accepted.get(trend.series))
+                for one in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
             ]
-            found += own
+            happened += own
             ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
             yield OperatorFacts(
                 device_name=device_name,
@@ -134,7 +137,7 @@ class SiteReading:
                 rows=own_rows,
                 events=events_of(own, self._heads),
             )
-        events = self._explained(events_of(found, self._heads))
+        events = self._explained(events_of(happened, self._heads))
         self.facts = replace(self.facts, rows=tuple(rows), events=events)
 
     def runs(self) -> Iterator[RunFacts]:
@@ -146,7 +149,7 @@ class SiteReading:
                 head=self._heads[key],
                 environment=environment_of(records[-1]),
                 series=tuple(
-                    series_facts(record, series, Standing(state=_state(record)), columns=_RUN_NUMBERS)
+                    series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
                     for record, series in known
                 ),
                 broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
@@ -155,7 +158,7 @@ class SiteReading:
                 stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
             )
 
-    def _compared(self, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
+    def _compared(self, comparer: Comparer, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
         """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
         confirms = {run_id: head.confirms for (run_id, _), head in self._heads.items()}
         wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
@@ -163,27 +166,27 @@ class SiteReading:
         own = sorted(run_id for run_id, confirmed in confirms.items() if confirmed is None)
         if len(own) <= _SHORT:
             chosen |= set(own[-_LATEST:])
-        found: defaultdict[Series, list[Change]] = defaultdict(list)
+        changes: defaultdict[Series, list[Change]] = defaultdict(list)
         for run_id in sorted(chosen):
             with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
-                for change in judge(self._config, current=run_id).comparison.changes:
+                for change in comparer.compare(current=run_id).comparison.changes:
                     if change.current_runs:
-                        found[change.series].append(change)
-        return found
+                        changes[change.series].append(change)
+        return changes
 
     def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
         cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
         for record in records:
             if record.case is not None and record.mode is not None:
                 cases[record.case, record.mode].append(record)
-        found: list[Trend] = []
+        trends: list[Trend] = []
         for _, beside in sorted(cases.items()):
             known = {series for record in beside if (series := Series.of(record))}
-            found += [
-                make_trend(beside, series, floor=self._floor(series), acceptance=self._accepted.get(series))
+            trends += [
+                make_trend(beside, series, floor=self._floor(series), accepted=self._accepted.get(series))
                 for series in sorted(known, key=_baseline_first)
             ]
-        return tuple(found)
+        return tuple(trends)
 
     def _newest_of(self, trend: Trend) -> Record:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
@@ -195,8 +198,8 @@ class SiteReading:
     def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
-        standing = standing_of(record.status, record.reason, next(own, None), trend.newest)
-        return series_facts(record, trend.series, standing, samples=samples.of(record.run_id, trend.series))
+        gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
+        return series_facts(record, trend.series, gate_status, samples=samples.of(record.run_id, trend.series))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
         wanted = kernels_wanted(events[:_EXPLAINED])
@@ -204,8 +207,8 @@ class SiteReading:
             return tuple(events)
         cases = {series.case for several in wanted.values() for series in several}
         columns = ("run_id", *COLUMNS, "kernels")
-        found = read_series(self._config.store, where={"case": cases}, columns=columns, run_ids=set(wanted))
-        records = {(record.run_id, series): record for record in found.value if (series := Series.of(record))}
+        reading = read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(with_kernels(event, records) for event in events)
 
     def _about(self, suite: str) -> Mapping[str, About]:
@@ -214,7 +217,7 @@ class SiteReading:
         if name.is_absolute() or ".." in name.parts:
             return {}
         places = (self._config.root / suite, *(place / name.name for place in default_places(self._config)))
-        return next((found for place in places if (found := about(place, suite))), {})
+        return next((of_suite for place in places if (of_suite := about(place, suite))), {})
 
 
 def shown_store(config: Config) -> str:
@@ -225,7 +228,7 @@ def shown_store(config: Config) -> str:
 class _Samples:
     """Raw call latencies of some runs, each read when it is first asked for."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: StoreLocation) -> None:
         self._store = store
         self._runs: dict[str, dict[Series, Floats]] = {}
 
@@ -236,15 +239,17 @@ class _Samples:
         return self._runs[run_id].get(series)
 
 
-def _newest_records(store: str, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
+def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
     """Return the newest record of each series with all its columns, and what could not be read."""
-    found: dict[Series, Record] = {}
+    newest_records: dict[Series, Record] = {}
     problems: tuple[str, ...] = ()
     for run_id in sorted(set(newest.values())):
         records, missed = read_records(store, [run_id])
         problems += missed
-        found |= {series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id}
-    return found, problems
+        newest_records |= {
+            series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
+        }
+    return newest_records, problems
 
 
 def _baseline_first(series: Series) -> tuple[bool, Series]:

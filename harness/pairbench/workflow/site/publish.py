@@ -1,17 +1,16 @@
 """Puts the files of a site into a folder: only what changed is written, and what is gone from the site is removed."""
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pairbench.errors import StoreError, UsageError
 from pairbench.report.site.values import File
+from pairbench.store.location import write_whole
 
 MANIFEST = ".pairbench-site.json"
-"""Names the files that an earlier build wrote: no other file is ever changed or removed."""
+"""The file that names what an earlier build wrote: no other file is ever changed or removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +18,11 @@ class Published:
     """What a build did to the folder."""
 
     files: int
+    """How many files the site has."""
     written: tuple[str, ...]
+    """The files that were new or had changed."""
     removed: tuple[str, ...]
+    """The files of an earlier build that the site has no more."""
 
 
 def publish(folder: Path, files: Iterable[File]) -> Published:
@@ -49,7 +51,7 @@ def _publish(folder: Path, files: Iterable[File]) -> Published:
     folder.mkdir(parents=True, exist_ok=True)
     if before is None:
         # From the first file on the folder is a site, also if this build is interrupted.
-        _write(folder / MANIFEST, _manifest(()))
+        write_whole(folder / MANIFEST, _manifest(()), durable=False)
     names: list[str] = []
     written: list[str] = []
     for file in files:
@@ -57,13 +59,13 @@ def _publish(folder: Path, files: Iterable[File]) -> Published:
         names.append(file.path)
         if _differs(target, file.content):
             target.parent.mkdir(parents=True, exist_ok=True)
-            _write(target, file.content)
+            write_whole(target, file.content, durable=False)
             written.append(file.path)
     removed = sorted(set(before or ()) - set(names))
     for name in removed:
         _inside(folder, name).unlink(missing_ok=True)
     if _differs(folder / MANIFEST, content := _manifest(names)):
-        _write(folder / MANIFEST, content)
+        write_whole(folder / MANIFEST, content, durable=False)
     return Published(files=len(names), written=tuple(written), removed=tuple(removed))
 
 
@@ -74,8 +76,8 @@ def _earlier(folder: Path) -> tuple[str, ...] | None:
     if not folder.is_dir():
         raise UsageError(f"--output {str(folder)!r} is a file, expected a folder")
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return tuple(str(name) for name in found["files"])
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return tuple(str(name) for name in manifest["files"])
     except FileNotFoundError:
         there = sorted(path.name for path in folder.iterdir())
         if there:
@@ -99,19 +101,6 @@ def _differs(path: Path, content: bytes) -> bool:
         return path.stat().st_size != len(content) or path.read_bytes() != content
     except OSError:
         return True
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: somebody may be looking at the site."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _manifest(names: Iterable[str]) -> bytes:

@@ -12,7 +12,7 @@ from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.worker.breakdown import passes as module
 from pairbench.execute.worker.breakdown.passes import break_down
 from pairbench.execute.worker.calls import make_call
-from pairbench.model.breakdown import Breakdown, Spot
+from pairbench.model.breakdown import Breakdown, SourceLine
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 from pairbench.suite.load import load_suite
@@ -36,7 +36,7 @@ def both(suites: Path, heartbeat: Heartbeat) -> dict[str, Breakdown]:
     return found(suites, heartbeat, "baseline", "casts", "waits")
 
 
-def spots(breakdown: Breakdown, what: str) -> list[Spot]:
+def spots(breakdown: Breakdown, what: str) -> list[SourceLine]:
     return [spot for spot in breakdown.spots if spot.what == what]
 
 
@@ -148,7 +148,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Breakdown:
 
     monkeypatch.setattr(module, "raw_trace", recorded)
     monkeypatch.setattr(module, "synchronize", lambda device: None)
-    monkeypatch.setattr(module, "_sentinel", lambda on_gpu: None)
+    monkeypatch.setattr(module, "run_sentinel", lambda: None)
     entry = Entry(implementation="baseline", mode="eager")
     job = BreakDownCase(path=Path("op.py"), operator="op", case=declared.cases[0], entries=(entry,), trace=None)
     call = make_call(declared, declared.baseline, "eager", {"x": torch.zeros(1, 4), "net": net})

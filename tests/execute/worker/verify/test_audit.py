@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
-from pairbench.execute.worker.verify.case import ExpectedOutputs, make_reference
+from pairbench.execute.worker.verify.case import ExpectedOutputs, make_expected
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.tolerance import EXACT, Tolerance
@@ -92,7 +92,7 @@ def test_nan_outputs_are_spoilt_too() -> None:
 
 def references(operator: Operator) -> tuple[ExpectedOutputs, ExpectedOutputs]:
     first, second = ({"x": torch.full((4,), value) + torch.arange(4.0)} for value in (1.0, 5.0))
-    return make_reference(operator, first), make_reference(operator, second)
+    return make_expected(operator, first), make_expected(operator, second)
 
 
 def declared(impostor: Any, **changes: Any) -> ImpostorResult:

@@ -9,7 +9,7 @@ from pairbench.execute.worker.devices import SEEDS
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import changed_flags, pin_flags, read_flags, read_variables, restore_flags
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_reference, verify_entry
+from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
@@ -28,7 +28,7 @@ def declare(variant: Any = lambda x: x * 2, **changes: Any) -> Operator:
 
 
 def references(operator: Operator) -> tuple[ExpectedOutputs, ...]:
-    return tuple(make_reference(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in SEEDS)
+    return tuple(make_expected(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in SEEDS)
 
 
 def verify(operator: Operator, mode: str = "eager") -> Verification:
@@ -118,7 +118,7 @@ def test_a_baseline_or_oracle_that_changes_its_inputs_spoils_nothing(dtype: str)
         operator = declare(**{**inputs, **more})
         given = build_inputs(operator, operator.cases[0], CPU, 0)
         before = given["x"].clone()
-        reference = make_reference(operator, given)
+        reference = make_expected(operator, given)
         assert torch.equal(given["x"], before)
         torch.testing.assert_close(reference.oracle, (before * 2).double())
 

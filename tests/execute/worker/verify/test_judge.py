@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.testing._comparison import default_tolerances
 
 from pairbench.execute.worker.verify import distance as module
-from pairbench.execute.worker.verify.distance import limits, output_spacing
+from pairbench.execute.worker.verify.distance import output_spacing, resolve_tolerance
 from pairbench.execute.worker.verify.judge import judge, worst
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
@@ -32,9 +32,9 @@ def numbers(found: Any, expected: Any, oracle: Any = None, tolerance: Tolerance 
     return correctness
 
 
-def close(value: torch.Tensor, expected: torch.Tensor, **limits: float) -> bool:
+def close(value: torch.Tensor, expected: torch.Tensor, **resolve_tolerance: float) -> bool:
     try:
-        torch.testing.assert_close(value, expected, equal_nan=True, check_stride=False, **limits)
+        torch.testing.assert_close(value, expected, equal_nan=True, check_stride=False, **resolve_tolerance)
     except AssertionError:
         return False
     return True
@@ -42,7 +42,7 @@ def close(value: torch.Tensor, expected: torch.Tensor, **limits: float) -> bool:
 
 def at_the_limit(value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> bool:
     """assert_close works in the tensor's own dtype, we in float64: at the very limit, theirs is the rounding."""
-    rtol, atol = limits(expected, tolerance)
+    rtol, atol = resolve_tolerance(expected, tolerance)
     wide = torch.complex128 if value.is_complex() else torch.float64
     difference = (value.to(wide) - expected.to(wide)).abs()
     limit = atol + rtol * expected.to(wide).abs()
@@ -58,7 +58,7 @@ def as_tensor(values: list[float], dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_defaults_are_those_of_torch(dtype: torch.dtype) -> None:
-    assert limits(torch.zeros(1, dtype=dtype), Tolerance()) == default_tolerances(dtype)
+    assert resolve_tolerance(torch.zeros(1, dtype=dtype), Tolerance()) == default_tolerances(dtype)
 
 
 def test_every_default_is_one_of_torch() -> None:
@@ -201,12 +201,12 @@ def test_an_rms_tolerance_follows_the_output() -> None:
     for scale in (1e-6, 1.0, 1e6):
         assert mismatch(value * scale, expected * scale, tolerance=Tolerance(atol_rms=1e-3)) is None
         assert mismatch(value * scale, expected * scale, tolerance=Tolerance(atol_rms=1e-4)) is not None
-    rtol, atol = limits(expected, Tolerance(atol_rms=1e-3))
+    rtol, atol = resolve_tolerance(expected, Tolerance(atol_rms=1e-3))
     assert rtol == 0 and atol == pytest.approx(1e-3 * float(expected.square().mean().sqrt()))
 
 
 def test_an_rms_tolerance_survives_infinities_and_nan() -> None:
-    _, atol = limits(torch.tensor([math.inf, math.nan, 3.0, -4.0]), Tolerance(atol_rms=1.0))
+    _, atol = resolve_tolerance(torch.tensor([math.inf, math.nan, 3.0, -4.0]), Tolerance(atol_rms=1.0))
     assert atol == pytest.approx(math.sqrt((9 + 16) / 4))
 
 
@@ -222,17 +222,19 @@ def test_an_rms_tolerance_by_row_follows_each_row(monkeypatch: pytest.MonkeyPatc
         for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
             for part in (0.9, 1.1):
                 value = expected.clone()
-                allowed = limits(expected[place], whole)
+                allowed = resolve_tolerance(expected[place], whole)
                 value[(*place, 7)] += part * (float(allowed.atol) + allowed.rtol * float(expected[(*place, 7)].abs()))
                 assert (mismatch(value, expected, tolerance=by_row) is None) == (part < 1 or place == (1, 1))
         value = expected.clone()
         value[1, 0, 3] += 1e5
         found = numbers(value, expected, tolerance=by_row)
-        assert found.atol == pytest.approx(float(limits(expected[1, 0], whole).atol)), "that of the worst element's row"
+        assert found.atol == pytest.approx(float(resolve_tolerance(expected[1, 0], whole).atol)), (
+            "that of the worst element's row"
+        )
     # Of a single row it is that of the output, and so it is where there is no row.
-    assert limits(expected[0, 1], by_row) == limits(expected[0, 1], whole)
-    assert limits(torch.tensor(3.0), by_row) == limits(torch.tensor(3.0), whole)
-    assert limits(torch.empty(0, 4), by_row) == limits(torch.empty(0, 4), whole)
+    assert resolve_tolerance(expected[0, 1], by_row) == resolve_tolerance(expected[0, 1], whole)
+    assert resolve_tolerance(torch.tensor(3.0), by_row) == resolve_tolerance(torch.tensor(3.0), whole)
+    assert resolve_tolerance(torch.empty(0, 4), by_row) == resolve_tolerance(torch.empty(0, 4), whole)
 
 
 def test_integers_use_the_declared_tolerance() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pairbench import Operator, Tolerance
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
+from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.verify import outputs as module
-from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint, save_outputs, tell_outputs
+from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint, fingerprint_outputs, save_outputs
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.case import Case
 from pairbench.model.plan import Entry
@@ -131,9 +131,9 @@ def test_inputs_and_outputs_are_told_and_state_counts(heartbeat: Heartbeat) -> N
     def moves(x: torch.Tensor) -> torch.Tensor:
         return x.add_(1)
 
-    job = TellOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT,))
-    plain = list(tell_outputs(job, operator(lambda x: x + 1), heartbeat, CPU))
-    moved = list(tell_outputs(job, operator(moves, state=["x"]), heartbeat, CPU))
+    job = FingerprintOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT,))
+    plain = list(fingerprint_outputs(job, operator(lambda x: x + 1), heartbeat, CPU))
+    moved = list(fingerprint_outputs(job, operator(moves, state=["x"]), heartbeat, CPU))
     assert all(isinstance(item, Fingerprint) for item in plain + moved)
     assert [item.entry for item in plain] == [None, VARIANT]
     assert plain[0].text == moved[0].text and plain[1].text != moved[1].text
@@ -144,6 +144,6 @@ def test_what_raises_ends_only_itself(heartbeat: Heartbeat) -> None:
         raise ValueError("no")
 
     baseline = Entry(implementation="baseline", mode="eager")
-    job = TellOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT, baseline))
-    found = list(tell_outputs(job, operator(fails), heartbeat, CPU))
+    job = FingerprintOutputs(path=Path("ops.py"), operator="op", case=CASE, entries=(VARIANT, baseline))
+    found = list(fingerprint_outputs(job, operator(fails), heartbeat, CPU))
     assert "ValueError: no" in found[1].reason and found[2].entry == baseline

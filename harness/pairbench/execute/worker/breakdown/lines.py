@@ -1,4 +1,4 @@
-"""Which lines of code copy, cast and wait: every operator that does, seen as it is dispatched, with the frame that called it.
+"""The lines of code that copy, cast and wait: each such operator as it is dispatched, with the frame that called it.
 
 In a pass of its own, untimed and without the profiler, whose own stacks cost far more and are no better. What is
 dispatched does not depend on the device, so a wait for a GPU shows on a CPU too.
@@ -15,11 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.modules import watching
 from pairbench.execute.worker.trees import tensors
-from pairbench.model.breakdown import Spot
+from pairbench.execute.worker.verify.judge import dtype_name
+from pairbench.model.breakdown import SourceLine
 
 COPIES = frozenset(
     f"aten::{name}"
@@ -37,16 +38,16 @@ WAITS = frozenset(
 """Operators whose result the host has to see before it can go on."""
 
 _MASKS = ("aten::index", "aten::index_put_")
-"""Wait if they are given a mask, for its true elements have to be counted."""
+"""Operators that wait if they are given a mask, for its true elements have to be counted."""
 
 
 _CALLERS = 16
-"""Of a function with more of them only the line inside is told."""
+"""Most callers of a function that are shown one by one; with more, only the line inside the function is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLine:
-    """A line of code."""
+    """A line of code that was running."""
 
     code: CodeType
     line: int
@@ -59,41 +60,33 @@ class Sighting:
     op: str
     what: str
     detail: str
-    place: CodeLine | None
+    at: CodeLine | None
     caller: CodeLine | None
-    """Where the function of that line was called, if Python did that and no module."""
+    """The line that called this line's function; None where a module's call did."""
     module: str
     bytes: int
 
 
 @dataclass(kw_only=True, eq=False)
-class Sightings(TorchDispatchMode):
-    """Notes what is dispatched while it is active, and in which module."""
-
-    supports_higher_order_operators = True
-    """Flex attention is one, which without this fails inside the mode."""
+class Sightings(TransparentMode):
+    """Records copies, casts and waits that are dispatched while it is active, each with its module."""
 
     state: frozenset[int]
-    """Addresses of the storages of the operator's state."""
+    """Addresses of the storages of the operator's state: writes into them are cache writes."""
     skipped: tuple[str, ...]
-    """Folders whose code is nobody's line."""
-    found: list[Sighting] = field(default_factory=list)
+    """Prefixes of file names whose lines are never reported: ours, torch's, a compiler's."""
+    sightings: list[Sighting] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let compiled code run as such."""
-        return True
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
         """Note that a module runs."""
         self.stack.append(name)
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Note that it has returned."""
+        """Note that the module has returned."""
         self.stack.pop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -106,11 +99,11 @@ class Sightings(TorchDispatchMode):
         return outputs
 
     def note(self, op: str, what: str, detail: str, n_bytes: int = 0) -> None:
-        """Note something with the line that did it."""
+        """Record one copy, cast or wait with the line that did it."""
         module = self.stack[-1] if self.stack else ""
-        place, caller = _calling_lines(self.skipped)
-        seen = Sighting(op=op, what=what, detail=detail, place=place, caller=caller, module=module, bytes=n_bytes)
-        self.found.append(seen)
+        at, caller = _calling_lines(self.skipped)
+        seen = Sighting(op=op, what=what, detail=detail, at=at, caller=caller, module=module, bytes=n_bytes)
+        self.sightings.append(seen)
 
     def _note_copy(self, name: str, args: Any, outputs: Any) -> None:
         written = outputs if isinstance(outputs, torch.Tensor) else None
@@ -123,7 +116,7 @@ class Sightings(TorchDispatchMode):
         if source is not None and source.device != written.device:
             self.note(name, "transfer", f"{source.device.type} -> {written.device.type}", n_bytes)
         elif source is not None and source.dtype != written.dtype:
-            self.note(name, "cast", f"{_dtype(source)} -> {_dtype(written)}", n_bytes)
+            self.note(name, "cast", f"{dtype_name(source)} -> {dtype_name(written)}", n_bytes)
         elif name.endswith("_") and written.untyped_storage().data_ptr() in self.state:
             self.note(name, "cache", "", n_bytes)
         else:
@@ -132,13 +125,9 @@ class Sightings(TorchDispatchMode):
 
 def _source(name: str, args: Any) -> torch.Tensor | None:
     """Return the tensor that an operator reads, where it is one."""
-    place = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
-    source = args[place] if len(args) > place else None
+    position = {"aten::copy_": 1, "aten::index_copy_": 3, "aten::index_put_": 2, "aten::scatter_": 3}.get(name, 0)
+    source = args[position] if len(args) > position else None
     return source if isinstance(source, torch.Tensor) else None
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _has_mask(args: Any) -> bool:
@@ -155,7 +144,7 @@ def see(
     mode = Sightings(state=storages, skipped=ours)
     with _explicit_waits(mode), watching(names, mode), mode:
         run()
-    return mode.found
+    return mode.sightings
 
 
 @contextlib.contextmanager
@@ -183,7 +172,7 @@ def _explicit_waits(mode: Sightings) -> Iterator[None]:
 
 
 def _calling_lines(skipped: tuple[str, ...]) -> tuple[CodeLine | None, CodeLine | None]:
-    """Return the innermost line that is neither ours nor torch's nor what a compiler wrote, and the one that called its function."""
+    """Return the innermost line that belongs to neither pairbench, torch nor a compiler, and the line that called its function."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(skipped):
         frame = frame.f_back
@@ -191,14 +180,14 @@ def _calling_lines(skipped: tuple[str, ...]) -> tuple[CodeLine | None, CodeLine 
         return None, None
     outer = frame.f_back
     direct = outer is not None and not outer.f_code.co_filename.startswith(skipped)
-    return _place(frame), _place(outer) if outer is not None and direct else None
+    return _line_of(frame), _line_of(outer) if outer is not None and direct else None
 
 
-def _place(frame: FrameType) -> CodeLine:
+def _line_of(frame: FrameType) -> CodeLine:
     return CodeLine(code=frame.f_code, line=frame.f_lineno)
 
 
-def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], list[int]]:
+def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[SourceLine, ...], list[int]]:
     """Add sightings up by line; those in a function that several lines call by the line of the call, too.
 
     Args:
@@ -206,9 +195,9 @@ def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], l
         folder: of the suite.
 
     Returns:
-        The spots, and for each sighting the index of its spot.
+        The lines, and for each sighting the index of its line.
     """
-    lines = [(seen.what, seen.op, seen.detail, seen.place) for seen in sightings]
+    lines = [(seen.what, seen.op, seen.detail, seen.at) for seen in sightings]
     callers: dict[Any, set[CodeLine | None]] = {}
     for line, seen in zip(lines, sightings, strict=True):
         callers.setdefault(line, set()).add(seen.caller)
@@ -224,18 +213,18 @@ def gather(sightings: list[Sighting], folder: Path) -> tuple[tuple[Spot, ...], l
     return spots, [order[key] for key in keys]
 
 
-def _spot(group: list[Sighting], caller: CodeLine | None, folder: Path) -> Spot:
+def _spot(group: list[Sighting], caller: CodeLine | None, folder: Path) -> SourceLine:
     first = group[0]
-    place = first.place
-    file = Path(place.code.co_filename) if place else Path()
-    return Spot(
+    at = first.at
+    file = Path(at.code.co_filename) if at else Path()
+    return SourceLine(
         what=first.what,
         op=first.op,
         detail=first.detail,
-        file=_shown(file, folder) if place else "",
-        line=place.line if place else 0,
-        function=place.code.co_qualname if place else "",
-        code=linecache.getline(str(file), place.line).strip() if place else "",
+        file=_shown(file, folder) if at else "",
+        line=at.line if at else 0,
+        function=at.code.co_qualname if at else "",
+        code=linecache.getline(str(file), at.line).strip() if at else "",
         called_from=f"{_shown(Path(caller.code.co_filename), folder)}:{caller.line}" if caller else "",
         modules=tuple(dict.fromkeys(seen.module for seen in group)),
         count=len(group),
@@ -248,5 +237,5 @@ def _shown(file: Path, folder: Path) -> str:
     if file.is_relative_to(folder):
         return str(file.relative_to(folder))
     parts = file.parts
-    libraries = [place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
+    libraries = [index for index, part in enumerate(parts) if part in ("site-packages", "dist-packages")]
     return str(Path(*parts[libraries[-1] + 1 :])) if libraries else file.name

@@ -1,8 +1,8 @@
 """Where one call spends its time: the profiler's trace of it, its modules, and the lines that copy, cast and wait.
 
-In a worker that never times. Three passes, since each would disturb the others: one whose trace says which module and
-operator launched what; on a GPU one whose trace has nothing but the call, for times and for gaps (in mode graph that of the
-replay); one that sees every dispatched operator with its line. What they found is put together by order: the n-th kernel
+It runs in a worker that never times. Three passes, since each would disturb the others: one whose trace shows which
+module and operator launched what; on a GPU one whose trace has nothing but the call, for times and for gaps (in mode graph that of the
+replay); one that sees every dispatched operator with its line. Their results are joined by order: the n-th kernel
 of a name is the n-th kernel of that name in the other trace.
 """
 
@@ -35,7 +35,7 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.profile import launches
-from pairbench.execute.worker.profile.trace import raw_trace
+from pairbench.execute.worker.profile.trace import raw_trace, run_sentinel
 from pairbench.execute.worker.trees import refill
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls
 from pairbench.model.operator import Operator
@@ -44,7 +44,7 @@ from pairbench.model.plan import Entry
 
 _SHORT_S = 0.1
 _CALLS = 5
-"""Recorded of a call that is shorter than that: of one alone the times say little."""
+"""Calls to record where one takes less than `_SHORT_S`: the times of a single short call say little."""
 
 
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
@@ -70,7 +70,7 @@ def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, dev
 
 
 _Recorded = tuple[Window, float]
-"""A call, and how long it took by the host's clock, in nanoseconds."""
+"""A recorded call, and how long it took by the host's clock, in ns."""
 
 
 class _Subject:
@@ -95,15 +95,15 @@ class _Subject:
         modules = self._modules(len(recorded))
         self._restore()
         sightings = see(self._eager, self._names, self._state(), skipped=_compiled())
-        spots, places = gather(sightings, self._job.path.parent)
+        spots, spot_indices = gather(sightings, self._job.path.parent)
         marked, whole_ns = quickest = min(recorded, key=_length)
-        spot_of = spots_by_span(marked, [seen.op for seen in sightings], places)
-        works = list(host_work(marked, spot_of))
+        spot_of = spots_by_span(marked, [seen.op for seen in sightings], spot_indices)
+        work_items = list(host_work(marked, spot_of))
         notes = []
         if on_gpu:
             recorded = self._record(self._call.run, calls, self._clean_file())
             quickest = min(recorded, key=_length)
-            works = list(labelled(quickest[0], marked, spot_of))
+            work_items = list(labelled(quickest[0], marked, spot_of))
             whole_ns = busy_ns(quickest[0].activities)
             if (clean := len(quickest[0].activities)) != (seen := len(marked.activities)):
                 notes.append(
@@ -115,7 +115,7 @@ class _Subject:
             entry=entry,
             calls=calls,
             modules=modules,
-            pieces=pieces(works),
+            pieces=pieces(work_items),
             spots=spots,
             graph_launches=graph_launches(quickest[0]),
             waits=waits(marked, spot_of) if entry.mode != "graph" else (),
@@ -148,13 +148,15 @@ class _Subject:
         def marked() -> None:
             for _ in range(calls):
                 self._restore()
-                _sentinel(on_gpu)
+                if on_gpu:
+                    run_sentinel()
                 started = time.perf_counter_ns()
                 with record_function(WINDOW):
                     run()
                 clocks_ns.append(time.perf_counter_ns() - started)
                 synchronize(self._device)
-            _sentinel(on_gpu)
+            if on_gpu:
+                run_sentinel()
 
         events = raw_trace(marked, activities, keep=keep)
         try:
@@ -185,7 +187,7 @@ class _Marks:
         self._open: list[Any] = []
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Begin a mark."""
+        """Begin the mark of a module's call."""
         self.calls[name] += 1
         self.classes[name] = type(module).__name__
         mark = record_function(f"{MODULE}{name}")
@@ -193,7 +195,7 @@ class _Marks:
         self._open.append(mark)
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """End it."""
+        """End the mark of that module's call."""
         self._open.pop().__exit__(None, None, None)
 
 
@@ -204,21 +206,14 @@ def _length(recorded: _Recorded) -> float:
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
 
 
-def _sentinel(on_gpu: bool) -> None:
-    """Run a kernel of which is known that it ran."""
-    if on_gpu:
-        torch.cuda._sleep(1000)
-        torch.cuda.synchronize()
-
-
 def _compiled() -> tuple[str, ...]:
-    """Return where compilers put the code that they write."""
+    """Return the folders that compilers write their code into."""
     folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
     return tuple(folder for folder in folders if folder)
 
 
 _CLOCKS_NS = 5_000.0
-"""How far the host's and the device's times in a trace may be apart."""
+"""How far the host's and the device's times in a trace may be apart, in ns."""
 
 
 def busy_ns(activities: list[Activity]) -> float:

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairbench.execute.worker.profile.trace import DEVICE_ACTIVITIES, HOST_CALLS, SENTINEL_KERNEL, SYNCHRONISATION
+
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"
-"""In front of a module's name: the mark of one call of it."""
+"""Prefix of the mark that stands for one call of a module; the module's name follows."""
 
 _MARKS = ("user_annotation",)
-_RUNTIME = ("cuda_runtime", "cuda_driver")
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_SYNCHRONISATION = "Synchronize"
-_SENTINEL = "spin_kernel"
 
 
 class TraceError(Exception):
@@ -23,7 +21,7 @@ class TraceError(Exception):
 
 @dataclass(kw_only=True)
 class Span:
-    """Something that the host did, and what it did meanwhile."""
+    """One thing that the host did, from `start` to `end` in ns of the trace's clock."""
 
     category: str
     name: str
@@ -32,31 +30,31 @@ class Span:
     correlation: Any = None
     parent: "Span | None" = None
     inside_ns: float = 0.0
-    """Of the spans directly inside."""
+    """Time that the spans directly inside take, in ns."""
 
     @property
     def own_ns(self) -> float:
-        """The time that no span inside accounts for."""
+        """The time in ns that no span inside accounts for."""
         return max(0.0, self.end - self.start - self.inside_ns)
 
     @property
     def is_op(self) -> bool:
-        """Whether it is an operator."""
+        """Whether the span is an operator."""
         return self.category == "cpu_op"
 
     def path(self) -> "list[Span]":
         """Return what it was inside of, the outermost first, itself included."""
-        found: list[Span] = []
+        spans: list[Span] = []
         span: Span | None = self
         while span is not None:
-            found.append(span)
+            spans.append(span)
             span = span.parent
-        return found[::-1]
+        return spans[::-1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """A kernel, a copy or a fill on the device."""
+    """A kernel, a copy or a fill on the device, from `start` to `end` in ns of the trace's clock."""
 
     category: str
     name: str
@@ -67,7 +65,7 @@ class Activity:
 
     @property
     def ns(self) -> float:
-        """How long it took."""
+        """How long the activity took, in ns."""
         return self.end - self.start
 
 
@@ -77,13 +75,13 @@ class Window:
 
     span: Span
     spans: list[Span] = field(default_factory=list)
-    """Everything that the host did in it, in the order of beginning, the window itself first."""
+    """Everything that the host did during the call, in the order of beginning, the window itself first."""
     activities: list[Activity] = field(default_factory=list)
-    """Everything that it launched, in the order of launching."""
+    """Everything that the call launched on the device, in the order of launching."""
 
     def waits(self) -> list[Span]:
         """Return the host's waits for the device."""
-        return [span for span in self.spans if span.category in _RUNTIME and span.name.endswith(_SYNCHRONISATION)]
+        return [span for span in self.spans if span.category in HOST_CALLS and span.name.endswith(SYNCHRONISATION)]
 
 
 def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int = 0) -> list[Window]:
@@ -95,7 +93,7 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     complete = [event for event in events if event.get("ph") == "X"]
     threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for event in complete:
-        if event.get("cat") in ("cpu_op", *_MARKS, *_RUNTIME):
+        if event.get("cat") in ("cpu_op", *_MARKS, *HOST_CALLS):
             threads[event.get("pid"), event.get("tid")].append(event)
     windows: list[Window] = []
     launches: dict[Any, tuple[Span, Window | None]] = {}
@@ -105,8 +103,8 @@ def read_windows(events: Iterable[dict[str, Any]], calls: int, *, sentinels: int
     if len(windows) != calls:
         raise TraceError(f"{len(windows)} of {calls} calls are in the profiler's trace")
     windows.sort(key=lambda window: window.span.start)
-    device = [event for event in complete if event.get("cat") in _DEVICE]
-    seen = sum(_SENTINEL in event["name"] for event in device)
+    device = [event for event in complete if event.get("cat") in DEVICE_ACTIVITIES]
+    seen = sum(SENTINEL_KERNEL in event["name"] for event in device)
     if seen < sentinels:
         raise TraceError(f"{seen} of {sentinels} sentinel kernels are in the profiler's trace")
     _assign(device, windows, launches, by_operator)
@@ -118,7 +116,7 @@ def _whole_threads(threads: list[list[dict[str, Any]]]) -> list[list[dict[str, A
     calling = next((thread for thread in threads if any(event["name"] == WINDOW for event in thread)), None)
     whole = []
     for thread in threads:
-        if calling is not None and all(event["cat"] in _RUNTIME for event in thread):
+        if calling is not None and all(event["cat"] in HOST_CALLS for event in thread):
             calling.extend(thread)
         else:
             whole.append(thread)
@@ -159,7 +157,7 @@ def _nest(
             windows.append(window)
         if window is not None:
             window.spans.append(span)
-        if span.category in _RUNTIME:
+        if span.category in HOST_CALLS:
             launches[span.correlation] = (span, window)
         elif "External id" in arguments:
             by_operator[arguments["External id"]] = (span, window)
@@ -174,7 +172,7 @@ def _assign(
     """Give every activity of the device to the window that launched it."""
     starts = [window.span.start for window in windows]
     for event in device:
-        if _SENTINEL in event["name"]:
+        if SENTINEL_KERNEL in event["name"]:
             continue
         arguments, start = event.get("args", {}), event["ts"] * 1e3
         launch, window = (
@@ -183,8 +181,8 @@ def _assign(
         if launch is None:
             # The profiler does not know every way to launch. The device is waited for behind each call, so what begins
             # behind the beginning of one is that call's.
-            place = bisect.bisect_right(starts, start) - 1
-            window = windows[place] if place >= 0 else None
+            index = bisect.bisect_right(starts, start) - 1
+            window = windows[index] if index >= 0 else None
         if window is not None:
             window.activities.append(
                 Activity(

@@ -1,4 +1,4 @@
-"""From recorded calls to pieces of work: by module, operator, kernel and line. Traces in, values out."""
+"""Adds up recorded calls by module, operator, kernel and line. Traces in, values out."""
 
 import functools
 from collections import Counter, defaultdict
@@ -9,17 +9,17 @@ import torch
 from pairbench.execute.worker.breakdown.lines import COPIES, WAITS
 from pairbench.execute.worker.breakdown.trace import Activity, Span, Window, module_of, operators_of
 from pairbench.execute.worker.profile.launches import GRAPH_LAUNCHES
-from pairbench.model.breakdown import Piece, Wait
+from pairbench.model.breakdown import DeviceWait, WorkTotal
 
 _Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
-"""Module, operators, kernel, spot, and whether they are known."""
+"""Module, operators, kernel, index of the line, and whether they are known."""
 
-Work = tuple[_Key, float, bool]
-"""What it belongs to, how long it took, and whether the host launched it by itself."""
+WorkItem = tuple[_Key, float, bool]
+"""The key that a piece of work belongs to, how long it took in ns, and whether the host launched it by itself."""
 
 
-def spots_by_span(window: Window, seen: list[str], places: list[int]) -> dict[int, int]:
-    """Return the spot of each span (by `id`) that is the dispatch of an operator that was seen.
+def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[int, int]:
+    """Return the line's index of each span (by `id`) that is the dispatch of an operator that was seen.
 
     The n-th dispatch of an operator in the trace is the n-th that was seen; where their numbers differ, none is known.
     """
@@ -28,13 +28,13 @@ def spots_by_span(window: Window, seen: list[str], places: list[int]) -> dict[in
         if span.is_op and (span.name in COPIES or span.name in WAITS) and _is_dispatched(span):
             dispatched[span.name].append(span)
     spots: dict[str, list[int]] = defaultdict(list)
-    for op, place in zip(seen, places, strict=True):
-        spots[op].append(place)
+    for op, index in zip(seen, indices, strict=True):
+        spots[op].append(index)
     return {
-        id(span): place
+        id(span): index
         for op, spans in dispatched.items()
         if len(spans) == len(spots[op])
-        for span, place in zip(spans, spots[op], strict=True)
+        for span, index in zip(spans, spots[op], strict=True)
     }
 
 
@@ -47,7 +47,7 @@ def _is_dispatched(span: Span) -> bool:
 
 @functools.cache
 def _is_composite(name: str) -> bool:
-    if "::" not in name:  # what a compiler says of its own work
+    if "::" not in name:  # a compiler's mark around its own work
         return True
     schemas = torch._C._jit_get_schemas_for_operator(name)
     return any(_has_composite_kernel(f"{name}.{schema.overload_name}".removesuffix(".")) for schema in schemas)
@@ -60,15 +60,15 @@ def _has_composite_kernel(overload: str) -> bool:
         return False
 
 
-def host_work(window: Window, spot_of: dict[int, int]) -> Iterator[Work]:
+def host_work(window: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
     """Yield the own time of everything that the host did in a call."""
     for span in window.spans:
         path = span.path()
         yield _key(path, None, spot_of), span.own_ns, False
 
 
-def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterator[Work]:
-    """Yield the device's activities of a call, each known by the one of its name and turn in the marked trace."""
+def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
+    """Yield the device's activities of a call. The n-th of a name is the n-th of that name in the marked trace."""
     labels: dict[str, list[Activity]] = defaultdict(list)
     for activity in marked.activities:
         labels[activity.name].append(activity)
@@ -77,12 +77,12 @@ def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterato
     for activity in window.activities:
         same, turn = labels[activity.name], turns[activity.name]
         turns[activity.name] += 1
-        twin = same[turn] if turn < len(same) else None
+        same_activity = same[turn] if turn < len(same) else None
         launched = activity.category == "kernel" and id(activity.launch) not in graphs
-        if twin is None or twin.launch is None:
+        if same_activity is None or same_activity.launch is None:
             yield ("", (), activity.name, None, False), activity.ns, launched
         else:
-            yield _key(twin.launch.path(), activity.name, spot_of), activity.ns, launched
+            yield _key(same_activity.launch.path(), activity.name, spot_of), activity.ns, launched
 
 
 def _graphs(window: Window) -> set[int]:
@@ -101,16 +101,16 @@ def _key(path: list[Span], kernel: str | None, spot_of: dict[int, int]) -> _Key:
     return module_of(path), operators_of(path), kernel, spot, True
 
 
-def pieces(works: list[Work]) -> tuple[Piece, ...]:
+def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
     """Add up the work of a call."""
     sums: dict[_Key, list[float]] = {}
-    for key, ns, launched in works:
+    for key, ns, launched in work_items:
         total = sums.setdefault(key, [0, 0, 0.0])
         total[0] += bool(key[1] or key[2])  # the time between operators is no operator
         total[1] += launched
         total[2] += ns
     return tuple(
-        Piece(
+        WorkTotal(
             module=module,
             ops=ops,
             kernel=kernel,
@@ -124,11 +124,12 @@ def pieces(works: list[Work]) -> tuple[Piece, ...]:
     )
 
 
-def waits(window: Window, spot_of: dict[int, int]) -> tuple[Wait, ...]:
+def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
     """Return the host's waits in a call, by what waited."""
-    found: Counter[tuple[str, _Key]] = Counter()
+    counts: Counter[tuple[str, _Key]] = Counter()
     for span in window.waits():
-        found[span.name, _key(span.path(), None, spot_of)] += 1
+        counts[span.name, _key(span.path(), None, spot_of)] += 1
     return tuple(
-        Wait(name=name, module=key[0], ops=key[1], spot=key[3], count=count) for (name, key), count in found.items()
+        DeviceWait(name=name, module=key[0], ops=key[1], spot=key[3], count=count)
+        for (name, key), count in counts.items()
     )

@@ -52,7 +52,7 @@ def probe(device: Device) -> Environment:
         driver=_driver() if gpu else None,
         cuda=torch.version.cuda if gpu else None,
         cudnn=str(cudnn) if cudnn else None,
-        torch=torch.__version__,
+        torch=str(torch.__version__),  # its own class is torch's, and whoever receives it would have to import torch
         triton=_version("triton"),
         python=sys.version.split()[0],
         hostname=socket.gethostname(),

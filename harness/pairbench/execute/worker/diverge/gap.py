@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.worker.trees import leaves
-from pairbench.execute.worker.verify.distance import distance, find_beyond, limits
+from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
 from pairbench.execute.worker.verify.judge import dtype_name
 from pairbench.model.divergence import Gap
 from pairbench.model.operator import Operator
@@ -20,9 +20,9 @@ def tensors_of(tree: Any) -> Tensors:
     return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def size_of(found: Tensors) -> tuple[int, int]:
+def size_of(tensors: Tensors) -> tuple[int, int]:
     """Return how many elements and bytes some tensors have."""
-    return sum(leaf.numel() for _, leaf in found), sum(leaf.numel() * leaf.element_size() for _, leaf in found)
+    return sum(leaf.numel() for _, leaf in tensors), sum(leaf.numel() * leaf.element_size() for _, leaf in tensors)
 
 
 def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
@@ -50,7 +50,7 @@ def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | 
             continue
         coarse = expected.to(value.dtype) if _eps(value) > _eps(expected) else expected
         tolerance = operator.tolerance_for(dtype_name(coarse))
-        beyond = find_beyond(value, expected, oracle, limits(coarse, tolerance))
+        beyond = find_beyond(value, expected, oracle, resolve_tolerance(coarse, tolerance))
         apart = distance(value, expected)
         within &= not beyond.wrong
         if tolerance.rel_l2 is not None:
@@ -67,19 +67,19 @@ def gap_of(operator: Operator, mine: Tensors, theirs: Tensors, truth: Tensors | 
 
 
 def error_of(mine: Tensors, truth: Tensors) -> float | None:
-    """Return the relative L2 error against an oracle; None where it cannot be said."""
+    """Return the relative L2 error against an oracle; None where the tensors cannot be compared."""
     if incomparable(mine, truth):
         return None
-    found = [distance(value, exact) for (_, value), (_, exact) in zip(mine, truth, strict=True) if exact.numel()]
-    reference = sum(item.sum_square_reference for item in found)
-    return math.sqrt(sum(item.sum_square for item in found) / reference) if reference else None
+    distances = [distance(value, exact) for (_, value), (_, exact) in zip(mine, truth, strict=True) if exact.numel()]
+    reference = sum(item.sum_square_reference for item in distances)
+    return math.sqrt(sum(item.sum_square for item in distances) / reference) if reference else None
 
 
-def is_worse(baseline: float | None, variant: float | None, found: Iterable[tuple[str, torch.Tensor]]) -> bool:
+def is_worse(baseline: float | None, variant: float | None, outputs: Iterable[tuple[str, torch.Tensor]]) -> bool:
     """Return whether a variant's error is clearly more than the baseline's: the oracle rule, for a whole output."""
     if baseline is None or variant is None:
         return False
-    return variant > 2 * baseline + max((_eps(leaf) for _, leaf in found), default=0.0) / 2
+    return variant > 2 * baseline + max((_eps(leaf) for _, leaf in outputs), default=0.0) / 2
 
 
 def _eps(tensor: torch.Tensor) -> float:

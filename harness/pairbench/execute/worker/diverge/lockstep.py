@@ -27,7 +27,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
 _PART = 0.25
-"""Of the free memory, for outputs that wait to be compared."""
+"""Part of the free memory that outputs waiting to be compared may take."""
 
 Key = tuple[str, int]
 """A module's name, and which of its calls."""
@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 @dataclass(kw_only=True)
 class _Visits:
-    """Tells somebody of the calls of modules, and counts them."""
+    """Counts the calls of modules and passes their inputs and outputs on."""
 
     left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None
     entered: Callable[[Key, Any], None] = lambda *_: None
@@ -43,14 +43,14 @@ class _Visits:
     open: list[Key] = field(default_factory=list)
 
     def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Count a call."""
+        """Count a call of a module and pass its inputs on."""
         key = (name, self.begun[name])
         self.begun[name] += 1
         self.open.append(key)
         self.entered(key, inputs)
 
     def leave(self, name: str, module: torch.nn.Module, outputs: Any) -> None:  # noqa: ARG002 (a Watcher)
-        """Pass its outputs on."""
+        """Pass the outputs of the call on."""
         self.left(self.open.pop(), module, outputs)
 
 
@@ -79,7 +79,7 @@ class _Side:
 
 
 def diverge(
-    job: DivergeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
     """Yield the `Divergence` of the one entry, or a `NoDivergence`."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
@@ -100,13 +100,13 @@ def diverge(
             _Side(call=baseline, names=names_of(theirs), device=device),
             _Side(call=call, names=names_of(ours), device=device),
         )
-        return _Lockstep(operator, inputs, *sides, hello.memory_bytes).divergence(entry)
+        return _Lockstep(operator, inputs, *sides, config.memory_bytes).divergence(entry)
 
     yield guarded(job, 0, heartbeat, step)
 
 
 def _missing(entry: Entry, ours: dict[str, Any], theirs: dict[str, Any]) -> str | None:
-    bare = [name for name, found in (("the baseline", theirs), (entry.implementation, ours)) if not found]
+    bare = [name for name, modules in (("the baseline", theirs), (entry.implementation, ours)) if not modules]
     if not bare:
         return None
     return (
@@ -159,7 +159,7 @@ class _Lockstep:
         )
 
     def _oracle(self) -> tuple[_Side | None, Any, str | None]:
-        """Return the baseline in float64, its outputs, and why there is none."""
+        """Return the baseline in float64 and its outputs, or why it does not run in float64."""
         try:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_tree(self._inputs))
             oracle = _Side(call=call, names=names_of(roots(call.kwargs)), device=self._baseline.device)
@@ -188,15 +188,15 @@ class _Lockstep:
         """Compare the outputs of some calls."""
         truth = self._outputs(oracle, stretch) if oracle else {}
         expected = self._outputs(self._baseline, stretch)
-        found: dict[Key, Layer] = {}
+        layers: dict[Key, Layer] = {}
 
         def left(key: Key, module: torch.nn.Module, outputs: Any) -> None:
             if key in stretch:
-                found[key] = self._layer(key, module, tensors_of(outputs), expected[key], truth.get(key))
+                layers[key] = self._layer(key, module, tensors_of(outputs), expected[key], truth.get(key))
 
         self._variant.run(_Visits(left=left))
         # In the baseline's order: the variant may call them in another.
-        return [found[key] for key in expected if key in found]
+        return [layers[key] for key in expected if key in layers]
 
     def _outputs(self, side: _Side, stretch: set[Key]) -> dict[Key, Tensors]:
         kept: dict[Key, Tensors] = {}
@@ -238,27 +238,27 @@ class _Lockstep:
         return None if incomparable(mine, theirs) else gap_of(self._operator, mine, theirs)
 
 
-def _dtypes(found: Tensors) -> str:
-    return ", ".join(dict.fromkeys(dtype_name(leaf) for _, leaf in found))
+def _dtypes(tensors: Tensors) -> str:
+    return ", ".join(dict.fromkeys(dtype_name(leaf) for _, leaf in tensors))
 
 
 def mark_contained(layers: list[Layer]) -> list[Layer]:
     """Return calls in their order, with those marked that are off inside of a module which is not."""
     return [
         replace(layer, contained=not around.off)
-        if layer.off and (around := _around(layers, place)) is not None
+        if layer.off and (around := _around(layers, index)) is not None
         else layer
-        for place, layer in enumerate(layers)
+        for index, layer in enumerate(layers)
     ]
 
 
-def _around(layers: list[Layer], place: int) -> Layer | None:
+def _around(layers: list[Layer], index: int) -> Layer | None:
     """Return the next call to end of those that a call was inside of, if it was compared."""
-    inner = layers[place].module.split(".")
+    inner = layers[index].module.split(".")
     return next(
         (
             layer
-            for layer in layers[place + 1 :]
+            for layer in layers[index + 1 :]
             if layer.gap and len(outer := layer.module.split(".")) < len(inner) and inner[: len(outer)] == outer
         ),
         None,

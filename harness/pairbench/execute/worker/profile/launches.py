@@ -14,25 +14,27 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from pairbench.execute.worker.profile.trace import raw_trace
+from pairbench.execute.worker.profile.trace import (
+    DEVICE_ACTIVITIES,
+    HOST_CALLS,
+    SENTINEL_KERNEL,
+    SYNCHRONISATION,
+    raw_trace,
+    run_sentinel,
+)
 from pairbench.model.outcome import Launches
 from pairbench.model.record import KernelCount
 
 CALLS = (1, 2, 4)
 _ACTIVITIES = (ProfilerActivity.CUDA,)
-"""Without the operators, which are most of a trace, and most of the time that a call of thousands of launches takes to profile."""
-_SENTINEL_KERNEL = "spin_kernel"
-"""The kernel behind `torch.cuda._sleep`, one before and one after the calls."""
+"""What the profiler records. Operators are left out: they are most of a trace and of the time to profile a call."""
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
-_SYNCHRONISATION = "Synchronize"
-_HOST = ("cuda_runtime", "cuda_driver")
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 @dataclass(kw_only=True)
 class Counts:
-    """Everything that some calls launched."""
+    """Everything that some calls launched: counts, bytes, and nanoseconds by kernel."""
 
     launches: int = 0
     graph_launches: int = 0
@@ -44,12 +46,12 @@ class Counts:
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
     def exact(self) -> tuple[Any, ...]:
-        """Return all but the times, for comparing."""
+        """Return all counts without the times, for comparing."""
         host = (self.launches, self.graph_launches, self.syncs)
         return (*host, self.memcpys, self.memcpy_bytes, self.memsets, tuple(sorted(self.kernels.items())))
 
     def times(self, factor: int) -> tuple[Any, ...]:
-        """Return the same, multiplied."""
+        """Return `exact()` with every count multiplied by a factor."""
         *numbers, kernels = self.exact()
         return (*(number * factor for number in numbers), tuple((name, count * factor) for name, count in kernels))
 
@@ -105,9 +107,9 @@ def count_launches(run: Callable[[], Any]) -> Launches:
 def _difference(one: Counts, several: Counts, calls: int) -> str:
     names = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
     pairs = zip(names, one.times(calls), several.exact(), strict=True)
-    return "; ".join(f"{name} {found} instead of {expected}" for name, expected, found in pairs if expected != found)[
-        :300
-    ]
+    return "; ".join(
+        f"{name} {actual} instead of {expected}" for name, expected, actual in pairs if expected != actual
+    )[:300]
 
 
 class _TraceError(Exception):
@@ -118,21 +120,16 @@ def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
     """Run groups of calls with sentinels around each, in one session, and count each group."""
 
     def marked() -> None:
-        _sentinel()
+        run_sentinel()
         for calls in groups:
             for _ in range(calls):
                 run()
                 torch.cuda.synchronize()
-            _sentinel()
+            run_sentinel()
 
     torch.cuda.synchronize()
     events = raw_trace(marked, _ACTIVITIES)
     return [count_events(part, calls) for part, calls in zip(split_events(events, groups), groups, strict=True)]
-
-
-def _sentinel() -> None:
-    torch.cuda._sleep(1000)
-    torch.cuda.synchronize()
 
 
 def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> list[list[dict[str, Any]]]:
@@ -144,9 +141,9 @@ def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> l
         _TraceError: the sentinels are not all there.
     """
     spans = sorted((event for event in events if event.get("ph") == "X"), key=lambda event: float(event["ts"]))
-    host = [event for event in spans if event.get("cat") in _HOST]
-    device = [event for event in spans if event.get("cat") in _DEVICE]
-    sentinels = [event for event in device if event["cat"] == "kernel" and _SENTINEL_KERNEL in event["name"]]
+    host = [event for event in spans if event.get("cat") in HOST_CALLS]
+    device = [event for event in spans if event.get("cat") in DEVICE_ACTIVITIES]
+    sentinels = [event for event in device if event["cat"] == "kernel" and SENTINEL_KERNEL in event["name"]]
     if len(sentinels) != len(groups) + 1:
         raise _TraceError(f"{len(sentinels)} of {len(groups) + 1} sentinel kernels are in the profiler's trace")
     launched = {_correlation(event): event["ts"] for event in host}
@@ -173,10 +170,10 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
     launches: set[Any] = set()
     graphs: set[Any] = set()
     for event in events:
-        if event["cat"] in _HOST:
+        if event["cat"] in HOST_CALLS:
             if event["name"].startswith(GRAPH_LAUNCHES):
                 graphs.add(_correlation(event))
-            counts.syncs += event["name"].endswith(_SYNCHRONISATION)
+            counts.syncs += event["name"].endswith(SYNCHRONISATION)
         elif event["cat"] == "kernel":
             launches.add(_correlation(event))
             counts.kernels[event["name"]] += 1

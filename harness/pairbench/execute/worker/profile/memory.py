@@ -5,27 +5,19 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.profile.trace import raw_trace
 
 Run = Callable[[], Any]
 
 
-class _CountOps(TorchDispatchMode):
-    """Counts the ATen operators that are dispatched while it is active."""
-
-    supports_higher_order_operators = True
-    """Flex attention is one, which without this fails inside the mode; what it dispatches is not counted."""
+class _CountOps(TransparentMode):
+    """Counts the ATen operators that are dispatched while it is active; those inside of flex attention are not."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
-        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += getattr(func, "namespace", "") == "aten"
@@ -40,7 +32,7 @@ def count_ops(run: Run) -> int:
 
 
 def cuda_memory(run: Run) -> tuple[int, int]:
-    """Return the peak of allocated bytes above what was there, and the allocations, of one call on the GPU."""
+    """Return the peak of allocated bytes above what was there, and the number of allocations, of one call on the GPU."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()
     torch.cuda.reset_peak_memory_stats()
@@ -53,7 +45,10 @@ def cuda_memory(run: Run) -> tuple[int, int]:
 
 
 def host_memory(run: Run) -> tuple[int, int]:
-    """Return the same for a call on a CPU, from the allocations that the profiler records."""
+    """Return the peak of allocated bytes above what was there, and the allocations, of one call on a CPU.
+
+    Both come from the allocations that the profiler records.
+    """
     events = raw_trace(run, (ProfilerActivity.CPU,), memory=True)
     changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
     held = peak = 0

@@ -1,4 +1,4 @@
-"""The profiler's raw trace of some calls."""
+"""The profiler's raw trace of some calls, and the names that it has for things."""
 
 import json
 import shutil
@@ -8,7 +8,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerActivity, profile
+
+HOST_CALLS = ("cuda_runtime", "cuda_driver")
+"""Categories of the host's calls of CUDA."""
+DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
+"""Categories of what runs on the device."""
+SYNCHRONISATION = "Synchronize"
+"""Ending of the names of CUDA calls that wait for the device."""
+SENTINEL_KERNEL = "spin_kernel"
+"""Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
+
+
+def run_sentinel() -> None:
+    """Run one kernel that must be in the trace, and wait for it."""
+    torch.cuda._sleep(1000)
+    torch.cuda.synchronize()
 
 
 def raw_trace(

@@ -1,4 +1,4 @@
-"""Timing one case in a worker: make its calls ready, time them, and judge the very calls that were timed once more."""
+"""Timing one case in a worker: make its calls ready, time them, and verify the very calls that were timed once more."""
 
 import time
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound
 
 
 def time_case(
-    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of those that can be timed."""
-    ready = yield from make_ready(job, operator, hello, heartbeat, device)
+    ready = yield from make_ready(job, operator, config, heartbeat, device)
     if not ready.timed:
         return
     try:
-        if hello.settings.timer == "do_bench":
+        if config.settings.timer == "do_bench":
             result = time_with_do_bench(
                 ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat
             )
@@ -35,25 +35,25 @@ def time_case(
                 ready.timed,
                 round_index=job.round,
                 timer=ready.timer,
-                stopping=Stopping.of(hello.settings),
+                stopping=Stopping.of(config.settings),
                 recorder=ready.recorder,
                 heartbeat=heartbeat,
                 rng=ready.rng,
                 values=ready.values,
             )
     except (EntryTimeoutError, EntryFailedError) as error:
-        yield end_of(job, hello, error)
+        yield end_of(job, config, error)
         return
     yield from judge_timed(ready, heartbeat)
     yield result
 
 
-def end_of(job: TimeCase, hello: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
+def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:
     """Return the end of the entry that could not be timed."""
     status, reason = (
         explain(error.__cause__)
         if error.__cause__ is not None
-        else (Status.TIMEOUT, f"over the {hello.settings.timeout_s:g} s that one implementation has in a stage")
+        else (Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage")
     )
     return Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
 
@@ -65,18 +65,18 @@ def time_with_do_bench(
     import triton.testing  # here, because a machine without Triton can use every other timer
 
     began = time.perf_counter_ns()
-    found = []
+    taken = []
     for timed in entries:
         with heartbeat.entry(timed.index):
             at = time.perf_counter_ns() - began
             times = triton.testing.do_bench(timed.run, return_mode="all")
             recorder.throttling()
-            found.append(_samples(timed, at, [value * 1e6 for value in times]))
+            taken.append(_samples(timed, at, [value * 1e6 for value in times]))
     return TimedRound(
         round=round_index,
         timer="do_bench",
-        entries=tuple(found),
-        throttled=(False,) * max(len(samples.call_ns) for samples in found),
+        entries=tuple(taken),
+        throttled=(False,) * max(len(samples.call_ns) for samples in taken),
         remeasured=0,
         stop_reason=TIME_CAP,
         telemetry=recorder.summary(),

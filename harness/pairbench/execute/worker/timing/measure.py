@@ -27,7 +27,7 @@ _WARM_UP_BLOCKS = 3
 _KEPT = 2
 """The outputs of so many blocks are kept for judging, and of each later block with a chance of this to its number."""
 _READING_S = 0.02
-"""Between two readings of the GPU, about as often as NVML renews them."""
+"""Seconds between two readings of the GPU, about as often as NVML renews them."""
 
 
 @dataclass(kw_only=True)
@@ -35,12 +35,12 @@ class Timed:
     """One entry in the timing loop with the samples that it has so far."""
 
     index: int
-    """Of the entry in the job, for the watch."""
+    """Index of the entry in the job, under which the heartbeat knows it."""
     entry: Entry
     run: Callable[[], Any]
     device_clock: DeviceClock | None = None
     first_call_ns: float | None = None
-    """In this process."""
+    """Latency of the first call in this process, in ns; None where it was not taken."""
     lead_in: int = 0
     """Untimed calls before each sample."""
     kept: list[tuple[int, Any]] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Blocks:
         self._values = values
         self._changed_ns = trusted.perf_counter_ns()
         self.throttled: list[bool] = []
-        """Of each block so far; those since the last reading of the GPU are labelled at the next one."""
+        """Whether the GPU throttled, for each block so far; blocks since its last reading are labelled at the next one."""
         _warm_up(entries, timer, heartbeat)
         self._began = trusted.perf_counter_ns()
         recorder.throttling()
@@ -131,7 +131,7 @@ class Blocks:
         """Take one sample of each entry.
 
         Returns:
-            How many blocks, the last ones, the GPU was now found to have throttled in.
+            The number of newest blocks in which the GPU is now known to have throttled.
 
         Raises:
             EntryTimeoutError: an entry has used up its time.
@@ -142,13 +142,13 @@ class Blocks:
         self._busy_ns += now - began
         self._unread += 1
         self.throttled.append(False)
-        found = 0
+        throttled = 0
         if now - self._last_reading >= _READING_S * 1e9:
             if self._recorder.throttling():
-                found = self._unread
-                self.throttled[-found:] = [True] * found
+                throttled = self._unread
+                self.throttled[-throttled:] = [True] * throttled
             self._last_reading, self._unread = now, 0
-        return found
+        return throttled
 
     def _take_block(self) -> None:
         for position, place in enumerate(self._rng.permutation(len(self._entries))):
@@ -204,19 +204,19 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
     share = _WARM_UP_S / len(entries)
     for timed in entries:
         with _of(timed, heartbeat):
-            began, spent, found = trusted.perf_counter(), 0.0, list[float]()
-            while spent < share or (len(found) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
+            began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
+            while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timer.flush()
-                found.append(timer.sample(timed.run).call_ns)
+                call_ns.append(timer.sample(timed.run).call_ns)
                 if timed.device_clock is not None:
                     timed.device_clock.sample()
                 spent = trusted.perf_counter() - began
-            timed.lead_in = timer.lead_in(statistics.median(found))
+            timed.lead_in = timer.lead_in(statistics.median(call_ns))
 
 
 @contextlib.contextmanager
 def _of(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
-    """Blame what happens inside on an entry, exceptions included."""
+    """Attribute what happens inside to an entry: time to its heartbeat, an exception to an `EntryFailedError`."""
     with heartbeat.entry(timed.index):
         try:
             yield

@@ -46,7 +46,7 @@ class Ready:
 
 
 def make_ready(
-    job: TimeCase, operator: Operator, hello: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
@@ -82,9 +82,9 @@ def make_ready(
         for index, entry in enumerate(job.entries)
         if entry in calls
     ]
-    nvml, _ = open_nvml(hello.device.uuid)
-    beside = [found for item in hello.device.beside if (found := open_nvml(item.uuid)[0])]
-    seed = zlib.crc32(f"{job.case.key}:{hello.settings.seed}:{job.round}".encode())
+    nvml, _ = open_nvml(config.device.uuid)
+    beside = [found for item in config.device.beside if (found := open_nvml(item.uuid)[0])]
+    seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
     return Ready(
         job=job,
         operator=operator,

@@ -1,4 +1,4 @@
-"""What the GPU says about itself through NVML: clocks, power, temperature, why it throttles, who else computes on it."""
+"""The GPU's own readings through NVML: clocks, power, temperature, throttle reasons, processes that compute on it."""
 
 import functools
 import operator
@@ -15,11 +15,11 @@ _THROTTLES = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-"""Of NVML's clock event reasons those that slow work down; idling and clocks set on purpose are none."""
+"""Bits of NVML's clock event reasons that mean throttling, with their names; idling and clocks set on purpose do not."""
 
 
 class Nvml:
-    """A GPU as NVML sees it. Readings that the driver refuses are None, and `missing` says why."""
+    """A GPU as NVML sees it. Readings that the driver refuses are None."""
 
     def __init__(self, uuid: str) -> None:
         import pynvml
@@ -60,9 +60,9 @@ class Nvml:
         }
 
     def compute_processes(self) -> list[int] | None:
-        """Return the process ids that compute on the GPU, or None where NVML does not tell."""
-        found = self._read("nvmlDeviceGetComputeRunningProcesses")
-        return None if found is None else [int(process.pid) for process in found]
+        """Return the process ids that compute on the GPU, or None where NVML does not give them."""
+        processes = self._read("nvmlDeviceGetComputeRunningProcesses")
+        return None if processes is None else [int(process.pid) for process in processes]
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class TelemetryRecorder:
         return bool(reasons)
 
     def summary(self) -> Telemetry:
-        """Return what was read since the start."""
+        """Return the readings since the start as one value: medians, and the highest temperature."""
         if self._nvml is None:
             return Telemetry()
 

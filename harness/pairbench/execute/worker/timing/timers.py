@@ -17,12 +17,12 @@ Run = Callable[[], Any]
 Keep = Callable[[Any], Any]
 
 _LONG_NS = 20e6
-"""A call this long shows nothing of what ran before it."""
+"""Latency in ns from which a call shows nothing of what ran before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One timed call."""
+    """One timed call: latencies in ns, and what it returned."""
 
     call_ns: float
     host_ns: float | None
@@ -31,12 +31,12 @@ class Sample:
 
 
 class Timer(Protocol):
-    """Takes samples."""
+    """Takes samples of one call at a time."""
 
     name: str
 
     def flush(self) -> None:
-        """Take the data caches away from the next sample."""
+        """Flush the data caches before the next sample, where the timer measures cold calls."""
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
         """Time one call; its outputs are given to `keep` at once, before anything is waited for."""
@@ -136,7 +136,7 @@ class SpinSample:
     hidden: bool
     """Whether the spin outlasted the host, without which the latency is too long."""
     host_s: float
-    """Until the call returned."""
+    """Seconds until the call returned."""
 
 
 def flush_bytes(device: torch.device) -> int:
@@ -154,7 +154,7 @@ class DeviceClock:
 
     _FIRST_SPIN = 200_000
     _LONGEST_SPIN = 400_000_000
-    """Cycles: about 0.1 ms and 0.2 s."""
+    """Cycles of the longest spinning kernel, about 0.2 s; the first one takes about 0.1 ms."""
     _LONGEST_SPIN_S = 0.2
 
     def __init__(self, timer: CudaTimer, run: Run, replay: Run | None) -> None:
@@ -171,10 +171,10 @@ class DeviceClock:
             return self._timer.sample(self._replay).call_ns
         while self.name is not None:
             self._timer.flush()
-            found = self._timer.sample_behind_spin(self._run, self._spin)
-            if found.hidden:
-                return found.device_ns
+            sample = self._timer.sample_behind_spin(self._run, self._spin)
+            if sample.hidden:
+                return sample.device_ns
             self._spin *= 2
-            if self._spin > self._LONGEST_SPIN or found.host_s > self._LONGEST_SPIN_S:
-                self.name = None  # calls of seconds are not made eleven times to learn what the first one told
+            if self._spin > self._LONGEST_SPIN or sample.host_s > self._LONGEST_SPIN_S:
+                self.name = None  # a call of seconds is not made eleven times to learn what the first one showed
         return None

@@ -26,9 +26,9 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
             if same_bits(wrong, right):
                 continue  # zeros for an output that is zero is no impostor
             outputs = _replaced(reference.outputs, index, wrong)
-            judgement = judge(outputs, reference.outputs, None, operator.tolerance_for)
+            verdict = judge(outputs, reference.outputs, None, operator.tolerance_for)
             where = f" of output {index}" if len(tensors(reference.outputs)) > 1 else ""
-            results.append(_result(f"{name}{where}", False, judgement.mismatch))
+            results.append(_result(f"{name}{where}", False, verdict.mismatch))
     return results
 
 
@@ -54,7 +54,7 @@ def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
 def audit_declared(
     operator: Operator, name: str, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> ImpostorResult:
-    """Run a declared impostor on every seed, unless its `valid` says that it is not to be tried in this case.
+    """Run a declared impostor on every seed, unless its `valid` says that it is right in this case.
 
     One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
     """

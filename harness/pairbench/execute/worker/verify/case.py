@@ -1,4 +1,4 @@
-"""Prove an entry's outputs equal to the baseline's before it may be timed."""
+"""Verifies that an entry's outputs are within tolerance of the baseline's, before it may be timed."""
 
 import time
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import torch
 
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, capture
@@ -16,26 +17,35 @@ from pairbench.execute.worker.trees import changed_input, copy_tree, has_room, r
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.judge import OutputVerdict, judge, worst
-from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
 from pairbench.model.plan import Entry
 
+_EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+_HANDED_BACK = 32 << 20
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel; those that come next are zero."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedOutputs:
-    """What is right for one case and seed."""
+    """The expected outputs of one case for one seed."""
 
     inputs: dict[str, Any]
-    """Never given to an implementation; the ones that are given away are copies."""
+    """The inputs by name. They are never given to an implementation; implementations get copies."""
     outputs: Any
     oracle: Any | None
     oracle_missing: str | None
-    """Why there is no oracle."""
+    """Why there is no oracle; None where there is one."""
 
 
-def make_reference(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    """Compute what is right for these inputs: the baseline's outputs and the oracle's."""
+def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
+    """Compute the expected outputs for these inputs: the baseline's and the oracle's."""
     outputs = copy_tree(make_call(operator, operator.baseline, "eager", copy_tree(inputs)).observe())
     _synchronize_all()
     oracle, missing = oracle_or_why(operator, inputs)
@@ -68,7 +78,7 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 
 
 def check_baseline(reference: ExpectedOutputs) -> str | None:
-    """Return why the baseline itself cannot be believed, or None.
+    """Return why the baseline itself is wrong by the oracle, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
     dtype's epsilon is far more than rounding leaves, and far less than a broken kernel makes.
@@ -83,8 +93,8 @@ def check_baseline(reference: ExpectedOutputs) -> str | None:
     for value, truth in zip(mine, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue
-        found = distance(value, truth)
-        error = (found.sum_square / found.sum_square_reference) ** 0.5 if found.sum_square_reference else found.max_abs
+        apart = distance(value, truth)
+        error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
         allowed = float(torch.finfo(value.dtype).eps ** 0.5)
         if error > allowed:
             return (
@@ -97,10 +107,10 @@ def check_baseline(reference: ExpectedOutputs) -> str | None:
 def verify_entry(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
-    """Run one implementation in one mode and judge what it returns."""
+    """Run one implementation in one mode and verify what it returns against the baseline and the oracle."""
     flags = read_flags()
     try:
-        found = _verify(operator, variant, entry, references, device)
+        verification = _verify(operator, variant, entry, references, device)
         changed = changed_flags(flags)
     finally:  # after what raises too: the next implementation is judged under the same flags
         if changed_flags(flags):
@@ -108,7 +118,7 @@ def verify_entry(
     if changed:
         reason = f"changes global flags, which are pinned alike for all: {changed}"
         return Verification(entry=entry, status=Status.FAILED, reason=reason)
-    return found
+    return verification
 
 
 def _verify(
@@ -128,23 +138,23 @@ def _verify(
         )
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
-    if found := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
+    if path := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
         return _mismatched(
-            entry, f"changes its input {found!r}; an operator leaves its inputs alone, or declares state="
+            entry, f"changes its input {path!r}; an operator leaves its inputs alone, or declares state="
         )
-    judgements = list(_judgements(operator, call, outputs, references, device))
+    verdicts = list(_verdicts(operator, call, outputs, references, device))
     del outputs  # what comes needs the memory
     compilation = compilations() if entry.mode == "compile" else None
-    found_correctness = [item.correctness for item in judgements if item.correctness]
-    correctness = worst(found_correctness) if found_correctness else None
-    if wrong := next((item.mismatch for item in judgements if item.mismatch), None):
+    correctnesses = [item.correctness for item in verdicts if item.correctness]
+    correctness = worst(correctnesses) if correctnesses else None
+    if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
         return _mismatched(entry, wrong, correctness)
     tried = device.type == "cuda"
     uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
-        reason=references[0].oracle_missing or _strays(judgements),
+        reason=references[0].oracle_missing or _strays(verdicts),
         correctness=correctness,
         first_call_ns=float(first_call_ns),
         uncapturable=uncapturable,
@@ -153,10 +163,10 @@ def _verify(
     )
 
 
-def _judgements(
+def _verdicts(
     operator: Operator, call: Call, outputs: Any, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Iterator[OutputVerdict]:
-    """Yield judgements of runs in the orders that expose unwritten memory, borrowed buffers and cached answers.
+    """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Args:
         outputs: Of the first call, with the first reference's inputs.
@@ -182,7 +192,7 @@ def _judgements(
         return judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for)
 
     again = make_call(operator, operator.baseline, "eager", call.shared).observe()
-    del again  # its memory, with the right answer in it, is what the next call might hand out unwritten
+    del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
     yield judged(outputs, first)
     yield judged(run(first), first)
     if call.mode == "eager":
@@ -197,8 +207,8 @@ def _copied(outputs: Any) -> Any:
     return copy_tree(outputs) if plain and has_room(outputs) else outputs
 
 
-def _strays(judgements: list[OutputVerdict]) -> str | None:
-    most = max(item.strays for item in judgements)
+def _strays(verdicts: list[OutputVerdict]) -> str | None:
+    most = max(item.strays for item in verdicts)
     if not most:
         return None
     return f"elements beyond the tolerance to the baseline that the float64 oracle finds right: {most}"
@@ -225,3 +235,35 @@ def _mismatched(entry: Entry, reason: str, correctness: Correctness | None = Non
 def _synchronize_all() -> None:
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+class PoisonEmpty(TransparentMode):
+    """Fills every tensor from `torch.empty` and its kin with NaN, or the largest integer, while it is active."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _EMPTY and isinstance(result, torch.Tensor) and result.device.type != "meta":
+            poison(result)
+        return result
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Overwrite a tensor with NaN, True, or the largest integer of its dtype."""
+    with torch.no_grad():
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.fill_(float("nan"))
+        elif tensor.dtype == torch.bool:
+            tensor.fill_(True)
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).max)
+
+
+def poison_freed(like: Any, copies: int = 3) -> None:
+    """Leave freed blocks of the outputs' sizes full of 0xFF behind, which the allocator hands to the next call."""
+    blocks = [
+        torch.full((max(1, tensor.nbytes),), 0xFF, dtype=torch.uint8, device=tensor.device)
+        for tensor in tensors(like)
+        if tensor.device.type != "cpu" or tensor.nbytes <= _HANDED_BACK
+        for _ in range(copies)
+    ]
+    del blocks

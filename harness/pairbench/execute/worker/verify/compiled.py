@@ -1,4 +1,4 @@
-"""What torch.compile did for a call: how often it compiled, where its graphs break, and why it had to compile again."""
+"""The compilations of a call by torch.compile: how many, where its graphs break, and why it had to compile again."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ from pairbench.model.outcome import Compilation
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """How the compiler names what follows a break; the line is that of the break."""
 _FOLDER = re.compile(r'(?<=file ")/[^"]*/')
-"""Of a file in a guard: another one on every machine."""
+"""Folder of a file named in a guard; it differs from machine to machine and is left out."""
 _MOST = 100_000
 
 
 def forget_compilations() -> None:
     """Begin to count anew."""
-    # The compiler keeps what it says of the newest 64 only; a deep network compiled layer by layer has more.
+    # The compiler keeps the metrics of the newest 64 compilations only; a deep network compiled layer by layer has more.
     torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
     torch._dynamo.utils.clear_compilation_metrics()
 
@@ -31,7 +31,7 @@ def compilations() -> Compilation:
     breaks: list[str] = []
     reasons: list[str] = []
     for frame in frames:
-        # What stopped a frame is said where it begins; where that was, by the name of the frame that goes on from there.
+        # The reason of a break is in the frame that broke; its line is in the name of the frame that resumes there.
         if resumed := _RESUMED.fullmatch(str(frame.co_name)):
             why = f": {reasons.pop(0)}" if reasons else ""
             breaks.append(f"{resumed['name']} breaks at {_file(frame)}:{resumed['line']}{why}")

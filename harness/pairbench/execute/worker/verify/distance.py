@@ -1,4 +1,4 @@
-"""How far tensors lie from one another, element by element and as a whole, in float64 and without a copy of the whole."""
+"""Distances between tensors, element by element and as a whole, in float64 and without a copy of the whole."""
 
 import math
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ _DEFAULTS = {
     torch.complex64: (1.3e-6, 1e-5),
     torch.complex128: (1e-7, 1e-7),
 }
-"""rtol and atol of `torch.testing.assert_close`; every other dtype must be equal. A test holds them to torch's."""
+"""Defaults of rtol and atol by dtype, as in `torch.testing.assert_close`; outputs of other dtypes must be equal."""
 
 AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
-"""Outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
+"""Dtypes of outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
 
 _STRAY = 1e-4
 """Part of an output's elements that may be beyond the tolerance to the baseline, if they are right by the oracle.
 
 Where both sides round on the way, their difference has a tail of elements that lie three spacings apart: 5 of 350 million
-behind a block of convolutions, 26 of a million behind a norm that rounds twice. Which side is off there is for the oracle
-to say. Any output may have one.
+behind a block of convolutions, 26 of a million behind a norm that rounds twice. There the oracle decides which side is
+off. Any output may have one.
 """
 
 _FURTHEST = 2.0
@@ -39,30 +39,30 @@ in 20 million, up to 1.2 times. Twice is what the oracle rule allows.
 """
 
 _CHUNK = 1 << 24
-"""Elements compared at once: bounds the float64 temporaries to a few hundred megabytes."""
+"""Number of elements compared at once; it bounds the float64 temporaries to a few hundred megabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beyond:
-    """The elements of one output beyond the tolerance to the baseline."""
+    """The elements of one output that are beyond the tolerance to the baseline."""
 
     count: int
     strays: int
-    """How many of them are let through."""
+    """How many of these elements are let through, being right by the oracle."""
     used: float
-    """The largest part of the tolerance that an element uses which is not let through."""
+    """The largest part of the tolerance that any element uses, those let through left out; above 1 is a mismatch."""
     where: int
-    """That element's flat index."""
+    """Flat index of the element that uses the largest part."""
 
     @property
     def wrong(self) -> int:
-        """How many are not let through."""
+        """The number of elements that are beyond the tolerance and not let through."""
         return self.count - self.strays
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distance:
-    """Of one output tensor to another."""
+    """The distances of one output tensor to another, in the outputs' own unit."""
 
     max_abs: float
     sum_abs: float
@@ -71,32 +71,32 @@ class Distance:
     max_reference: float
 
 
-class Limits(NamedTuple):
-    """What a tolerance allows for one output: `atol + rtol * |expected|`."""
+class ResolvedTolerance(NamedTuple):
+    """A tolerance resolved for one output: each element may be off by `atol + rtol * |expected|`."""
 
     rtol: float
     atol: float | torch.Tensor
-    """One value for each row of the output, where the tolerance is by row."""
+    """One value for the whole output, or a tensor with one for each row where the tolerance is by row."""
 
     def atol_of(self, start: int, stop: int, elements: int) -> float | torch.Tensor:
-        """Return the absolute part for the elements of these flat indices, of so many elements."""
+        """Return the absolute part for the flat indices from `start` to `stop` of an output with so many elements."""
         if not isinstance(self.atol, torch.Tensor):
             return self.atol
-        places = torch.arange(start, stop, device=self.atol.device)
-        return self.atol[places * len(self.atol) // elements]
+        indices = torch.arange(start, stop, device=self.atol.device)
+        return self.atol[indices * len(self.atol) // elements]
 
 
-def limits(expected: torch.Tensor, tolerance: Tolerance) -> Limits:
+def resolve_tolerance(expected: torch.Tensor, tolerance: Tolerance) -> ResolvedTolerance:
     """Return the rtol and atol to apply to an output, the RMS part resolved against the baseline's values."""
     default_rtol, default_atol = _DEFAULTS.get(expected.dtype, (0.0, 0.0))
     rtol = default_rtol if tolerance.rtol is None else tolerance.rtol
     atol = default_atol if tolerance.atol is None else tolerance.atol
     if not (tolerance.atol_rms and expected.numel()):
-        return Limits(rtol, atol)
+        return ResolvedTolerance(rtol, atol)
     if tolerance.rms_by_row and expected.dim() > 1:
-        return Limits(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
+        return ResolvedTolerance(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
     square = sum(float(_square(chunk).sum()) for (chunk,) in _chunks(expected))
-    return Limits(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
+    return ResolvedTolerance(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
 
 
 def _square(chunk: torch.Tensor) -> torch.Tensor:
@@ -129,7 +129,9 @@ def _widened(piece: torch.Tensor) -> torch.Tensor:
     return piece.to(torch.complex128 if piece.is_complex() else torch.float64)
 
 
-def find_beyond(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: Limits) -> Beyond:
+def find_beyond(
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: ResolvedTolerance
+) -> Beyond:
     """Find the elements beyond the limit to the baseline, and those among them that may be let through.
 
     Those are few, and the truth vouches for each: it is within the limit to the truth, or it is beyond that as elements of the
@@ -137,16 +139,16 @@ def find_beyond(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor
     """
     if truth is None or not _strays_possible(value, truth):
         return _tally(value, expected, None, allowed)
-    found = _tally(value, expected, truth, allowed)
-    if found.count > max(1, _STRAY * value.numel()):
-        return _tally(value, expected, None, allowed) if found.strays else found
-    if not found.wrong:
-        return found
+    beyond = _tally(value, expected, truth, allowed)
+    if beyond.count > max(1, _STRAY * value.numel()):
+        return _tally(value, expected, None, allowed) if beyond.strays else beyond
+    if not beyond.wrong:
+        return beyond
     own = _tally(expected, truth, None, allowed)
     if not own.count:
-        return found
+        return beyond
     as_exact = _tally(value, expected, truth, allowed, reach=min(own.used, _FURTHEST))
-    return as_exact if as_exact.strays - found.strays <= own.count else found
+    return as_exact if as_exact.strays - beyond.strays <= own.count else beyond
 
 
 def _strays_possible(value: torch.Tensor, truth: torch.Tensor) -> bool:
@@ -156,7 +158,11 @@ def _strays_possible(value: torch.Tensor, truth: torch.Tensor) -> bool:
 
 
 def _tally(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, allowed: Limits, reach: float = 1.0
+    value: torch.Tensor,
+    expected: torch.Tensor,
+    truth: torch.Tensor | None,
+    allowed: ResolvedTolerance,
+    reach: float = 1.0,
 ) -> Beyond:
     """Count the elements beyond the limit to what is expected; those within `reach` limits of the truth, where it is given, as strays."""
     count, strays, used, where, start = 0, 0, 0.0, 0, 0

@@ -1,10 +1,11 @@
-"""Whether one implementation's outputs are another's, and how far off they are: tensors in, numbers out."""
+"""Judges whether outputs are within tolerance of the baseline's and the oracle's. Tensors in, numbers out."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from pairbench.execute.worker.trees import leaves
@@ -13,8 +14,8 @@ from pairbench.execute.worker.verify.distance import (
     Distance,
     distance,
     find_beyond,
-    limits,
     output_spacing,
+    resolve_tolerance,
 )
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import Tolerance
@@ -24,7 +25,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass(frozen=True, kw_only=True)
 class OutputVerdict:
-    """How far outputs are from the baseline's and the oracle's, and why they are wrong, if they are."""
+    """The verdict on one implementation's outputs: distances to baseline and oracle, and the mismatch if there is one."""
 
     mismatch: str | None
     correctness: Correctness | None
@@ -64,11 +65,11 @@ def judge(
             continue
         if why := _not_plain(value, expected):
             return _mismatch(f"{name} is {why}")
-        found = _judge_tensor(name, value, expected, truth, tolerance_for)
-        worst = found.correctness if worst is None else _worse(worst, found.correctness)
-        strays += found.strays
-        if found.mismatch:
-            return OutputVerdict(mismatch=found.mismatch, correctness=worst)
+        verdict = _judge_tensor(name, value, expected, truth, tolerance_for)
+        worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
+        strays += verdict.strays
+        if verdict.mismatch:
+            return OutputVerdict(mismatch=verdict.mismatch, correctness=worst)
     return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
 
 
@@ -91,8 +92,8 @@ def _short(value: Any) -> str:
     return f"a {dtype_name(value)} tensor" if isinstance(value, torch.Tensor) else repr(value)[:80]
 
 
-def _structure(found: list[tuple[str, Any]]) -> str:
-    return "nothing" if not found else ", ".join(path or "one value" for path, _ in found[:6])
+def _structure(outputs: list[tuple[str, Any]]) -> str:
+    return "nothing" if not outputs else ", ".join(path or "one value" for path, _ in outputs[:6])
 
 
 def _judge_tensor(
@@ -111,7 +112,7 @@ def _judge_tensor(
     if (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
     tolerance = tolerance_for(dtype_name(expected))
-    allowed = limits(expected, tolerance)
+    allowed = resolve_tolerance(expected, tolerance)
     beyond = find_beyond(value, expected, truth, allowed)
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
     ratio, errors = _oracle_ratio(value, expected, truth)
@@ -130,7 +131,8 @@ def _judge_tensor(
     )
     if beyond.wrong:
         where = beyond.where
-        index = [int(i) for i in torch.unravel_index(torch.tensor(where), value.shape)] if value.dim() else []
+        # Not torch's function of the same name, which imports SymPy: 1.3 s for every worker that verifies.
+        index = [int(place) for place in np.unravel_index(where, tuple(value.shape))]
         got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
         mismatch = (
             f"{name} differs from the baseline's in {beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond "
@@ -198,19 +200,19 @@ def _worse(left: Correctness, right: Correctness | None) -> Correctness:
     return left if right is None else worst([left, right])
 
 
-def worst(found: list[Correctness]) -> Correctness:
+def worst(several: list[Correctness]) -> Correctness:
     """Return the worst of each number over several outputs, seeds or runs; the tolerance is that of the least margin."""
-    tightest = min(found, key=lambda item: item.margin)
+    tightest = min(several, key=lambda item: item.margin)
 
     def largest(name: str) -> float | None:
-        return max((value for item in found if (value := getattr(item, name)) is not None), default=None)
+        return max((value for item in several if (value := getattr(item, name)) is not None), default=None)
 
     return Correctness(
         max_abs_error=largest("max_abs_error"),
         mean_abs_error=largest("mean_abs_error"),
         rel_l2_error=largest("rel_l2_error"),
         oracle_ratio=largest("oracle_ratio"),
-        mismatched_fraction=max(item.mismatched_fraction for item in found),
+        mismatched_fraction=max(item.mismatched_fraction for item in several),
         rtol=tightest.rtol,
         atol=tightest.atol,
         margin=tightest.margin,

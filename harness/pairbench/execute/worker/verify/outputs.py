@@ -1,4 +1,4 @@
-"""Are one commit's outputs another's? Fingerprints first, which are cheap to exchange; tensors only where these differ."""
+"""Compares the outputs of two commits: by fingerprints, which are cheap to exchange, and by tensors only where these differ."""
 
 import hashlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CompareOutputs, Fingerprint, SaveOutputs, TellOutputs
+from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.guard import guarded
@@ -19,10 +19,12 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
 _CHUNK = 1 << 25
-"""Bytes that are worked on at once, a multiple of 8."""
+"""Number of bytes that are worked on at once, a multiple of 8."""
 
 
-def tell_outputs(job: TellOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
+def fingerprint_outputs(
+    job: FingerprintOutputs, operator: Operator, heartbeat: Heartbeat, device: torch.device
+) -> Iterator[Any]:
     """Yield the fingerprints of the inputs and of each entry's outputs."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     yield Fingerprint(entry=None, text=fingerprint(inputs))
@@ -56,12 +58,12 @@ def compare_outputs(
     def step() -> OutputsCompared:
         theirs = torch.load(job.file, map_location=device, weights_only=True)
         ours = _portable(_outputs(operator, entry, inputs, device))
-        found = judge(ours, theirs, None, operator.tolerance_for)
+        verdict = judge(ours, theirs, None, operator.tolerance_for)
         return OutputsCompared(
             entry=entry,
-            agreement=Agreement.DIFFERENT if found.mismatch else Agreement.WITHIN,
-            reason=found.mismatch.replace("the baseline", "the reference") if found.mismatch else None,
-            correctness=found.correctness,
+            agreement=Agreement.DIFFERENT if verdict.mismatch else Agreement.WITHIN,
+            reason=verdict.mismatch.replace("the baseline", "the reference") if verdict.mismatch else None,
+            correctness=verdict.correctness,
         )
 
     yield guarded(job, 0, heartbeat, step)
@@ -86,7 +88,7 @@ def _plain(leaf: Any) -> Any:
 
 
 def fingerprint(tree: Any) -> str:
-    """Return a text that is equal for trees that are equal to the bit, and hardly ever else."""
+    """Return a digest that is equal for trees that are equal to the bit, and hardly ever otherwise."""
     parts = [
         (path, str(leaf.dtype), tuple(leaf.shape), _digest(leaf))
         if isinstance(leaf, torch.Tensor)
@@ -97,7 +99,7 @@ def fingerprint(tree: Any) -> str:
 
 
 def _digest(tensor: torch.Tensor) -> int:
-    """Return the sum of the tensor's 64-bit words, each times an odd number of its place, computed where the tensor is.
+    """Return the sum of the tensor's 64-bit words, each times an odd number that its position gives, computed where the tensor is.
 
     A sum of integers that wraps round is exact in any order. One word that differs always shows; differences of several
     cancel by chance only, at 2 to the -63.
@@ -109,14 +111,14 @@ def _digest(tensor: torch.Tensor) -> int:
         padded = torch.zeros(-(-piece.numel() // 8) * 8, dtype=torch.uint8, device=raw.device)
         padded[: piece.numel()] = piece
         words = padded.view(torch.int64)
-        places = torch.arange(words.numel(), dtype=torch.int64, device=raw.device) + start // 8
-        total += int((words * _odd(places)).sum())
+        positions = torch.arange(words.numel(), dtype=torch.int64, device=raw.device) + start // 8
+        total += int((words * _odd(positions)).sum())
     return total % 2**64
 
 
-def _odd(places: torch.Tensor) -> torch.Tensor:
-    """Return an odd number that looks random for each place (the mixing steps of SplitMix64)."""
-    mixed = (places + 1) * -0x61C8864680B583EB
+def _odd(positions: torch.Tensor) -> torch.Tensor:
+    """Return an odd number that looks random for each position (the mixing steps of SplitMix64)."""
+    mixed = (positions + 1) * -0x61C8864680B583EB
     mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
     mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
     return mixed | 1

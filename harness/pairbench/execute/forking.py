@@ -1,0 +1,95 @@
+"""What a parent and its fork server say to each other: one message for each process that is asked for.
+
+A message carries open files, the first of which is the line on which the server answers: the process id, then, when the
+process has ended, its exit code. Whoever closes that line for writing wants the process killed, with what it started.
+"""
+
+import json
+import os
+import socket
+import struct
+from dataclasses import dataclass, field
+
+_LENGTH = struct.Struct("!Q")
+_NUMBER = struct.Struct("!q")
+_MOST_FILES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkRequest:
+    """A process that a fork server is asked for."""
+
+    environment: dict[str, str]
+    """All of it; what torch reads as it is imported has to be the same as the server's own."""
+    folder: str
+    """The folder in which the process works."""
+    arguments: tuple[str, ...] = ()
+    """What the process is told on top of its files; workers need nothing."""
+    files: tuple[int, ...] = field(default=(), compare=False)
+    """Open files: those for standard output and standard error, then what else the process needs."""
+
+
+def send_request(control: socket.socket, request: ForkRequest) -> socket.socket:
+    """Ask for a process, and return the line on which the server tells of it.
+
+    Raises:
+        OSError: the server has ended.
+    """
+    payload = json.dumps([request.environment, request.folder, request.arguments]).encode()
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            socket.send_fds(control, [_LENGTH.pack(len(payload))], [theirs.fileno(), *request.files])
+            control.sendall(payload)
+    except OSError:
+        ours.close()
+        raise
+    return ours
+
+
+def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest] | None:
+    """Return the line to answer on and what is asked for; nothing when the parent has hung up."""
+    try:
+        head, files, _, _ = socket.recv_fds(control, _LENGTH.size, _MOST_FILES)
+        if not files:
+            return None
+        for file in files:
+            os.set_inheritable(file, False)
+        (length,) = _LENGTH.unpack(head + _read(control, _LENGTH.size - len(head)))
+        environment, folder, arguments = json.loads(_read(control, length))
+    except (OSError, EOFError):
+        return None
+    request = ForkRequest(environment=environment, folder=folder, arguments=tuple(arguments), files=tuple(files[1:]))
+    return socket.socket(fileno=files[0]), request
+
+
+def send_number(line: socket.socket, number: int) -> None:
+    """Tell a process id or an exit code.
+
+    Raises:
+        OSError: the parent has ended.
+    """
+    line.sendall(_NUMBER.pack(number))
+
+
+def receive_number(line: socket.socket) -> int | None:
+    """Return the next number, or nothing when the server has ended."""
+    try:
+        return int(_NUMBER.unpack(_read(line, _NUMBER.size))[0])
+    except (OSError, EOFError):
+        return None
+
+
+def _read(line: socket.socket, count: int) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        EOFError: the other end has hung up.
+    """
+    found = b""
+    while len(found) < count:
+        piece = line.recv(count - len(found))
+        if not piece:
+            raise EOFError
+        found += piece
+    return found

@@ -1,0 +1,154 @@
+"""The parent's side of fork servers: one for each environment that has to be there before torch is imported."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, Self
+
+from pairbench.execute.forking import ForkRequest, receive_number, send_request
+
+_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
+"""Variables that nothing reads before a worker is at work; the driver reads the first when a GPU is used first, and a
+server never does. All others decide which server serves, so that none can be forgotten."""
+_END_S = 1.0
+
+
+class Server(Protocol):
+    """What is needed of a server's process."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code once it has ended."""
+
+    def kill(self) -> None:
+        """Kill it; its workers die with it."""
+
+
+def start_server(environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
+    """Start a fork server, and return the line on which it takes requests."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "pairbench.execute.worker.fork_server", str(theirs.fileno())]
+        process = subprocess.Popen(
+            command,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
+    return ours, process
+
+
+class Forked:
+    """A process that a server forked. Only the server sends it signals: it knows whether the id is still that process."""
+
+    def __init__(self, line: socket.socket, server: Server) -> None:
+        self._line = line
+        self._server = server
+        self._pid: int | None = None
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; none as long as the server has not come to it."""
+        if self._pid is None and self._line.fileno() >= 0 and select.select([self._line], [], [], 0)[0]:
+            self._pid = receive_number(self._line)
+        return self._pid
+
+    def wait(self) -> int:
+        """Return the exit code, or the negative number of the signal; the server's own if it ended before."""
+        if self._code is None:
+            if self._pid is None:
+                self._pid = receive_number(self._line)
+            code = receive_number(self._line)
+            self._line.close()
+            self._code = self._server.wait() if code is None else code
+            if code is None and self._pid is not None:
+                self._kill_group(self._pid)
+        return self._code
+
+    def kill(self) -> None:
+        """Have the process killed with everything that it started."""
+        if self._line.fileno() < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
+        if self.pid is not None:
+            self.wait()
+        else:  # the server is still loading torch, and will kill what it forks at once: nothing to wait for
+            self._line.close()
+
+    @staticmethod
+    def _kill_group(pid: int) -> None:
+        """Kill what a worker has started: the server, which would, was killed itself, and so was the worker."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+class ForkServer:
+    """One server. It is started at once, and takes requests while it is still loading torch."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._control, self._process = start_server(environment)
+        self._turn = threading.Lock()
+
+    def fork(self, request: ForkRequest) -> Forked | None:
+        """Ask for a process; there is none if the server has ended."""
+        with self._turn, contextlib.suppress(OSError):
+            return Forked(send_request(self._control, request), self._process)
+        return None
+
+    def fail(self) -> Forked:
+        """Return a process that has ended as the server has: one that cannot start cannot start a worker."""
+        line, other = socket.socketpair()
+        other.close()
+        return Forked(line, self._process)
+
+    def close(self) -> None:
+        """End the server, and with it what it has forked."""
+        self._control.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:  # still loading torch
+            self._process.kill()
+            self._process.wait()
+
+
+class ForkServers:
+    """Starts each worker by a fork. A context manager: its servers end with it, or with this process, however that ends."""
+
+    def __init__(self) -> None:
+        self._servers: dict[object, ForkServer] = {}
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.close()
+
+    def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
+        """Start a worker. See `Launcher`."""
+        folder = str(Path.cwd())
+        request = ForkRequest(environment=dict(environment), folder=folder, files=(log, log, connection, heartbeat))
+        early = frozenset(item for item in environment.items() if item[0] not in _LATE)
+        with self._turn:
+            if process := self._server((folder, early), environment).fork(request):
+                return process
+            self._servers.pop((folder, early)).close()  # it was killed since
+            server = self._server((folder, early), environment)
+            return server.fork(request) or server.fail()
+
+    def _server(self, key: object, environment: Mapping[str, str]) -> ForkServer:
+        if key not in self._servers:
+            self._servers[key] = ForkServer(environment)
+        return self._servers[key]

@@ -1,0 +1,106 @@
+"""How a worker process comes to be: as a fresh interpreter, or forked by a server that has torch loaded.
+
+A fresh interpreter is independent of all others down to its addresses, which matters to times on a CPU; importing torch
+takes it seconds. `PAIRBENCH_WORKERS` chooses.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from pairbench.errors import UsageError
+from pairbench.execute.parent.fork_server import ForkServers
+
+VARIABLE = "PAIRBENCH_WORKERS"
+
+
+class Launched(Protocol):
+    """A worker process that was started."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker; None as long as the process is not there."""
+
+    def wait(self) -> int:
+        """Return its exit code once it has ended; the negative number of the signal that ended it, if one did."""
+
+    def kill(self) -> None:
+        """Kill it and everything that it started."""
+
+
+class Launcher(Protocol):
+    """Starts worker processes, each in a session of its own."""
+
+    def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
+        """Start a worker process.
+
+        Args:
+            environment: All of its environment.
+            connection: Open file of its end of the connection to this process.
+            heartbeat: Open file of the memory that it shares with this process.
+            log: Open file for its standard output and standard error.
+        """
+
+
+class FreshInterpreter:
+    """A worker in a Python of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Return the exit code, or the negative number of the signal, once the process has ended."""
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the worker and everything that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class FreshInterpreters:
+    """Starts each worker as a new interpreter."""
+
+    def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
+        """Start a worker. See `Launcher`."""
+        command = [sys.executable, "-m", "pairbench.execute.worker", str(connection), str(heartbeat), str(os.getpid())]
+        process = subprocess.Popen(
+            command,
+            pass_fds=(connection, heartbeat),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
+        return FreshInterpreter(process)
+
+
+@contextlib.contextmanager
+def open_launcher(environment: Mapping[str, str] = os.environ) -> Iterator[Launcher]:
+    """Give the launcher that the environment asks for, and end what it keeps running.
+
+    Raises:
+        UsageError: it asks for something else.
+    """
+    match environment.get(VARIABLE, ""):
+        case "" | "fresh":
+            yield FreshInterpreters()
+        case "fork":
+            with ForkServers() as servers:
+                yield servers
+        case other:
+            raise UsageError(
+                f"{VARIABLE} is {other!r}, expected 'fresh' for a new interpreter per worker, which is the default, or "
+                "'fork' for workers forked from one that has torch loaded"
+            )

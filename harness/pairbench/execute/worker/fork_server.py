@@ -1,0 +1,173 @@
+"""A process that has torch loaded and forks a worker whenever its parent asks for one: `-m pairbench.execute.worker.fork_server`.
+
+It has never touched a GPU and has run no parallel region, so what it forks is as good as new: neither a CUDA context nor
+the threads of an OpenMP pool survive a fork. It has one thread of Python, and does nothing but fork, reap and kill.
+"""
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import os
+import selectors
+import signal
+import socket
+import sys
+import warnings
+
+from pairbench.execute.forking import ForkRequest, receive_request, send_number
+
+_LOADED = (
+    "torch",
+    "torch._dynamo",
+    "pairbench.execute.worker.describe.operators",
+    "pairbench.execute.worker.describe.probe",
+    "pairbench.execute.worker.devices",
+    "pairbench.execute.worker.interleaved",
+    "pairbench.execute.worker.stages",
+    "scipy.special",
+)
+"""What workers need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
+
+
+def load(*modules: str) -> None:
+    """Import modules, and keep the collector of garbage from touching, and so copying, what they left in memory."""
+    for module in modules:
+        with contextlib.suppress(Exception):  # the worker tries once more, and has somebody to tell
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(control: socket.socket) -> ForkRequest | None:
+    """Fork whatever is asked for until the parent hangs up, then kill what is left.
+
+    Returns:
+        In a process that was forked: what it was asked for, with its environment, folder and output as they should be
+        and in a session of its own. In the server: nothing.
+    """
+    return _Server(control).serve()
+
+
+class _Server:
+    """Waits for requests, for the ends of what it has forked, and for the wish to have it killed."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._lines: dict[int, socket.socket] = {}
+        self._wakes, self._waker = os.pipe()
+        for end in (self._wakes, self._waker):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler has to be there for the wake-up to be written
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._selector.register(self._wakes, selectors.EVENT_READ)
+
+    def serve(self) -> ForkRequest | None:
+        """Serve. See above."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._control:
+                    asked = receive_request(self._control)
+                    if asked is None:
+                        for pid in self._lines:
+                            _kill(pid)
+                        return None
+                    if self._fork(*asked):
+                        return _settled(asked[1])
+                elif key.fileobj == self._wakes:
+                    self._reap()
+                elif key.data in self._lines:
+                    self._selector.unregister(key.fileobj)
+                    _kill(key.data)
+
+    def _fork(self, line: socket.socket, request: ForkRequest) -> bool:
+        """Fork once, and return whether this is the new process, which keeps nothing of the server's."""
+        with warnings.catch_warnings():  # Python 3.12 warns of threads, which here are those of an idle BLAS
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if not pid:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._selector.close()
+            for one in (self._control, line, *self._lines.values()):
+                one.close()
+            os.close(self._wakes)
+            os.close(self._waker)
+            return True
+        for file in request.files:
+            os.close(file)
+        self._lines[pid] = line
+        self._selector.register(line, selectors.EVENT_READ, pid)
+        _tell(line, pid)
+        return False
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakes, 4096)
+        for pid, code in _ended():
+            line = self._lines.pop(pid)
+            _kill_group(pid)  # what it has started and left behind
+            with contextlib.suppress(KeyError):  # somebody wanted it killed
+                self._selector.unregister(line)
+            _tell(line, code)
+            line.close()
+
+
+def _tell(line: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):
+        send_number(line, number)
+
+
+def _ended() -> list[tuple[int, int]]:
+    """Return the processes that have ended since the last time, each with its exit code, negative for a signal."""
+    found = []
+    with contextlib.suppress(ChildProcessError):
+        while (waited := os.waitpid(-1, os.WNOHANG))[0]:
+            found.append((waited[0], os.waitstatus_to_exitcode(waited[1])))
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    _kill_group(pid)  # there is none as long as it has not got as far as its own session
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _settled(request: ForkRequest) -> ForkRequest:
+    os.setsid()  # Ctrl-C is the parent's to handle
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for file, number in zip((nothing, *request.files[:2]), (0, 1, 2), strict=True):
+        os.dup2(file, number)
+    os.close(nothing)
+    for file in set(request.files[:2]):
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.chdir(request.folder)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # as in a new interpreter; Python's own generator does so by itself
+    return request
+
+
+def work(request: ForkRequest) -> None:
+    """Be the worker that was asked for."""
+    from pairbench.execute.worker import __main__ as worker
+
+    sys.modules["__main__"] = worker  # as in an interpreter of its own, for what a suite pickles or spawns
+    _, _, connection, heartbeat = request.files
+    worker.main(connection, heartbeat, os.getppid())
+
+
+if __name__ == "__main__":
+    # Triton decides as it is imported whether kernels are interpreted, so it is there only where that is settled.
+    load(*_LOADED, *(["triton"] if importlib.util.find_spec("triton") else []))
+    forked = serve(socket.socket(fileno=int(sys.argv[1])))
+    if forked is not None:
+        work(forked)

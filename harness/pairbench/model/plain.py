@@ -1,0 +1,37 @@
+"""Any value of ours as JSON has it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any
+
+
+def plain(value: Any, *, canonical: bool = False) -> Any:
+    """Return a value as texts, numbers, booleans, None, lists and dictionaries.
+
+    Dataclasses and named tuples become objects, every other collection a list, NaN and infinities None. A mapping whose
+    keys are dataclasses becomes a list of objects with `key` and `value`. What JSON does not know becomes its own text.
+
+    Args:
+        value: Anything.
+        canonical: Whether mappings are put in the order of their keys, and NaN and infinities left as they are, so that
+            equal values give equal text, and nothing is lost without being noticed.
+    """
+    inner = partial(plain, canonical=canonical)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if canonical or math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: inner(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        keys = sorted(value) if canonical else list(value)
+        if any(map(is_dataclass, keys)):
+            return [{"key": inner(key), "value": inner(value[key])} for key in keys]
+        return {str(key): inner(value[key]) for key in keys}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return inner(value._asdict())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [inner(item) for item in value]
+    return inner(value.item()) if hasattr(value, "item") else str(value)

@@ -1,0 +1,81 @@
+"""Calibrating a machine: several runs of the same code, compared with one another, and what that shows of each device."""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairbench.analyze.compare.floors import calibrate_from
+from pairbench.errors import UsageError
+from pairbench.model.comparison import Calibration
+from pairbench.model.record import Record
+from pairbench.store.calibrations import write_calibration
+from pairbench.workflow.run.record import record_run
+from pairbench.workflow.setup import Request, stamp
+
+_LEAST_RUNS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedMachine:
+    """What calibrating a machine came to."""
+
+    calibrations: tuple[Calibration, ...]
+    """One for each device model, as stored; none where the runs were interrupted."""
+    exit_code: int
+    """The worst exit code of the runs."""
+
+
+def check_runs(runs: int) -> None:
+    """Refuse a number of runs that tells nothing, before anything is measured.
+
+    Raises:
+        UsageError: there are fewer than two.
+    """
+    if runs < _LEAST_RUNS:
+        raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
+
+
+def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
+    """Run the chosen pairs several times, and store what the runs say of the noise of each device model.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    done = []
+    for number in range(runs):
+        request.progress.notify(f"pairbench: run {number + 1} of {runs}")
+        done.append(record_run(request))
+        if done[-1].interrupted:
+            return CalibratedMachine(calibrations=(), exit_code=done[-1].exit_code)
+    calibrations = calibrations_of([run.records for run in done], dt.datetime.now(dt.UTC))
+    for calibration in calibrations:
+        write_calibration(request.config.store, calibration)
+    return CalibratedMachine(calibrations=calibrations, exit_code=max(run.exit_code for run in done))
+
+
+def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple[Calibration, ...]:
+    """Return what runs of the same code show of each device model that they were made on.
+
+    Args:
+        runs: The records of each run, oldest first.
+        now: When the calibration is made; its id begins with that.
+    """
+    calibrations = []
+    for name in dict.fromkeys(record.device_name for run in runs for record in run):
+        of_device = [[record for record in run if record.device_name == name] for run in runs]
+        of_device = [run for run in of_device if run]
+        shown = calibrate_from(of_device)
+        calibrations.append(
+            Calibration(
+                calibration_id=stamp(now),
+                made_at=now.isoformat(timespec="milliseconds"),
+                device_name=name,
+                environment_hash=of_device[0][0].environment_hash,
+                runs=tuple(run[0].run_id for run in of_device),
+                comparisons=shown.comparisons,
+                judged=shown.judged,
+                alarms=shown.alarms,
+                floors=shown.floors,
+            )
+        )
+    return tuple(calibrations)

@@ -1,0 +1,1 @@
+"""What looks into one call, or into the machine, instead of comparing."""

@@ -1,0 +1,189 @@
+"""Commands of pairbench in processes of their own, without a new interpreter and a new torch for each.
+
+`python -m pairbench` takes half a second to two until it is there, and each of its workers two more. Here one process
+imports everything, and forks a child for each command; before the child becomes the command, it forks a second one from
+which all workers of the command are forked. Folder, environment, arguments, output, exit code and signals are those of
+a process of its own. What a command measures so is right, but tests that judge times start interpreters: see `call`.
+"""
+
+import atexit
+import contextlib
+import functools
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from pairbench.execute.forking import ForkRequest, send_request
+from pairbench.execute.parent import fork_server
+from pairbench.execute.parent.fork_server import Forked, Server
+from pairbench.execute.parent.launch import VARIABLE
+
+ROOT = Path(__file__).parents[1]
+# What libraries read as they are imported: a command that has another value needs an interpreter of its own.
+_EARLY = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TRITON_")
+_LOADED = (
+    *("pairbench.execute.worker.interleaved", "pairbench.execute.worker.stages", "torch._dynamo"),
+    *("torch.fx.experimental.symbolic_shapes", "torch.profiler", "torch.testing"),
+    *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.store.reader", "pairbench.workflow.run.record"),
+    *("numpy", "pandas", "pyarrow.parquet", "rich.console", "rich.table", "scipy.special", "scipy.stats"),
+)
+
+Done = subprocess.CompletedProcess[str]
+
+
+@functools.cache
+def server() -> "CommandServer":
+    """Return the one that the tests of this process share."""
+    made = CommandServer()
+    atexit.register(made.close)
+    return made
+
+
+def call(folder: Path, environment: Mapping[str, str], *arguments: str) -> Done:
+    """Run a command: forked where its environment says that its workers may be, else as a user does."""
+    if environment.get(VARIABLE) == "fork" and server().serves(environment):
+        return server().call(folder, environment, *arguments)
+    command = [sys.executable, "-m", "pairbench", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+
+
+def environment_of(folder: Path, **variables: str) -> dict[str, str]:
+    """Return the environment for a command: this tree's pairbench, and temporary files under a folder."""
+    paths = [str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(os.pathsep.join(paths).split(os.pathsep))),
+        "TMPDIR": str(folder),
+        "NO_COLOR": "1",
+        **variables,
+    }
+
+
+class CommandServer:
+    """Forks commands. It loads in the background, so it costs nothing to have one early."""
+
+    def __init__(self) -> None:
+        self._environment = {
+            **environment_of(Path(tempfile.gettempdir())),
+            "PYTHONFAULTHANDLER": "1",  # as pairbench has it for its workers
+            "PYTHONUNBUFFERED": "1",
+            VARIABLE: "fork",
+        }
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).resolve()), str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def serves(self, environment: Mapping[str, str]) -> bool:
+        """Return whether a command with this environment can be forked."""
+        ours, theirs = (
+            {name: value for name, value in variables.items() if name.startswith(_EARLY)}
+            for variables in (self._environment, {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", **environment})
+        )
+        return ours == theirs
+
+    def call(self, folder: Path, environment: Mapping[str, str], *arguments: str, timeout: float = 240) -> Done:
+        """Run a command to its end."""
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            request = ForkRequest(
+                environment=dict(environment),
+                folder=str(folder),
+                arguments=arguments,
+                files=(output.fileno(), errors.fileno()),
+            )
+            line = send_request(self._control, request)
+            line.settimeout(timeout)
+            process = Forked(line, self._process)
+            try:
+                code = process.wait()
+            finally:
+                process.kill()
+            texts = []
+            for file in (output, errors):
+                file.seek(0)
+                texts.append(file.read().decode().replace("\r\n", "\n"))
+        return Done(["pairbench", *arguments], code, *texts)
+
+    def close(self) -> None:
+        """End the server, and with it what it has forked."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class _Mother:
+    """The process that forks a command's workers; it ends when the command does."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        return -9
+
+    def kill(self) -> None:
+        pass
+
+
+def _main(control: socket.socket) -> None:
+    from pairbench.execute.worker.describe import probe
+    from pairbench.execute.worker.fork_server import load, serve, work
+
+    load(*_LOADED)
+    # Measuring them takes 1.4 s a run, and nothing that is judged here depends on them; fresh interpreters measure them.
+    probe.measure_ceilings = lambda device: {"copy_gbps": 10.0, "float32_tflops": 0.1, "float64_tflops": 0.05}
+    command = serve(control)
+    if command is None:
+        return
+    tempfile.tempdir = None
+    sys.path[0] = command.folder
+    ours, theirs = socket.socketpair()
+    if not os.fork():
+        ours.close()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (1, 2):
+            os.dup2(nothing, number)
+        worker = serve(theirs)
+        if worker is not None:
+            if "TRITON_INTERPRET" in worker.environment:
+                _forget_triton()
+            work(worker)
+        os._exit(0)
+    theirs.close()
+
+    def start_server(environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
+        return ours.dup(), _Mother()
+
+    fork_server.start_server = start_server
+    sys.argv[1:] = command.arguments
+    code = 0
+    try:
+        runpy.run_module("pairbench", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    # The end of an interpreter, but for taking apart what it has loaded: that takes half a second.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _forget_triton() -> None:
+    """Have Triton's Python imported anew: whether kernels are interpreted is settled as it is imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
+        del sys.modules[name]
+
+
+if __name__ == "__main__":
+    _main(socket.socket(fileno=int(sys.argv[1])))
