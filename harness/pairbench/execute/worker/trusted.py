@@ -40,7 +40,7 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch.testing", torch.testing),
     ("torch.Tensor", torch.Tensor),
 )
-"""By the names under which users know them."""
+"""Modules and classes that are watched, by the names under which users know them."""
 _CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 """Replaced by torch itself when its compiler is loaded."""
 
@@ -84,7 +84,7 @@ class Watch:
 
 
 watch = Watch()
-"""Of this process. A worker imports this module before it loads a suite."""
+"""The watch of this process. A worker imports this module before it loads a suite."""
 
 
 def replaced() -> str | None:

@@ -24,7 +24,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
 _ROOM = 1.2
-"""Of what the call with the most memory needs: an allocator that is nearly full finds its pieces too small."""
+"""Free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,11 @@ class Ready:
     inputs: dict[str, Any]
     calls: dict[Entry, Call]
     timed: list[Timed]
-    """Of the entries that have a call, in the job's order."""
+    """The entries that have a call, in the job's order."""
     timer: Timer
     recorder: TelemetryRecorder
     rng: np.random.Generator
-    """For the order within blocks."""
+    """The random generator that orders the samples within blocks."""
     values: Values
 
 

@@ -21,10 +21,10 @@ from pairbench.model.plan import Entry
 
 _RECHECK_SEED = 2
 _REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
-"""Beyond so many times a call on known values and so much more, one on new values does what that does not do."""
+"""Factor, and ns by device kind, by which calls on new values must be slower than those on known ones to be a fault."""
 _APART = 100
 _NEW_CALLS = 3
-"""That are compared: one or two may have been slowed by something else."""
+"""Number of calls on new values that are compared: one or two may have been slowed by something else."""
 
 
 def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
@@ -82,7 +82,7 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, ended: set[Entry]) -> Iterator[
 @dataclass(frozen=True)
 class _Again:
     outputs: list[tuple[int, Any]]
-    """With the number of the new inputs that they are of."""
+    """Outputs of each call, with the index of the new inputs that they are of."""
     known_ns: list[float]
     """Latencies of calls on inputs that came again and again."""
     new_ns: list[float]
