@@ -32,6 +32,7 @@ _LOADED = (
     *("torch.fx.experimental.symbolic_shapes", "torch.profiler", "torch.testing"),
     *("pairbench.cli.app", "pairbench.analyze.compare.runs", "pairbench.store.reader", "pairbench.workflow.run.record"),
     *("numpy", "pandas", "pyarrow.parquet", "rich.console", "rich.table", "scipy.special", "scipy.stats"),
+    *("_pytest.junitxml", "_pytest.terminal", "pytest", "pytest_benchmark.plugin"),
 )
 
 Done = subprocess.CompletedProcess[str]
@@ -45,11 +46,11 @@ def server() -> "CommandServer":
     return made
 
 
-def call(folder: Path, environment: Mapping[str, str], *arguments: str) -> Done:
-    """Run a command: forked where its environment says that its workers may be, else as a user does."""
+def call(folder: Path, environment: Mapping[str, str], *arguments: str, module: str = "pairbench") -> Done:
+    """Run a command, `python -m` of a module: forked where its environment says that its workers may be, else as a user does."""
     if environment.get(VARIABLE) == "fork" and server().serves(environment):
-        return server().call(folder, environment, *arguments)
-    command = [sys.executable, "-m", "pairbench", *arguments]
+        return server().call(folder, environment, module, *arguments)
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240
     )
@@ -96,7 +97,7 @@ class CommandServer:
         return ours == theirs
 
     def call(self, folder: Path, environment: Mapping[str, str], *arguments: str, timeout: float = 240) -> Done:
-        """Run a command to its end."""
+        """Run a command to its end; the first argument is the module that it is."""
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             request = ForkRequest(
                 environment=dict(environment),
@@ -115,7 +116,7 @@ class CommandServer:
             for file in (output, errors):
                 file.seek(0)
                 texts.append(file.read().decode().replace("\r\n", "\n"))
-        return Done(["pairbench", *arguments], code, *texts)
+        return Done(list(arguments), code, *texts)
 
     def close(self) -> None:
         """End the server, and with it what it has forked."""
@@ -164,10 +165,12 @@ def _main(control: socket.socket) -> None:
         return ours.dup(), _Mother()
 
     fork_server.start_server = start_server
-    sys.argv[1:] = command.arguments
+    module, *sys.argv[1:] = command.arguments
+    # pytest asserts by rewriting modules that are not yet loaded, and warns of its plugins that are; ours asserts nothing.
+    sys.modules["pairbench"].__doc__ = "PYTEST_DONT_REWRITE"
     code = 0
     try:
-        runpy.run_module("pairbench", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     # The end of an interpreter, but for taking apart what it has loaded: that takes half a second.

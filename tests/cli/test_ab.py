@@ -94,7 +94,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
     head, broken = BASE.split("steady =", maxsplit=1)[0], "import nothing_of_that_name\n"
     for name in ("only_before", "broken_now"):
         (folder / "suites" / f"{name}.py").write_text(f"{head}{name} = pair('{name}', lambda x: x + 1)\n")
-    (folder / "suites" / "broken_before.py").write_text(broken + "Operator\n")
+    (folder / "suites" / "broken_before.py").write_text(broken + "from pairbench import Operator\n")
     (folder / "mylib" / "step.py").write_text(STEP)
     git(folder, "init", "-q")
     commit(folder, "one")
@@ -104,7 +104,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
         text = text.replace(before, after)
     (folder / "suites" / "ops.py").write_text(text)
     (folder / "suites" / "only_before.py").rename(folder / "suites" / "broken_before.py")
-    (folder / "suites" / "broken_now.py").write_text(broken + "Operator\n")
+    (folder / "suites" / "broken_now.py").write_text(broken + "from pairbench import Operator\n")
     (folder / "mylib" / "step.py").write_text(STEP.replace("x + 1", "(x + 2) - 1"))
     # Found where the command is run, as an editable install or PYTHONPATH would have it.
     return folder, variables

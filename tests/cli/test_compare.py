@@ -309,7 +309,7 @@ def test_other_implementations_were_not_asked_for(cli: Cli, wanted: list[str], m
 
 
 def test_a_suite_file_that_is_gone_is_missing(cli: Cli) -> None:
-    write((*make_run(0), *make_run(0, cases=["conv[n=1]"], suite="suites/conv.py")), make_run(1, **asked([])))
+    write((*make_run(0), *make_run(0, cases=["conv[n=1]"], suite="suites/gone.py")), make_run(1, **asked([])))
     assert cli("compare", "-f", "json").outcomes == {"unchanged": 4, "missing": 2}
 
 

@@ -1,5 +1,6 @@
 """Ctrl-C and kills in the middle of a run, and two runs at once: what was finished is kept, and nobody is left behind."""
 
+import contextlib
 import json
 import os
 import signal
@@ -79,6 +80,15 @@ class Running:
 
     def has_records(self) -> bool:
         return any("records" in path.parts for path in self.stored())
+
+
+def has_lock_open(pid: int) -> bool:
+    """Return whether a process holds a device's lock, or waits for one."""
+    found = []
+    for number in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):  # closed since
+            found.append(number.readlink().name)
+    return any(name.endswith(".lock") for name in found)
 
 
 def gone(pid: int) -> bool:
@@ -188,9 +198,10 @@ def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], wo
 
 def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Callable[..., Running]) -> None:
     """A second run waits for the first and says so; when the first is killed, it goes on, until SIGTERM ends it too."""
-    first = running(rounds=2)
+    first = running(rounds=2, seconds=3.0)
     first.wait_for(first.has_called)
     second = first.start()
+    first.wait_for(lambda: has_lock_open(second.pid))
     first.wait_for(first.has_records)
     workers = first.workers()
     first.process.send_signal(signal.SIGKILL)

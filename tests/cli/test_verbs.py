@@ -94,7 +94,7 @@ def test_a_suite_that_is_named_and_found_is_loaded_once(quick: Pairbench, suites
     key = "shifts[columns=1,dtype=float32,rows=1]"
     cases = [
         [row["case"] for row in json.loads(quick("list", *select, "-f", "json", folder=tmp_path).stdout)["cases"]]
-        for select in (["ops/good.py"], ["ops/good.py", key], [key, "shifts"])
+        for select in (["ops/good.py"], ["ops/good.py", "ops/good.py::*"], [key, "shifts"])
     ]
     assert cases[0] == cases[1] and key in cases[2]
     assert all(len(found) == len(set(found)) for found in cases)

@@ -117,6 +117,8 @@ class Machine:
             "NO_COLOR": "1",
             # A test's many processes share few cores.
             "OMP_NUM_THREADS": "1",
+            # What jobs measure is judged by its counts.
+            "PAIRBENCH_WORKERS": "fork",
         }
 
     def shell(

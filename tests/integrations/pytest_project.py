@@ -1,14 +1,13 @@
 """A project of somebody's with a suite in it, and pytest as they would run it, in a process of its own."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.commands import call, environment_of
 
 SUITE = '''"""Twice a tensor."""
 
@@ -67,14 +66,12 @@ class Project:
         (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", 'suites = ["suites"]', *lines]) + "\n")
         (folder / "tmp").mkdir()
         # Its own folder for temporary files, and so device locks of its own.
-        outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        self.environment = {
-            **outer,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "TMPDIR": str(folder / "tmp"),
-            "NO_COLOR": "1",
-            "COLUMNS": "200",
-        }
+        made = environment_of(folder / "tmp", COLUMNS="200", PAIRBENCH_WORKERS="fork")
+        self.environment = {name: value for name, value in made.items() if not name.startswith("PYTEST_")}
+
+    def start_interpreters(self) -> None:
+        """Have every command and worker be an interpreter of its own from now on, as a user's are."""
+        self.environment["PAIRBENCH_WORKERS"] = "fresh"
 
     def change(self, body: str) -> None:
         """Give `scaled` another body."""
@@ -83,11 +80,15 @@ class Project:
 
     def pytest(self, *arguments: str) -> Finished:
         """Run pytest in the folder."""
-        return self.run("-m", "pytest", *loading(), *arguments)
+        return self._call("pytest", *loading(), *arguments)
 
     def pairbench(self, *arguments: str) -> Finished:
         """Run pairbench in the folder."""
-        return self.run("-m", "pairbench", *arguments)
+        return self._call("pairbench", *arguments)
+
+    def _call(self, module: str, *arguments: str) -> Finished:
+        done = call(self.folder, self.environment, *arguments, module=module)
+        return Finished(done.returncode, done.stdout + done.stderr)
 
     def run(self, *arguments: str) -> Finished:
         """Run Python in the folder."""

@@ -87,6 +87,7 @@ def test_a_folder_behind_a_link_is_the_folder(project: Project) -> None:
 
 def test_a_project_without_suites_is_left_alone(tmp_path: Path) -> None:
     project = Project(tmp_path)
+    project.start_interpreters()
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text(
         "import sys\n\ndef test_it(benchmark):\n    benchmark(lambda: 1)\n"

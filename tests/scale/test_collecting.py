@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.clock import cpu_seconds
-from tests.integrations.pytest_project import ROOT, Finished, Project, names
+from tests.commands import ROOT
+from tests.integrations.pytest_project import Finished, Project, names
 
 SPY = """
 import os, sys
@@ -24,6 +25,7 @@ sys.meta_path.insert(0, Spy())
 def test_collecting_the_whole_catalogue_imports_torch_once_and_costs_little_more(tmp_path: Path) -> None:
     """In processor time, beside that of the import itself: how fast or busy this machine is has no say in it."""
     project = Project(tmp_path)
+    project.start_interpreters()
     (tmp_path / "spy").mkdir()
     (tmp_path / "spy" / "sitecustomize.py").write_text(SPY)
     imports = tmp_path / "imports.txt"

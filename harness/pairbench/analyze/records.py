@@ -50,10 +50,10 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     rows = []
     for outcome in outcomes:
         for timed in outcome.rounds:
-            found = _of(timed, outcome.entry)
-            if found is None:
+            samples = _of(timed, outcome.entry)
+            if samples is None:
                 continue
-            count = len(found.call_ns)
+            count = len(samples.call_ns)
             rows.append(
                 Samples(
                     run_id=run.run_id,
@@ -68,13 +68,13 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
                     round=timed.round,
                     stop_reason=timed.stop_reason,
                     block=tuple(range(count)),
-                    position=found.position,
-                    at_ns=found.at_ns,
-                    call_ns=found.call_ns,
-                    host_ns=found.host_ns,
-                    device_ns=found.device_ns,
+                    position=samples.position,
+                    at_ns=samples.at_ns,
+                    call_ns=samples.call_ns,
+                    host_ns=samples.host_ns,
+                    device_ns=samples.device_ns,
                     throttled=timed.throttled[:count],
-                    outlier=tuple(bool(label) for label in outliers(found.call_ns)),
+                    outlier=tuple(bool(label) for label in outliers(samples.call_ns)),
                 )
             )
     return rows
@@ -159,8 +159,8 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
             "graph_breaks": compilation.graph_breaks,
             "compile_notes": compilation.notes,
         }
-    if (found := verification.correctness) is not None:
-        columns |= {name: getattr(found, name) for name in found.__dataclass_fields__}
+    if (correctness := verification.correctness) is not None:
+        columns |= {name: getattr(correctness, name) for name in correctness.__dataclass_fields__}
     return columns
 
 
@@ -173,10 +173,12 @@ def _latency_columns(
     calls = [samples for samples, _ in rounds]
     p50, p95 = (latency_interval(calls, q, resamples=resamples) for q in (50, 95))
     devices = [devices for _, devices in rounds]
-    device = [value for found in devices if found is not None for value in found] if None not in devices else []
-    entries = [found for timed in outcome.rounds if (found := _of(timed, outcome.entry))]
-    hosts = [value for found in entries for value in found.host_ns or ()]
-    firsts = [found.first_call_ns for found in entries if found.first_call_ns is not None]
+    device = (
+        [value for of_round in devices if of_round is not None for value in of_round] if None not in devices else []
+    )
+    entries = [samples for timed in outcome.rounds if (samples := _of(timed, outcome.entry))]
+    hosts = [value for samples in entries for value in samples.host_ns or ()]
+    firsts = [samples.first_call_ns for samples in entries if samples.first_call_ns is not None]
     columns: dict[str, Any] = {
         "timer": outcome.rounds[0].timer,
         **interval_columns("call_p50_ns", p50),
@@ -217,15 +219,15 @@ def call_samples(outcome: Outcome) -> list[list[float]]:
 
 def _good_rounds(outcome: Outcome) -> list[tuple[list[float], list[float] | None]]:
     """Return call and device samples of each round, without the throttled blocks that were measured again."""
-    found = []
+    rounds = []
     for timed in outcome.rounds:
         if (samples := _of(timed, outcome.entry)) is None:
             continue
         keep = [not (timed.remeasured and throttled) for throttled in timed.throttled]
         calls = [value for value, kept in zip(samples.call_ns, keep, strict=False) if kept]
         devices = samples.device_ns
-        found.append((calls, None if devices is None else [v for v, kept in zip(devices, keep, strict=False) if kept]))
-    return found
+        rounds.append((calls, None if devices is None else [v for v, kept in zip(devices, keep, strict=False) if kept]))
+    return rounds
 
 
 def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) -> dict[str, float | None]:
@@ -235,20 +237,20 @@ def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) 
     theirs = [calls for calls, _ in _good_rounds(control)]
     # Triton's do_bench takes as many samples of each as it likes; pairs are what both have.
     lengths = [min(len(a), len(b)) for a, b in zip(theirs, ours, strict=True)]
-    found = speedup_interval(
+    interval = speedup_interval(
         [values[:n] for values, n in zip(theirs, lengths, strict=True)],
         [values[:n] for values, n in zip(ours, lengths, strict=True)],
         resamples=resamples,
     )
-    return interval_columns("speedup", found)
+    return interval_columns("speedup", interval)
 
 
 def _telemetry_columns(rounds: tuple[TimedRound, ...]) -> dict[str, Any]:
-    found = [timed.telemetry for timed in rounds]
-    clocks = [item.sm_clock_mhz for item in found if item.sm_clock_mhz is not None]
-    temperatures = [item.temperature_c for item in found if item.temperature_c is not None]
-    powers = [item.power_w for item in found if item.power_w is not None]
-    reasons = [item.throttle_reasons for item in found if item.throttle_reasons is not None]
+    readings = [timed.telemetry for timed in rounds]
+    clocks = [item.sm_clock_mhz for item in readings if item.sm_clock_mhz is not None]
+    temperatures = [item.temperature_c for item in readings if item.temperature_c is not None]
+    powers = [item.power_w for item in readings if item.power_w is not None]
+    reasons = [item.throttle_reasons for item in readings if item.throttle_reasons is not None]
     return {
         "sm_clock_mhz": percentile(clocks, 50) if clocks else None,
         "temperature_c": max(temperatures, default=None),

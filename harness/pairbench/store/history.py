@@ -55,15 +55,15 @@ def read_series(
     names = [item.name for item in fields(Record) if item.name in columns or item.name in wanted]
     place = StoreLocation.of(store)
     files = [file for file in dataset_files(place, "records") if run_ids is None or file.run_id in run_ids]
-    found, problems = of_each(place, files, lambda file: file.rows(names, wanted))
-    return Reading(from_rows([row for rows in found.values() for row in rows], Record), problems)
+    by_file, problems = of_each(place, files, lambda file: file.rows(names, wanted))
+    return Reading(from_rows([row for rows in by_file.values() for row in rows], Record), problems)
 
 
 def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
     """Return everything in one file."""
     names = [item.name for item in fields(Record)]
-    found, problems = of_each(place, [file], lambda opened: opened.rows(names, {}))
-    return Reading(from_rows([row for rows in found.values() for row in rows], Record), problems)
+    by_file, problems = of_each(place, [file], lambda opened: opened.rows(names, {}))
+    return Reading(from_rows([row for rows in by_file.values() for row in rows], Record), problems)
 
 
 def read_distinct(
@@ -88,12 +88,12 @@ def of_each(
             if attempt == _ATTEMPTS - 1:
                 raise
             files = [file for file in dataset_files(place, "records") if file.run_id in run_ids]
-    found = {file: rows for file, rows in zip(files, results, strict=True) if not isinstance(rows, str)}
+    by_file = {file: rows for file, rows in zip(files, results, strict=True) if not isinstance(rows, str)}
     # A part beside its sound whole is the same rows again.
     for whole, parts in doubled(files).items():
-        if any(file.path == whole for file in found):
-            found = {file: rows for file, rows in found.items() if file.path not in parts}
-    return Reading(found, tuple(rows for rows in results if isinstance(rows, str)))
+        if any(file.path == whole for file in by_file):
+            by_file = {file: rows for file, rows in by_file.items() if file.path not in parts}
+    return Reading(by_file, tuple(rows for rows in results if isinstance(rows, str)))
 
 
 def _attempt(place: StoreLocation, read: Callable[[NarrowFile], Rows], file: RunFile) -> Rows | str:

@@ -86,10 +86,10 @@ class RunIndex:
         file = RunFile(path=f"{place.root}/{name}", run_id=name.removesuffix(".parquet"), is_part=False)
         if not place.filesystem.get_file_info(file.path).is_file:
             raise StoreError(f"{path}: there is no such file, expected a parquet file of `pairbench run`")
-        found = cls(place, path, [file])
-        if not list(found):
-            raise StoreError("; ".join(found.problems) or f"{path}: holds no rows, expected some of `pairbench run`")
-        return found
+        index = cls(place, path, [file])
+        if not list(index):
+            raise StoreError("; ".join(index.problems) or f"{path}: holds no rows, expected some of `pairbench run`")
+        return index
 
     @property
     def is_file(self) -> bool:
@@ -119,13 +119,13 @@ class RunIndex:
 
     def first(self, count: int, wanted: Callable[[IndexedRun], bool] = lambda _: True) -> tuple[IndexedRun, ...]:
         """Return the newest runs that are wanted."""
-        found: list[IndexedRun] = []
+        newest: list[IndexedRun] = []
         for head in self:
-            if len(found) == count:
+            if len(newest) == count:
                 break
             if wanted(head):
-                found.append(head)
-        return tuple(found)
+                newest.append(head)
+        return tuple(newest)
 
     def records(
         self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
@@ -143,22 +143,22 @@ class RunIndex:
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """Return by run the combinations of values that some columns have in it."""
         heads = list(heads)
-        found = read_distinct(self.place, columns, [file for head in heads for file in head.files])
-        self._tell(found.problems)
-        return {head.run_id: [row for file in head.files for row in found.value.get(file, ())] for head in heads}
+        reading = read_distinct(self.place, columns, [file for head in heads for file in head.files])
+        self._tell(reading.problems)
+        return {head.run_id: [row for file in head.files for row in reading.value.get(file, ())] for head in heads}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
         """Return some columns of some runs, oldest run first."""
         run_ids = {file.run_id for head in heads for file in head.files}
-        found, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
+        frame, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
         self._tell(problems)
-        return {name: found[name].tolist() for name in columns}
+        return {name: frame[name].tolist() for name in columns}
 
     def _read_heads(self, several: list[list[RunFile]]) -> None:
-        found = read_distinct(self.place, _COLUMNS, [file for files in several for file in files])
-        self._tell(found.problems)
+        reading = read_distinct(self.place, _COLUMNS, [file for files in several for file in files])
+        self._tell(reading.problems)
         rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = {}
-        for file, of_file in found.value.items():
+        for file, of_file in reading.value.items():
             for row in of_file:
                 rows.setdefault(row["run_id"] or file.run_id, []).append((file, row))
         for run_id, of_run in rows.items():

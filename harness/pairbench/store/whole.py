@@ -47,15 +47,15 @@ class WholeStore:
         superfluous = {part for parts in doubled(files).values() for part in parts}
         self._schema = _schema({*columns, *OPERATOR, *RUN})
         with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(lambda file: _read(place, file, self._schema), files))
+            tables = list(pool.map(lambda file: _read(place, file, self._schema), files))
         # A part beside its sound whole is the same rows again.
-        sound = {file.path for file, table in zip(files, found, strict=True) if not isinstance(table, str)}
+        sound = {file.path for file, table in zip(files, tables, strict=True) if not isinstance(table, str)}
         kept = [
             table
-            for file, table in zip(files, found, strict=True)
+            for file, table in zip(files, tables, strict=True)
             if not isinstance(table, str) and not (file.path in superfluous and file.whole in sound)
         ]
-        self.problems = tuple(table for table in found if isinstance(table, str))
+        self.problems = tuple(table for table in tables if isinstance(table, str))
         whole = pa.concat_tables([self._schema.empty_table(), *kept]).unify_dictionaries()
         self._table = whole.combine_chunks()
 
@@ -91,11 +91,11 @@ class WholeStore:
         starts = np.flatnonzero(np.diff(codes[places], prepend=-1))
         keyed = []
         for start, stop in zip(starts, [*starts[1:], size], strict=True):
-            code, found = int(codes[places[start]]), list[str | None]()
+            code, reversed_key = int(codes[places[start]]), list[str | None]()
             for values in reversed(texts):
                 code, place = divmod(code, len(values))
-                found.append(values[place])
-            keyed.append((tuple(reversed(found)), places[start:stop]))
+                reversed_key.append(values[place])
+            keyed.append((tuple(reversed(reversed_key)), places[start:stop]))
         keyed.sort(key=lambda pair: tuple(value or "" for value in pair[0]))
         taken = [name for name in self._schema.names if name in columns or name in names]
         for key, rows in keyed:

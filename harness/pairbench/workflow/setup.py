@@ -181,7 +181,7 @@ def _there(name: str, config: Config) -> Path:
         SuiteError: it was moved, and so is not there.
     """
     path = Path(name)
-    new = None if path.exists() else moved_suites(default_places(config)).get(name)
+    new = None if path.exists() else _moved(config).get(name)
     if new is not None:
         raise SuiteError(f"suite {name!r} is {new!r} now; name that")
     return path
@@ -208,7 +208,13 @@ def store_of(config: Config) -> "StoreLocation":
     """
     from pairbench.store.location import StoreLocation
 
-    return StoreLocation.of(config.store, moved=moved_suites(default_places(config)))
+    return StoreLocation.of(config.store, moved=_moved(config))
+
+
+def _moved(config: Config) -> dict[str, str]:
+    """Return where suites are now, by their old names; a file of the user's that has such a name is no suite that was moved."""
+    moved = moved_suites(default_places(config))
+    return {old: new for old, new in moved.items() if not (config.root / old).exists()}
 
 
 def catalogue_folder(name: str) -> Path:

@@ -186,11 +186,11 @@ def test_an_interruption_ends_the_worker(either: WorkerContext, suite: Path) -> 
 
 
 def test_too_much_resident_memory_ends_the_worker(either: WorkerContext, suite: Path) -> None:
-    """Whatever it does: a process that imports torch holds more than 16 MiB."""
+    """Whatever it does: a process that imports torch holds more than 16 MiB. A forked one needs a while to be looked at."""
     watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
     small = replace(either, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
     with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
-        list(worker.request(job(suite, "baseline")))
+        list(worker.request(job(suite, "hangs")))
     assert caught.value.status is Status.OOM
     assert "out of memory: held 0." in caught.value.reason and "allowed are 0.0; ended" in caught.value.reason
 

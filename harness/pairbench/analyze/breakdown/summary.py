@@ -134,11 +134,11 @@ def by_line(breakdown: Breakdown) -> list[SpotTime]:
     for wait in breakdown.waits:
         if wait.spot is not None:
             waits[wait.spot] = waits.get(wait.spot, 0) + wait.count
-    found = [
+    spots = [
         SpotTime(spot=spot, ns=times.get(index), waits=waits.get(index, 0))
         for index, spot in enumerate(breakdown.spots)
     ]
-    return sorted(found, key=lambda item: (item.spot.what != "sync" and not item.waits, -(item.ns or 0.0)))
+    return sorted(spots, key=lambda item: (item.spot.what != "sync" and not item.waits, -(item.ns or 0.0)))
 
 
 def unexplained_waits(breakdown: Breakdown) -> int:
@@ -189,11 +189,11 @@ def _below(node: Node) -> Node:
 
 
 def _together(nodes: list[Node]) -> list[Node]:
-    found: list[Node] = []
+    shown: list[Node] = []
     for (listed, _), group in groupby(nodes, key=lambda node: (node.label.isdecimal(), node.class_name)):
         alike = list(group)
-        found += [_sum(alike)] if listed and len(alike) > 1 else alike
-    return found
+        shown += [_sum(alike)] if listed and len(alike) > 1 else alike
+    return shown
 
 
 def _sum(nodes: list[Node], label: str | None = None) -> Node:

@@ -55,15 +55,15 @@ def series_events(
     return (*_moves(trend, accepted), *_compared(wanted, told=told))
 
 
-def events_of(found: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
+def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
     """Return the events that what happened to the series makes up, the newest first.
 
     Args:
-        found: from `series_events`, of as many series as are wanted in the events.
+        several: from `series_events`, of as many series as are wanted in the events.
         heads: of all runs; what is between others is left out.
     """
     by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
-    for one in found:
+    for one in several:
         if (one.key[3], one.key[1]) in heads:
             by_key[one.key].append(one)
     events = [_event(key, several, heads) for key, several in by_key.items()]

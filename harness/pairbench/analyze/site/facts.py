@@ -101,15 +101,15 @@ def environment_of(record: Record) -> Mapping[str, Any]:
 def ceilings_of(record: Record) -> Mapping[str, float]:
     """Return what the device was measured to be capable of; nothing where that was not recorded."""
     observed = environment_of(record).get("observed")
-    found = observed.get("ceilings") if isinstance(observed, dict) else None
-    if not isinstance(found, dict):
+    ceilings = observed.get("ceilings") if isinstance(observed, dict) else None
+    if not isinstance(ceilings, dict):
         return {}
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in ceilings.items() if isinstance(value, int | float)}
 
 
 def _object(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        content = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

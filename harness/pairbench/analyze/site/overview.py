@@ -35,7 +35,7 @@ def _row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
     speedups = _speedups(group)
     # What works in few cases is no answer to which variant to take.
     best = max(speedups, key=lambda name: (len(speedups[name]), _mean(speedups[name]).estimate), default=None)
-    found = speedups[best] if best is not None else {}
+    intervals = speedups[best] if best is not None else {}
     chosen = [(facts, trend) for facts, trend in group if facts.series.implementation == best]
     margins = [facts.numbers["margin"] for facts, _ in group if "margin" in facts.numbers]
     return OverviewRow(
@@ -47,14 +47,14 @@ def _row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
         mode=mode,
         cases=len({facts.series.case for facts, _ in group}),
         variant=best,
-        speedup=_mean(found) if found else None,
-        least=min((one.estimate for one in found.values()), default=None),
-        most=max((one.estimate for one in found.values()), default=None),
-        losing=tuple(sorted(case for case, one in found.items() if one.high < 1)),
+        speedup=_mean(intervals) if intervals else None,
+        least=min((one.estimate for one in intervals.values()), default=None),
+        most=max((one.estimate for one in intervals.values()), default=None),
+        losing=tuple(sorted(case for case, one in intervals.items() if one.high < 1)),
         statuses=Counter(facts.status for facts, _ in group),
         margin=min(margins, default=None),
-        launches_before=_launches([facts for facts in baselines if facts.series.case in found]),
-        launches_after=_launches([facts for facts, _ in chosen if facts.series.case in found]),
+        launches_before=_launches([facts for facts in baselines if facts.series.case in intervals]),
+        launches_after=_launches([facts for facts, _ in chosen if facts.series.case in intervals]),
         spark=_spark(chosen),
         state=worst([facts.gate_status.state for facts, _ in group]),
         newest_run=max(facts.run_id for facts, _ in group),
@@ -63,15 +63,15 @@ def _row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
 
 def _speedups(group: _Pairs) -> dict[str, dict[str, Interval]]:
     """Return the speedup of each variant in each case in which its newest run has one."""
-    found: dict[str, dict[str, Interval]] = {}
+    by_variant: dict[str, dict[str, Interval]] = {}
     for facts, _ in group:
         numbers, name = facts.numbers, facts.series.implementation
         value = numbers.get("speedup", 0.0)
         if name == BASELINE or facts.status != Status.MEASURED or not 0 < value < math.inf:
             continue
         low, high = (numbers.get(f"speedup_{end}", math.nan) for end in ("low", "high"))
-        found.setdefault(name, {})[facts.series.case] = Interval(value, low, high)
-    return found
+        by_variant.setdefault(name, {})[facts.series.case] = Interval(value, low, high)
+    return by_variant
 
 
 def _mean(several: Mapping[str, Interval]) -> Interval:

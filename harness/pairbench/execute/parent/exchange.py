@@ -46,19 +46,19 @@ class SideWorker:
             LostError: an entry ended, and nothing came for the others.
         """
         worker = self._workers.get()
-        found: list[Any] = []
+        results: list[Any] = []
         try:
             for result in worker.request(job or about):
                 if isinstance(result, Ended):
                     state.take(result, about, worker.log_line)
                 else:
-                    found.append(result)
+                    results.append(result)
         except WorkerEndedError as error:
             state.blame(error.index, error.status, error.reason, about)
-            found = []
-        if not found:
+            results = []
+        if not results:
             raise LostError
-        return found
+        return results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +73,24 @@ class Exchange:
     ) -> dict[Entry, OutputsCompared]:
         """Return how the entries' outputs compare. A failure here is not theirs: they were verified, and will be timed."""
         told = [self._fingerprints(place, case, entries) for place, case in enumerate(cases)]
-        found = {}
+        compared = {}
         for entry in entries:
             before, now = (texts.get(entry) for texts in told)
             if told[0].get(None) != told[1].get(None):
-                found[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
+                compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=_INPUTS)
             elif before is not None and before == now:
-                found[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
+                compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
             else:
-                found[entry] = self._element_by_element(cases, entry)
-        return found
+                compared[entry] = self._element_by_element(cases, entry)
+        return compared
 
     def _fingerprints(self, place: int, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
         state = CaseState(planned=case)
-        found: dict[Entry | None, str] = {}
-        while remaining := tuple(entry for entry in entries if entry not in found and entry not in state.ended):
+        texts: dict[Entry | None, str] = {}
+        while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
             answers, _ = self._ask(place, state, FingerprintOutputs(**about(state, remaining)))
-            found.update({answer.entry: answer.text for answer in answers if isinstance(answer, Fingerprint)})
-        return found
+            texts.update({answer.entry: answer.text for answer in answers if isinstance(answer, Fingerprint)})
+        return texts
 
     def _element_by_element(self, cases: tuple[PlannedCase, PlannedCase], entry: Entry) -> OutputsCompared:
         file = self.scratch / "outputs.pt"

@@ -54,11 +54,11 @@ class Scout:
             path: Where it is.
         """
         try:
-            (found,) = self._workers.get().request(Describe(suite=suite, path=path))
+            (description,) = self._workers.get().request(Describe(suite=suite, path=path))
         except WorkerEndedError as error:
             return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
-        assert isinstance(found, tuple | BrokenSuite)
-        return found
+        assert isinstance(description, tuple | BrokenSuite)
+        return description
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
@@ -72,23 +72,23 @@ def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Surv
     with Scout(context) as scout:
         devices = scout.devices()
         for suite, path in suites:
-            found = scout.describe(suite, path)
-            if isinstance(found, BrokenSuite):
-                broken.append(found)
+            description = scout.describe(suite, path)
+            if isinstance(description, BrokenSuite):
+                broken.append(description)
             else:
-                operators += found
+                operators += description
     return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
 
 
 def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ...]:
     """Try everything that measuring on a device depends on."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         with WorkerProcess(context, device) as worker:
-            found.extend(worker.request(Diagnose()))
+            findings.extend(worker.request(Diagnose()))
     except WorkerEndedError as error:
-        found.append(Finding(name="Device", state="missing", detail=f"a worker on {device.selector} {error.reason}"))
-    return tuple(found)
+        findings.append(Finding(name="Device", state="missing", detail=f"a worker on {device.selector} {error.reason}"))
+    return tuple(findings)
 
 
 def probe_environment(context: WorkerContext, device: Device) -> Environment:
