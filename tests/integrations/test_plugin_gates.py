@@ -1,12 +1,14 @@
 """`pytest --pairbench-gate`: named outcomes at the end of a session, and pytest's own exit statuses."""
 
+import re
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pandas as pd
 import pytest
 
-from tests.integrations.pytest_project import EXTRA, SUITE, WRONG, Finished, Project
+from tests.integrations.pytest_project import EXTRA, SUITE, WRONG, Finished, Project, names
 
 SLEEP = "__import__('time').sleep(0.002); return 2 * x"
 """A body of `scaled` that is slower and dispatches no operator more."""
@@ -63,8 +65,8 @@ def test_an_extra_operator_is_a_regression(project: Project) -> None:
     assert "1 look worse than the reference and are measured again" in done.out
     said = verdicts(done)
     assert "regression" in said and "double[n=256]" in said and "1 -> 3" in said, said
-    # The test passed, and then failed the gate: so the summary, junit and --lf know which it was.
-    assert "Traceback" not in done.out and "1 failed, 4 passed" in done.out
+    # The summary, junit and --lf know which it was.
+    assert "Traceback" not in done.out and "1 failed, 3 passed" in done.out
     assert "FAILED suites/double.py::double[n=256]-scaled-eager" in done.out
     assert 'failures="1"' in (project.folder / "junit.xml").read_text()
     assert "double[n=256]-scaled-eager" in (project.folder / ".pytest_cache/v/cache/lastfailed").read_text()
@@ -132,3 +134,26 @@ def test_a_store_that_cannot_be_written_is_no_traceback(project: Project) -> Non
     done = project.pytest("suites", "--pairbench-gate", "--pairbench-store=file/store")
     assert done.code != 0 and "Traceback" not in done.out, done.out
     assert "file/store" in done.out
+
+
+def test_a_test_has_one_outcome_and_a_name_that_can_be_pasted_back(project: Project) -> None:
+    """It was once reported as passed, and then as failed under a name with a bracket too many."""
+    project.change(EXTRA)
+    done = project.pytest("suites", "--pairbench-gate", "-v", "--junitxml=junit.xml")
+    name = "suites/double.py::double[n=256]-scaled-eager"
+    assert re.findall(rf"^{re.escape(name)} +(PASSED|FAILED)", done.out, re.MULTILINE) == ["FAILED"], done.out
+    (pasted,) = re.findall(r"^FAILED (\S+) - regression: ", done.out, re.MULTILINE)
+    assert pasted == name and "1 failed, 3 passed, 2 skipped" in done.out
+    assert name in (project.folder / ".pytest_cache/v/cache/lastfailed").read_text()
+    assert names(project.pytest(pasted, "--collect-only", "-q")) == [name]
+    suite = ET.parse(project.folder / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "1", "2")
+    assert "double[n=256]-scaled-eager" in {case.get("name") for case in suite.iter("testcase")}
+
+
+def test_a_session_that_is_stopped_says_what_became_of_the_tests_that_ran(project: Project) -> None:
+    (project.folder / "suites" / "test_stop.py").write_text("def test_stop():\n    raise KeyboardInterrupt\n")
+    done = project.pytest("suites/double.py", "suites/test_stop.py", "--pairbench-gate", "-v")
+    assert done.code == 2, done.out
+    assert len(re.findall(r"^suites/double\.py::\S+ +PASSED", done.out, re.MULTILINE)) == 4, done.out
+    assert "nothing was judged: the session was stopped" in done.out

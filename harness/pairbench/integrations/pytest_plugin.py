@@ -16,7 +16,7 @@ from pairbench.integrations.plugin.options import Options, add_options, distribu
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.session import PluginSession
 
-_SITTING = pytest.StashKey["PluginSession"]()
+_PLUGIN_SESSION = pytest.StashKey["PluginSession"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Find out whether there are suites in reach; if so, open a sitting."""
+    """Find out whether there are suites in reach; if so, open a plugin session."""
     from pairbench.integrations.plugin.markers import MARKERS
 
     for name, meaning in MARKERS.items():
@@ -43,9 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
             # All tests are left to other processes, each of which would fail for itself for an option that is wrong.
             PluginSession.open(config, options, ()).close()
             return
-        sitting = PluginSession.open(config, options, files)
-    config.stash[_SITTING] = sitting
-    config.add_cleanup(sitting.close)
+        plugin_session = PluginSession.open(config, options, files)
+    config.stash[_PLUGIN_SESSION] = plugin_session
+    config.add_cleanup(plugin_session.close)
 
 
 @contextlib.contextmanager
@@ -56,64 +56,70 @@ def _usage() -> Iterator[None]:
         raise pytest.UsageError(f"pairbench: {error}") from None
 
 
-def _sitting(config: pytest.Config) -> "PluginSession | None":
-    return config.stash.get(_SITTING, None)
+def _plugin_session(config: pytest.Config) -> "PluginSession | None":
+    return config.stash.get(_PLUGIN_SESSION, None)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Say on what pairs are measured."""
-    sitting = _sitting(config)
-    return sitting.header() if sitting else None
+    plugin_session = _plugin_session(config)
+    return plugin_session.header() if plugin_session else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
     """Collect a suite as such, and not also as a file of tests because somebody named it."""
     found = yield
-    sitting = _sitting(parent.config)
-    return sitting.collect(file_path, parent, found) if sitting else found
+    plugin_session = _plugin_session(parent.config)
+    return plugin_session.collect(file_path, parent, found) if plugin_session else found
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tiers that nobody asked for."""
-    if sitting := _sitting(config):
-        sitting.leave_out_tiers(items)
+    if plugin_session := _plugin_session(config):
+        plugin_session.leave_out_tiers(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take in what is going to be run."""
-    if sitting := _sitting(session.config):
-        sitting.want(session.items)
+    if plugin_session := _plugin_session(session.config):
+        plugin_session.want(session.items)
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run the tests that a gate judges: their outcomes are known at the end."""
+    plugin_session = _plugin_session(item.config)
+    return True if plugin_session and plugin_session.run(item, nextitem) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the measuring, and judge it where a gate is asked for."""
-    if (sitting := _sitting(session.config)) and (status := sitting.finish(session)) is not None:
+    if (plugin_session := _plugin_session(session.config)) and (status := plugin_session.finish(session)) is not None:
         session.exitstatus = status
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the gate's verdicts."""
-    if sitting := _sitting(terminalreporter.config):
-        sitting.summarise(terminalreporter)
+    if plugin_session := _plugin_session(terminalreporter.config):
+        plugin_session.summarise(terminalreporter)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Add the device, the driver and the versions."""
-    if sitting := _sitting(config):
+    if plugin_session := _plugin_session(config):
         with _usage():
-            sitting.describe_machine(machine_info)
+            plugin_session.describe_machine(machine_info)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
     """Add what a store would know besides."""
-    if sitting := _sitting(config):
-        sitting.complete(output_json)
+    if plugin_session := _plugin_session(config):
+        plugin_session.complete(output_json)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -121,7 +127,7 @@ def pytest_benchmark_compare_machine_info(
     config: pytest.Config, machine_info: Mapping[str, Any], compared_benchmark: Mapping[str, Any]
 ) -> None:
     """Refuse to compare with another device."""
-    if _sitting(config):
+    if _plugin_session(config):
         from pairbench.integrations.plugin.storage import refuse_unlike
 
         with _usage():

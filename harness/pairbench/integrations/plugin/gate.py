@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from pairbench.config import Config
 from pairbench.errors import StoreError, UsageError
@@ -43,25 +44,45 @@ def check_reference(config: Config, reference: str) -> None:
         raise UsageError(f"--pairbench-gate={reference}: {error}") from error
 
 
-def report_regressions(comparison: Comparison, items: Iterable[pytest.Item]) -> None:
-    """Fail the tests whose series regressed, so that pytest's summary, its junit file and `--lf` know of them.
+class HeldReports:
+    """What pytest is told of tests that have not failed, once the gate has judged them: a test has one outcome, and not two."""
 
-    What failed in the session itself has been reported by its own test.
-    """
-    tests = {_series(item.wanted): item for item in items if isinstance(item, PairItem)}
-    for change in comparison.changes:
-        series = change.series
-        item = tests.get((series.suite, series.case, series.implementation, series.mode))
-        if item is None or change.outcome is not GateOutcome.REGRESSION:
-            continue
-        report = pytest.TestReport(
-            nodeid=item.nodeid,
-            location=item.location,
-            keywords={},
-            outcome="failed",
-            longrepr=f"regression: {change.reason}",
-            when="call",
-        )
+    def __init__(self) -> None:
+        self._held: list[tuple[PairItem, list[pytest.TestReport]]] = []
+
+    def run(self, item: PairItem, nextitem: pytest.Item | None) -> None:
+        """Run a test as pytest does, and hold its reports back unless it fails."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if any(report.failed for report in reports):
+            _log(item, reports)
+        else:
+            self._held.append((item, reports))
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def release(self, comparison: Comparison | None = None) -> None:
+        """Tell pytest of all tests that are held; those whose series regressed fail, in the summary, the junit file and `--lf`.
+
+        Args:
+            comparison: What the gate found; None where nothing was judged.
+        """
+        regressed = {
+            (change.series.suite, change.series.case, change.series.implementation, change.series.mode): change.reason
+            for change in (comparison.changes if comparison else ())
+            if change.outcome is GateOutcome.REGRESSION
+        }
+        held, self._held = self._held, []
+        for item, reports in held:
+            reason = regressed.get(_series(item.wanted))
+            if reason is not None:
+                # The call's own report; of a test that was skipped, the report that says so.
+                report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
+                report.outcome, report.longrepr = "failed", f"regression: {reason}"
+            _log(item, reports)
+
+
+def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
+    for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.junitxml import xml_key
 
 from pairbench.errors import PairbenchError
 from pairbench.integrations.plugin.pairs import Pairs
@@ -93,7 +94,7 @@ class PairItem(pytest.Function):
         item: PairItem = cls.from_parent(
             parent,
             name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
-            callobj=_timed(wanted, clock, parent.config) if timed else _proven(wanted, parent.config),
+            callobj=_timed(wanted, clock, parent.config) if timed else _verified(wanted, parent.config),
             # What fixtures an item takes is found out once a file and kind: for thousands it would take half a second.
             fixtureinfo=parent.fixtures.get(timed),
         )
@@ -108,6 +109,12 @@ class PairItem(pytest.Function):
         if wanted.skipped:
             item.add_marker(pytest.mark.skip(reason=wanted.skipped))
         return item
+
+    def setup(self) -> None:
+        """Prepare the test, and give the junit file its name: pytest 9.1 and later take a name with brackets inside apart."""
+        if (xml := self.config.stash.get(xml_key, None)) is not None:
+            xml.node_reporter(self.nodeid).add_attribute("name", self.name)
+        super().setup()
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return where the operator is declared."""
@@ -127,9 +134,9 @@ def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
     return entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
 
 
-def _proven(wanted: Wanted, config: pytest.Config) -> Callable[[], None]:
+def _verified(wanted: Wanted, config: pytest.Config) -> Callable[[], None]:
     def verify() -> None:
-        with _plainly():
+        with _without_traceback():
             _judge(config.stash[BENCH].verified(wanted))
 
     return verify
@@ -141,7 +148,7 @@ def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callab
         from pairbench.analyze.records import call_samples
         from pairbench.integrations.pytest_benchmark.fields import ROUND_SIZES, extra_info_of
 
-        with _plainly():
+        with _without_traceback():
             bench = config.stash[BENCH]
             if not benchmark.enabled:
                 # Whatever is wrong is raised where the fixture sees it, or it would complain that it was not used.
@@ -168,7 +175,7 @@ def _parameters(wanted: Wanted) -> dict[str, object]:
     return {**dict(planned.case.axes), **ours}
 
 
-class _UnprovenError(Exception):
+class _UnverifiedError(Exception):
     """An entry has nothing to be timed, and why."""
 
     def __init__(self, reason: str, *, skipped: bool) -> None:
@@ -181,15 +188,15 @@ def _judge(outcome: Outcome) -> None:
     if outcome.status.bad or outcome.status is Status.SKIPPED:
         reason = outcome.reason or "no reason is known"
         skipped = outcome.status is Status.SKIPPED
-        raise _UnprovenError(reason if skipped else f"{outcome.status}: {reason}", skipped=skipped)
+        raise _UnverifiedError(reason if skipped else f"{outcome.status}: {reason}", skipped=skipped)
 
 
 @contextlib.contextmanager
-def _plainly() -> Iterator[None]:
+def _without_traceback() -> Iterator[None]:
     """Fail or skip with the sentence alone: a traceback would show pairbench's code, which is not at fault."""
     try:
         yield
-    except _UnprovenError as error:
+    except _UnverifiedError as error:
         if error.skipped:
             raise pytest.skip.Exception(str(error)) from None
         raise pytest.fail.Exception(str(error), pytrace=False) from None

@@ -21,6 +21,7 @@ from pairbench.workflow.setup import make_context
 # What measures and judges is imported where it is used: collecting needs none of it.
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
+    from pairbench.integrations.plugin.gate import HeldReports
     from pairbench.workflow.run.confirm import Confirmed
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR
@@ -41,6 +42,8 @@ class PluginSession:
     judged: "Confirmed | None" = None
     trouble: str | None = None
     """Why there is no verdict although there should be one."""
+    held: "HeldReports | None" = None
+    """Reports of tests that the gate has yet to judge; None without a gate."""
 
     @classmethod
     def open(cls, config: pytest.Config, options: Options, files: Iterable[Path]) -> Self:
@@ -130,10 +133,28 @@ class PluginSession:
         made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
         self.bench.want([item.wanted for item in chosen], whole=made <= {item.nodeid for item in chosen})
 
+    def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """Run a test whose outcome is the gate's to say, and return whether this is one."""
+        if self.options.reference is None or not isinstance(item, PairItem):
+            return False
+        if self.held is None:
+            from pairbench.integrations.plugin.gate import HeldReports
+
+            self.held = HeldReports()
+        self.held.run(item, nextitem)
+        return True
+
     def finish(self, session: pytest.Session) -> int | None:
         """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
         if self.config.option.collectonly:
             return None
+        try:
+            return self._judge(session)
+        finally:  # also of a session that was stopped: what was run is said
+            if self.held is not None:
+                self.held.release(self.judged.judged.comparison if self.judged else None)
+
+    def _judge(self, session: pytest.Session) -> int | None:
         try:
             self.bench.close()
             if self.options.reference is None:
@@ -142,13 +163,11 @@ class PluginSession:
             if not ended or session.shouldstop or session.shouldfail:
                 self.trouble = "nothing was judged: the session was stopped before everything was measured"
                 return None
-            from pairbench.integrations.plugin.gate import judge_session, report_regressions
+            from pairbench.integrations.plugin.gate import judge_session
 
             self.judged = judge_session(self.bench, self.context, self.options.reference, _notify(self.config))
             if self.judged is None:
                 self.trouble = "nothing was judged: nothing was measured"
-            else:
-                report_regressions(self.judged.judged.comparison, session.items)
         except PairbenchError as error:
             self.trouble = str(error)
             return GATE_FAILED
