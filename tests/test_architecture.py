@@ -46,6 +46,7 @@ OURS = {room: {room, *below.split()} for room, below in BELOW.items()}
 
 # Distribution outside the standard library, by the name it is imported under -> the rooms that may import it.
 OTHERS: dict[str, frozenset[str]] = {
+    "_pytest": frozenset({"integrations"}),
     "jinja2": frozenset({"report"}),
     "markupsafe": frozenset({"report"}),
     "matplotlib": frozenset({"report"}),
@@ -63,7 +64,7 @@ OTHERS: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli"}),
 }
 
-DISTRIBUTION = {"pynvml": "nvidia-ml-py", "pytest_benchmark": "pytest-benchmark"}
+DISTRIBUTION = {"_pytest": "pytest", "pynvml": "nvidia-ml-py", "pytest_benchmark": "pytest-benchmark"}
 
 MAX_LINES = 400
 MAX_FILES = 25
