@@ -157,3 +157,30 @@ def test_a_session_that_is_stopped_says_what_became_of_the_tests_that_ran(projec
     assert done.code == 2, done.out
     assert len(re.findall(r"^suites/double\.py::\S+ +PASSED", done.out, re.MULTILINE)) == 4, done.out
     assert "nothing was judged: the session was stopped" in done.out
+
+
+def test_without_processes_beside_it_a_session_of_xdist_is_judged(project: Project) -> None:
+    """`-n 0` distributes nothing, so the gate judges; any other `-n` is refused."""
+    project.change(EXTRA)
+    done = project.pytest("suites", "--pairbench-gate", "-n", "0")
+    assert done.code == 1 and "1 failed, 3 passed" in done.out, done.out
+
+
+def test_a_regression_of_a_tier_that_is_not_run_by_default_has_a_name_that_can_be_pasted_back(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    real = ("suites", "--pairbench-gate", "--pairbench-tier=real")
+    assert project.pytest(*real).code == 0
+    project.change(EXTRA)
+    done = project.pytest(*real)
+    (pasted,) = re.findall(r"^FAILED (\S+) - regression: ", done.out, re.MULTILINE)
+    assert done.code == 1 and pasted == "suites/double.py::double[n=65536]-scaled-eager", done.out
+    assert names(project.pytest(pasted, "--collect-only", "-q")) == [pasted]
+
+
+def test_what_passed_before_the_first_failure_is_reported_once(project: Project) -> None:
+    project.change(WRONG)
+    done = project.pytest("suites", "-x", "-v", "--pairbench-gate")
+    outcomes = re.findall(r"^(suites/\S+) +(PASSED|FAILED)", done.out, re.MULTILINE)
+    assert len(outcomes) == len(dict(outcomes)) and done.code == 1, done.out
+    assert dict(outcomes)["suites/double.py::double[n=256]-scaled-eager"] == "FAILED"
+    assert dict(outcomes)["suites/double.py::double[n=256]-baseline-eager"] == "PASSED"

@@ -62,8 +62,8 @@ def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
             "one; name one of them"
         )
     samples = () if picked.index.is_file else read_samples(picked.index.place, own[0]).value
-    found = benchmark_document([record for record in runs.records if record.run_id == own[0]], samples)
-    return to_json(found.document), tuple(found.not_measured)
+    exported = benchmark_document([record for record in runs.records if record.run_id == own[0]], samples)
+    return to_json(exported.document), tuple(exported.not_measured)
 
 
 def csv_of(records: Sequence[Record]) -> str:

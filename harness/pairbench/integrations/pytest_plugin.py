@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pairbench.errors import PairbenchError
-from pairbench.integrations.plugin.options import Options, add_options, distributes
+from pairbench.integrations.plugin.options import MARKERS, Options, add_options, distributes
 
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.session import PluginSession
@@ -26,8 +26,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find out whether there are suites in reach; if so, open a plugin session."""
-    from pairbench.integrations.plugin.markers import MARKERS
-
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning} (pairbench)")
     if config.option.help or config.option.version:
@@ -69,9 +67,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
     """Collect a suite as such, and not also as a file of tests because somebody named it."""
-    found = yield
+    collectors = yield
     plugin_session = _plugin_session(parent.config)
-    return plugin_session.collect(file_path, parent, found) if plugin_session else found
+    return plugin_session.collect(file_path, parent, collectors) if plugin_session else collectors
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take in what is going to be run."""
     if plugin_session := _plugin_session(session.config):
-        plugin_session.want(session.items)
+        plugin_session.select(session.items)
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:

@@ -35,7 +35,7 @@ class AsvFolder:
 
     files: tuple[Path, ...]
     benchmarks: Mapping[str, Any] = field(default_factory=dict)
-    """By name; empty where `benchmarks.json` is not there."""
+    """Descriptions of benchmarks by name; empty where `benchmarks.json` is not there."""
 
 
 def find_results(folder: str | Path) -> AsvFolder:

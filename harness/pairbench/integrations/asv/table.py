@@ -48,10 +48,10 @@ class AsvTable:
         """
         if not isinstance(row, list):
             raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
-        found = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
+        cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
         known = benchmarks.get(name)
         known = known if isinstance(known, dict) else {}
-        params = found.get("params") or []
+        params = cells.get("params") or []
         if not isinstance(params, list) or not all(isinstance(values, list) for values in params):
             raise ImportFailedError(f"{where} has the params {params!r:.60} for {name!r}, expected lists of values")
         points = tuple(itertools.product(*([str(value) for value in values] for values in params)))
@@ -60,7 +60,7 @@ class AsvTable:
         kind = known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind")
 
         def each(column: str) -> tuple[object, ...]:
-            values = found.get(column)
+            values = cells.get(column)
             values = values if isinstance(values, list) else [None] * len(points)
             if len(values) != len(points):
                 raise ImportFailedError(
@@ -72,8 +72,8 @@ class AsvTable:
         return cls(
             name=name,
             kind=str(kind),
-            version=optional(found, "version", str),
-            started_at=found.get("started_at"),
+            version=optional(cells, "version", str),
+            started_at=cells.get("started_at"),
             points=tuple((_axes(names, point), ", ".join(point)) for point in points),
             values=each("result"),
             samples=each("samples"),
@@ -127,10 +127,10 @@ def _axes(names: list[Any], point: tuple[str, ...]) -> Axes:
 def _status(value: object) -> tuple[str, str | None]:
     if value is None:
         return "failed", "asv has no result for it: it failed, or took too long"
-    found = number(value)
-    if math.isnan(found) and isinstance(value, float):
+    result = number(value)
+    if math.isnan(result) and isinstance(value, float):
         return "skipped", "asv skipped it: its setup raised NotImplementedError"
-    if not 0 < found < math.inf:
+    if not 0 < result < math.inf:
         return "failed", f"asv has the result {value!r:.40}, expected a positive number"
     return "measured", None
 

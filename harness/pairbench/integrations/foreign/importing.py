@@ -1,4 +1,4 @@
-"""From files of other tools to runs of the store, each once."""
+"""Imports files of other tools as runs of the store, each once."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,15 +121,15 @@ def _readable(sources: Iterable[_Source]) -> Iterator[ForeignRun]:
 def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[str, Any]:
     row: dict[str, Any] = {"source": source.name, "outcome": NOT_IMPORTED, "run_id": None, "commit": None}
     try:
-        found = source.read()
-        rows = rows_of(found, pairing)
+        measurement = source.read()
+        rows = rows_of(measurement, pairing)
         there = intake.take(rows)
     except UsageError as error:
         return row | {"reason": str(error)}
     return row | {
         "outcome": _THERE if there else _NEW,
         "run_id": there or rows.run_id,
-        "commit": found.origin.commit,
+        "commit": measurement.origin.commit,
         "records": len(rows.records),
         "samples": sum(len(item.call_ns) for item in rows.samples),
         "left_out": dict(Counter(rows.left_out)),

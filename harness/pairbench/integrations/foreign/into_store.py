@@ -54,8 +54,8 @@ class Intake:
 
 def _content(run_id: str) -> str:
     """Return what an id says of the file that a run was imported from: the same file at another time is the same run."""
-    found = _IMPORTED.fullmatch(run_id)
-    return found[1] if found else ""
+    match = _IMPORTED.fullmatch(run_id)
+    return match[1] if match else ""
 
 
 def _device(row: Record | Samples) -> str:

@@ -51,8 +51,8 @@ def word(text: str) -> str:
         text = wrapped[1]
     text = _ADDRESS.sub("", text)
     for pattern in _OBJECTS:
-        if found := pattern.fullmatch(text):
-            text = found[1]
+        if match := pattern.fullmatch(text):
+            text = match[1]
             break
     plain = _LETTERS.sub("_", text).strip("_")
     if plain == text and 0 < len(text) <= _LONGEST:

@@ -16,7 +16,7 @@ class Pairing:
 
     axis: str
     baseline: str = BASELINE
-    """Its value for the plain one."""
+    """Value of the parameter for the plain implementation."""
 
     @classmethod
     def parse(cls, text: str) -> "Pairing":
@@ -34,11 +34,11 @@ class Pairing:
 
     def split(self, result: Result) -> tuple[str, Axes]:
         """Return the implementation that a result is of, and the axes that are left."""
-        found = dict(result.axes)
-        if self.axis not in found:
+        axes = dict(result.axes)
+        if self.axis not in axes:
             return BASELINE, result.axes
-        value = format_value(found.pop(self.axis))
-        return BASELINE if value == self.baseline else value, tuple(found.items())
+        value = format_value(axes.pop(self.axis))
+        return BASELINE if value == self.baseline else value, tuple(axes.items())
 
     def check(self, results: Iterable[Result]) -> None:
         """Refuse a pairing that pairs nothing.

@@ -1,4 +1,4 @@
-"""From what another tool measured to the rows of a store.
+"""Makes rows of a store from what another tool measured.
 
 One file is one process, so one round: the independent unit, whatever number of samples it holds. The intervals say
 how well the process knows its own median, by order statistics, and nothing of other processes. Those tools measure one

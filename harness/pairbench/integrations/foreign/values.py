@@ -16,7 +16,7 @@ from pairbench.model.record import Record
 Axes = tuple[tuple[str, AxisValue], ...]
 
 UNKNOWN = ""
-"""For what every record has and another tool does not say, such as the version of torch."""
+"""Value of what every record has and another tool does not say, such as the version of torch."""
 
 
 class ImportFailedError(UsageError):
@@ -31,7 +31,7 @@ class Timing:
     p50_ns: float
     n_samples: int | None
     samples_ns: tuple[float, ...] = ()
-    """In the order they were taken; empty where the file does not keep them."""
+    """Latencies of single samples in ns, in the order they were taken; empty where the file does not keep them."""
     calls_per_sample: int = 1
     """More than one: a sample is the mean of so many calls, and its tail says nothing of a single call's."""
 

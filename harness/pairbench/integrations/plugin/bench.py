@@ -13,8 +13,8 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.integrations.plugin.pairs import Pairs
-from pairbench.integrations.plugin.wanted import Wanted
+from pairbench.integrations.plugin.pair_entry import PairEntry
+from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
@@ -37,7 +37,7 @@ class Bench:
         self,
         config: Config,
         context: WorkerContext,
-        pairs: Pairs,
+        loader: SuiteLoader,
         notify: Say,
         *,
         times: bool,
@@ -49,14 +49,14 @@ class Bench:
         Args:
             config: The settings.
             context: Where workers run.
-            pairs: What was collected.
+            loader: What loaded the suites.
             notify: Tells the user something.
             times: Whether anything is going to be timed.
             save: Whether the session becomes a run of the store.
             shared: Whether other processes of this session verify on the same device.
         """
         self.config = config
-        self.pairs = pairs
+        self.loader = loader
         self._context = context
         self._notify = notify
         self._times = times
@@ -69,30 +69,30 @@ class Bench:
         self._held = contextlib.ExitStack()
         self._writer: RunWriter | None = None
         self.records: list[Record] = []
-        """Of everything that was measured."""
+        """Records of everything that was measured."""
 
-    def want(self, wanted: Iterable[Wanted], *, whole: bool) -> None:
+    def select(self, selected: Iterable[PairEntry], *, whole: bool) -> None:
         """Take in what the session is going to ask for.
 
         Args:
-            wanted: The items that were selected.
+            selected: The entries of the items that were selected.
             whole: Whether these are all of their suites, so that what is not among them is missing.
         """
         self._whole = whole
         entries: dict[_Key, dict[Entry, None]] = {}
         planned: dict[_Key, PlannedCase] = {}
-        for item in wanted:
+        for item in selected:
             planned[self._key(item)] = item.planned
             control = Entry(implementation="baseline", mode=item.entry.mode)
             entries.setdefault(self._key(item), {}).update({control: None, item.entry: None})
         for key, chosen in entries.items():
             self._states[key] = CaseState(planned=_only(planned[key], chosen))
 
-    def _key(self, item: Wanted) -> _Key:
+    def _key(self, item: PairEntry) -> _Key:
         # Among several processes, each has some items of a case, and does not know which.
         return (*item.case, item.entry) if self._shared else item.case
 
-    def verified(self, item: Wanted) -> Outcome:
+    def verified(self, item: PairEntry) -> Outcome:
         """Return what verifying an entry came to."""
         key = self._key(item)
         state = self._states[key]
@@ -103,14 +103,14 @@ class Bench:
         verified = item.entry in state.verified and item.entry in item.planned.untimed
         return replace(state.outcome(item.entry), status=Status.VERIFIED) if verified else state.outcome(item.entry)
 
-    def measured(self, item: Wanted) -> tuple[Outcome, Record]:
+    def measured(self, item: PairEntry) -> tuple[Outcome, Record]:
         """Return what measuring an entry came to, beside the rest of its case."""
         key = self._key(item)
         if key not in self._results:
             self.verified(item)
-            keeper = self._keeper  # a store that cannot be written is known before anything is measured
+            recorder = self._recorder  # a store that cannot be written is known before anything is measured
             self._cases.measure(self._states[key])
-            self._results[key] = _keep(keeper, self._states[key])
+            self._results[key] = _keep(recorder, self._states[key])
         return self._results[key][item.entry]
 
     @functools.cached_property
@@ -142,44 +142,44 @@ class Bench:
             return
         state.leave_out_untimed()
         state.interrupt(self._context.settings.rounds)
-        self._results[key] = _keep(self._keeper, state)
+        self._results[key] = _keep(self._recorder, state)
 
     @functools.cached_property
     def _device(self) -> Device:
         """The device, with the others beside it that the session's items need."""
-        return equipped(self.pairs.device, self.pairs.devices, [state.planned for state in self._states.values()])
+        return equipped(self.loader.device, self.loader.devices, [state.planned for state in self._states.values()])
 
     @functools.cached_property
     def _cases(self) -> CaseByCase:
         device = self._device
         held = self._held.enter_context(device_lock(device, self._notify, lambda: False, shared=self._shared))
         assert held
-        self.pairs.close()  # its worker has done its work
+        self.loader.close()  # its worker has done its work
         if self._times:
             # While no worker of ours is on the device, for it tells who else is.
             warn_of_foreign(self.environment, self._notify)
         return self._held.enter_context(CaseByCase(context_for(self._context, self.config, device), device))
 
     @functools.cached_property
-    def _keeper(self) -> Recorder:
+    def _recorder(self) -> Recorder:
         if self._save:
-            self._writer = self._held.enter_context(writer_for(self.run, self.config.store, self.pairs.device))
+            self._writer = self._held.enter_context(writer_for(self.run, self.config.store, self.loader.device))
         return Recorder(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
 
     def _chosen(self) -> Chosen:
-        return Chosen(survey=self.pairs.survey(), selections=())
+        return Chosen(survey=self.loader.survey(), selections=())
 
     def _asked(self) -> Requested:
         if not self._whole:
             nothing = frozenset[str]()
             return Requested(select=(), suites=nothing, tiers=nothing, modes=nothing)
-        asked = requested_of(self._chosen(), self.pairs.device, self.config.settings)
+        asked = requested_of(self._chosen(), self.loader.device, self.config.settings)
         return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
 
 
-def _only(planned: PlannedCase, wanted: Iterable[Entry]) -> PlannedCase:
+def _only(planned: PlannedCase, entries: Iterable[Entry]) -> PlannedCase:
     """Return a case with some of its entries, in its own order."""
-    kept = set(wanted)
+    kept = set(entries)
     return replace(
         planned,
         entries=tuple(entry for entry in planned.entries if entry in kept),
@@ -188,8 +188,8 @@ def _only(planned: PlannedCase, wanted: Iterable[Entry]) -> PlannedCase:
     )
 
 
-def _keep(keeper: Recorder, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:
+def _keep(recorder: Recorder, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:
     outcomes = [state.outcome(entry) for entry in state.planned.entries]
     if not outcomes:
         raise PairbenchError(f"{state.planned.case.key}: nothing of it was planned; please report this")
-    return dict(zip(state.planned.entries, zip(outcomes, keeper.keep(outcomes), strict=True), strict=True))
+    return dict(zip(state.planned.entries, zip(outcomes, recorder.keep(outcomes), strict=True), strict=True))

@@ -10,7 +10,7 @@ from pairbench.errors import StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.bench import Bench
 from pairbench.integrations.plugin.items import PairItem
-from pairbench.integrations.plugin.wanted import Wanted
+from pairbench.integrations.plugin.pair_entry import PairEntry
 from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.workflow.compare.selectors import AUTO, RunSelector
 from pairbench.workflow.progress import PlainProgress
@@ -19,7 +19,7 @@ from pairbench.workflow.setup import Chosen, Request, store_of
 
 
 class MessageProgress(PlainProgress):
-    """Progress told through pytest's terminal."""
+    """Progress that is printed through pytest's terminal."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def check_reference(config: Config, reference: str) -> None:
 
 
 class HeldReports:
-    """What pytest is told of tests that have not failed, once the gate has judged them: a test has one outcome, and not two."""
+    """Reports of tests that have not failed, kept from pytest until the gate has judged them: a test has one outcome."""
 
     def __init__(self) -> None:
         self._held: list[tuple[PairItem, list[pytest.TestReport]]] = []
@@ -73,7 +73,7 @@ class HeldReports:
         }
         held, self._held = self._held, []
         for item, reports in held:
-            reason = regressed.get(_series(item.wanted))
+            reason = regressed.get(_series(item.pair))
             if reason is not None:
                 # The call's own report; of a test that was skipped, the report that says so.
                 report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
@@ -86,8 +86,8 @@ def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
         item.ihook.pytest_runtest_logreport(report=report)
 
 
-def _series(item: Wanted) -> tuple[str, str, str, str]:
-    return (*item.case, item.entry.implementation, item.entry.mode)
+def _series(pair: PairEntry) -> tuple[str, str, str, str]:
+    return (*pair.case, pair.entry.implementation, pair.entry.mode)
 
 
 def judge_session(
@@ -103,8 +103,8 @@ def judge_session(
     request = Request(
         config=bench.config,
         context=context,
-        chosen=Chosen(survey=bench.pairs.survey(), selections=()),
-        devices=(bench.pairs.device,),
+        chosen=Chosen(survey=bench.loader.survey(), selections=()),
+        devices=(bench.loader.device,),
         progress=MessageProgress(notify),
     )
     return confirm_run(request, bench.run.run_id, reference=reference, quiet_only=True)

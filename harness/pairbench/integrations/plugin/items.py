@@ -10,13 +10,13 @@ import pytest
 from _pytest.junitxml import xml_key
 
 from pairbench.errors import PairbenchError
-from pairbench.integrations.plugin.pairs import Pairs
-from pairbench.integrations.plugin.wanted import Wanted
+from pairbench.integrations.plugin.pair_entry import PairEntry
+from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 
 BENCH = pytest.StashKey[Any]()  # a Bench
-PAIRS = pytest.StashKey[Pairs]()
+LOADER = pytest.StashKey[SuiteLoader]()
 MADE = pytest.StashKey["list[PairItem]"]()
 
 _PROPERTIES = ("call_p50_ns", "call_p95_ns", "speedup", "launches_per_call", "ops_per_call", "max_abs_error", "margin")
@@ -62,14 +62,14 @@ class SuiteFile(pytest.File):
     def collect(self) -> Iterator["PairItem"]:
         """Yield the items; those of a case stand together, its baseline first."""
         try:
-            planned = self.config.stash[PAIRS].plan(self.path)
+            planned = self.config.stash[LOADER].plan(self.path)
         except PairbenchError as error:
             raise self.CollectError(str(error)) from None
         # With pytest-benchmark switched off there is still something to verify.
         can_time = self.config.pluginmanager.hasplugin("benchmark")
         for case in planned:
             for entry in case.entries:
-                item = PairItem.of(self, Wanted(planned=case, entry=entry), can_time=can_time)
+                item = PairItem.of(self, PairEntry(planned=case, entry=entry), can_time=can_time)
                 self.config.stash.setdefault(MADE, []).append(item)
                 yield item
 
@@ -77,37 +77,37 @@ class SuiteFile(pytest.File):
 class PairItem(pytest.Function):
     """One implementation of one case in one mode: verified, then timed through pytest-benchmark's fixture."""
 
-    wanted: Wanted
+    pair: PairEntry
 
     @classmethod
-    def of(cls, parent: SuiteFile, wanted: Wanted, *, can_time: bool) -> "PairItem":
+    def of(cls, parent: SuiteFile, pair: PairEntry, *, can_time: bool) -> "PairItem":
         """Return the item.
 
         Args:
             parent: The suite.
-            wanted: What to measure.
+            pair: The entry to measure.
             can_time: Whether pytest-benchmark is there.
         """
-        planned, entry = wanted.planned, wanted.entry
+        planned, entry = pair.planned, pair.entry
         clock = SampledClock()
-        timed = wanted.timed and can_time
+        timed = pair.timed and can_time
         item: PairItem = cls.from_parent(
             parent,
             name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
-            callobj=_timed(wanted, clock, parent.config) if timed else _verified(wanted, parent.config),
+            callobj=_timed(pair, clock, parent.config) if timed else _verified(pair, parent.config),
             # What fixtures an item takes is found out once a file and kind: for thousands it would take half a second.
             fixtureinfo=parent.fixtures.get(timed),
         )
         parent.fixtures[timed] = item._fixtureinfo
-        item.wanted = wanted
+        item.pair = pair
         for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
             item.add_marker(marker)
         if can_time:
             item.add_marker(pytest.mark.benchmark(group=planned.case.key, timer=clock))
         if parent.config.pluginmanager.hasplugin("xdist"):  # --dist loadgroup keeps a case in one process
             item.add_marker(pytest.mark.xdist_group(planned.case.key))
-        if wanted.skipped:
-            item.add_marker(pytest.mark.skip(reason=wanted.skipped))
+        if pair.skipped:
+            item.add_marker(pytest.mark.skip(reason=pair.skipped))
         return item
 
     def setup(self) -> None:
@@ -118,7 +118,7 @@ class PairItem(pytest.Function):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return where the operator is declared."""
-        return self.path, _lines(self.path).get(self.wanted.planned.operator.name, 1) - 1, self.name
+        return self.path, _lines(self.path).get(self.pair.planned.operator.name, 1) - 1, self.name
 
 
 @functools.cache
@@ -126,7 +126,7 @@ def _lines(path: Path) -> dict[str, int]:
     """Return where a file declares each operator, lines counted from 1."""
     from pairbench.suite.text import about
 
-    return {name: found.line for name, found in about(path, path.name).items()}
+    return {name: declared.line for name, declared in about(path, path.name).items()}
 
 
 def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
@@ -134,15 +134,15 @@ def _needs_gpu(planned: PlannedCase, entry: Entry) -> bool:
     return entry.mode == "graph" or any(need.startswith(("cuda", "gpus:", "sm_")) for need in needs)
 
 
-def _verified(wanted: Wanted, config: pytest.Config) -> Callable[[], None]:
+def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:
     def verify() -> None:
         with _without_traceback():
-            _judge(config.stash[BENCH].verified(wanted))
+            _judge(config.stash[BENCH].verified(pair))
 
     return verify
 
 
-def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
+def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
         # Not at the top: `--collect-only` needs none of what they bring.
         from pairbench.analyze.records import call_samples
@@ -152,10 +152,10 @@ def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callab
             bench = config.stash[BENCH]
             if not benchmark.enabled:
                 # Whatever is wrong is raised where the fixture sees it, or it would complain that it was not used.
-                benchmark.pedantic(functools.partial(_judge, bench.verified(wanted)))
+                benchmark.pedantic(functools.partial(_judge, bench.verified(pair)))
                 return
-            outcome, record = bench.measured(wanted)
-            benchmark.param, benchmark.params = wanted.planned.case.key, _parameters(wanted)
+            outcome, record = bench.measured(pair)
+            benchmark.param, benchmark.params = pair.planned.case.key, _parameters(pair)
             rounds = call_samples(outcome)
             benchmark.extra_info.update(extra_info_of(record), **{ROUND_SIZES: [len(samples) for samples in rounds]})
             if outcome.status.bad or not rounds:
@@ -168,9 +168,9 @@ def _timed(wanted: Wanted, clock: SampledClock, config: pytest.Config) -> Callab
     return measure
 
 
-def _parameters(wanted: Wanted) -> dict[str, object]:
+def _parameters(pair: PairEntry) -> dict[str, object]:
     """Return what `--benchmark-group-by=param:NAME` can group by."""
-    planned, entry = wanted.planned, wanted.entry
+    planned, entry = pair.planned, pair.entry
     ours = {"operator": planned.operator.name, "implementation": entry.implementation, "mode": entry.mode}
     return {**dict(planned.case.axes), **ours}
 

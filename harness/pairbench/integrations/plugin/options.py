@@ -1,4 +1,4 @@
-"""The plugin's options, and the settings that they and `[tool.pairbench]` come to."""
+"""The plugin's options and markers, and the settings that options and `[tool.pairbench]` come to."""
 
 import dataclasses
 from pathlib import Path
@@ -8,6 +8,17 @@ import pytest
 from pairbench.config import Config, load_config
 from pairbench.errors import UsageError
 from pairbench.integrations.plugin.suite_files import SuiteFiles, named_places
+
+MARKERS = {
+    "baseline": "a pair's plain implementation",
+    "variant": "a pair's optimised implementation",
+    "edge": "a case that is verified and never timed",
+    "smoke": "a small case, for any machine",
+    "real": "a case with shapes of real models",
+    "headline": "a case behind a published claim",
+    "gpu": "needs a GPU",
+}
+"""Markers of collected pairs, each with its meaning."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -49,7 +60,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a session was told about pairs."""
+    """The options of a session that has pairs in it."""
 
     config: Config
     files: SuiteFiles

@@ -12,10 +12,10 @@ import pytest
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.integrations.plugin.items import BENCH, MADE, PAIRS, PairItem, SuiteFile
+from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile
 from pairbench.integrations.plugin.options import Options
-from pairbench.integrations.plugin.pairs import Pairs
 from pairbench.integrations.plugin.storage import describe_machine, of_device
+from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.workflow.setup import make_context
 
 # What measures and judges is imported where it is used: collecting needs none of it.
@@ -30,17 +30,17 @@ GATE_FAILED = pytest.ExitCode.USAGE_ERROR
 
 @dataclass(kw_only=True)
 class PluginSession:
-    """What is open for the length of the session."""
+    """Everything that is open for the length of a pytest session."""
 
     options: Options
     context: WorkerContext
-    pairs: Pairs
+    loader: SuiteLoader
     config: pytest.Config
     opened: contextlib.ExitStack
     tiers: frozenset[str] = frozenset()
-    """Those that are run, once pytest has collected."""
+    """Tiers that are run; empty until pytest has collected."""
     judged: "Confirmed | None" = None
-    trouble: str | None = None
+    no_verdict: str | None = None
     """Why there is no verdict although there should be one."""
     held: "HeldReports | None" = None
     """Reports of tests that the gate has yet to judge; None without a gate."""
@@ -51,7 +51,7 @@ class PluginSession:
 
         Args:
             config: pytest's.
-            options: What the session was told.
+            options: The session's options.
             files: The suites in reach.
 
         Raises:
@@ -59,21 +59,21 @@ class PluginSession:
         """
         with contextlib.ExitStack() as stack:
             context = stack.enter_context(make_context(options.config))
-            pairs = Pairs(options.config, context, options.device, files)
-            stack.callback(pairs.close)
-            device = pairs.device  # one that is not there is known before anything else
+            loader = SuiteLoader(options.config, context, options.device, files)
+            stack.callback(loader.close)
+            device = loader.device  # one that is not there is known before anything else
             if options.reference is not None:
                 from pairbench.integrations.plugin.gate import check_reference
 
                 check_reference(options.config, options.reference)
             if _keeps_files(config):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
-            config.stash[PAIRS] = pairs
-            return cls(options=options, context=context, pairs=pairs, config=config, opened=stack.pop_all())
+            config.stash[LOADER] = loader
+            return cls(options=options, context=context, loader=loader, config=config, opened=stack.pop_all())
 
     @functools.cached_property
     def bench(self) -> "Bench":
-        """What measures."""
+        """The bench that measures, made when it is first asked for."""
         from pairbench.integrations.plugin.bench import Bench
 
         shared = _is_one_of_several(self.config)
@@ -81,7 +81,7 @@ class PluginSession:
         bench = Bench(
             self.options.config,
             self.context,
-            self.pairs,
+            self.loader,
             _notify(self.config),
             times=times,
             save=self.options.save,
@@ -97,15 +97,15 @@ class PluginSession:
 
     def header(self) -> str:
         """Return a line on what is measured how."""
-        device, settings = self.pairs.device, self.options.config.settings
+        device, settings = self.loader.device, self.options.config.settings
         store = f", kept in {self.options.config.store}" if self.options.save else ""
         return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
 
-    def collect(self, path: Path, parent: pytest.Collector, found: list[Any]) -> list[Any]:
+    def collect(self, path: Path, parent: pytest.Collector, collectors: list[Any]) -> list[Any]:
         """Return the collectors of a file, given those that pytest has for it."""
         if not self.options.files.takes(path):
-            return found
-        others = found if self.options.files.is_test(path) else []
+            return collectors
+        others = collectors if self.options.files.is_test(path) else []
         return [*others, SuiteFile.from_parent(parent, path=path)]
 
     def leave_out_tiers(self, items: list[pytest.Item]) -> None:
@@ -114,7 +114,7 @@ class PluginSession:
         if not ours:
             return
         words = re.findall(r"\w+", self.config.option.markexpr or "")
-        self.tiers = frozenset({*self.pairs.tiers(), *words})
+        self.tiers = frozenset({*self.loader.tiers(), *words})
         named = {argument.partition("::")[2] for argument in self.config.args}
         out = {item for item in ours if not self._is_run(item) and item.name not in named}
         if out:
@@ -122,16 +122,16 @@ class PluginSession:
             items[:] = [item for item in items if item not in out]
 
     def _is_run(self, item: PairItem) -> bool:
-        return item.wanted.planned.case.tier in self.tiers
+        return item.pair.planned.case.tier in self.tiers
 
-    def want(self, items: list[pytest.Item]) -> None:
+    def select(self, items: list[pytest.Item]) -> None:
         """Take in the items that are left after every selection."""
         if self.config.option.collectonly:
             return
         chosen = [item for item in items if isinstance(item, PairItem)]
         # All that suites hold, before `--lf`, `-k` or anybody else took some away.
         made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
-        self.bench.want([item.wanted for item in chosen], whole=made <= {item.nodeid for item in chosen})
+        self.bench.select([item.pair for item in chosen], whole=made <= {item.nodeid for item in chosen})
 
     def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run a test whose outcome is the gate's to say, and return whether this is one."""
@@ -161,33 +161,33 @@ class PluginSession:
                 return None
             ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
             if not ended or session.shouldstop or session.shouldfail:
-                self.trouble = "nothing was judged: the session was stopped before everything was measured"
+                self.no_verdict = "nothing was judged: the session was stopped before everything was measured"
                 return None
             from pairbench.integrations.plugin.gate import judge_session
 
             self.judged = judge_session(self.bench, self.context, self.options.reference, _notify(self.config))
             if self.judged is None:
-                self.trouble = "nothing was judged: nothing was measured"
+                self.no_verdict = "nothing was judged: nothing was measured"
         except PairbenchError as error:
-            self.trouble = str(error)
+            self.no_verdict = str(error)
             return GATE_FAILED
         code = self.judged.exit_code if self.judged else 0
         return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
 
     def summarise(self, terminal: Any) -> None:
         """Print the verdicts."""
-        if self.trouble:
+        if self.no_verdict:
             terminal.section("pairbench gate", sep="=", red=True)
-            terminal.write_line(self.trouble)
+            terminal.write_line(self.no_verdict)
         if self.judged is None:
             return
         from pairbench.report.comparison.render import render_comparison
 
-        found = self.judged.judged
+        judged = self.judged.judged
         terminal.section("pairbench gate", sep="=")
-        for line in render_comparison(found.comparison, "table").splitlines():
+        for line in render_comparison(judged.comparison, "table").splitlines():
             terminal.write_line(line)
-        for note in filter(None, [found.note, *found.newer]):
+        for note in filter(None, [judged.note, *judged.newer]):
             terminal.write_line(f"pairbench: {note}")
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
@@ -222,8 +222,8 @@ def _notify(config: pytest.Config) -> Any:
 
 def _times(config: pytest.Config) -> bool:
     """Return whether pytest-benchmark is there and was not told to time nothing."""
-    told = ("benchmark_disable", "benchmark_skip", "collectonly")
-    return config.pluginmanager.hasplugin("benchmark") and not any(config.getoption(name) for name in told)
+    switches = ("benchmark_disable", "benchmark_skip", "collectonly")
+    return config.pluginmanager.hasplugin("benchmark") and not any(config.getoption(name) for name in switches)
 
 
 def _is_one_of_several(config: pytest.Config) -> bool:

@@ -1,4 +1,4 @@
-"""pytest-benchmark's files: a folder for each device, the environment in each file, and no comparison of unlike devices."""
+"""Files of pytest-benchmark: a folder for each device, the environment in each file, and no comparison of unlike devices."""
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath

@@ -20,7 +20,7 @@ from pairbench.model.record import Record
 from pairbench.store.schema import from_rows, to_table
 
 KEY = "pairbench"
-"""Of ours in `machine_info`, and in the document."""
+"""Name under which pairbench's own fields stand in `machine_info`, and in the document."""
 
 RUN_COLUMNS = ("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty")
 ENVIRONMENT_COLUMNS = (
@@ -31,7 +31,7 @@ IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
 """Columns that every benchmark of ours has."""
 
 ROUND_SIZES = "samples_by_round"
-"""In extra_info: how many of `stats.data` came from each round, in order. Without it they are one round's."""
+"""Name in extra_info of how many of `stats.data` came from each round, in order; where it is not there, all are one round's."""
 
 _COLUMNS = tuple(item.name for item in fields(Record))
 _OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *ENVIRONMENT_COLUMNS))
@@ -111,4 +111,4 @@ def _check(record: Record) -> None:
 
 
 def _present(columns: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: found for name, value in columns.items() if (found := plain(value)) is not None}
+    return {name: kept for name, value in columns.items() if (kept := plain(value)) is not None}

@@ -19,9 +19,9 @@ from pairbench.model.record import Record, Samples
 from pairbench.model.series import Series
 
 FORMAT_VERSION = "5.0.0"
-"""Of pytest-benchmark, whose format this is."""
+"""Version of pytest-benchmark whose format is written."""
 STATS_OF = "stats_of"
-"""In extra_info: what the stats are of. `samples` are single calls; of `round_p50_ns` each is a whole round's median."""
+"""Name in extra_info of what the stats are of: `samples` are single calls, and `round_p50_ns` medians of whole rounds."""
 
 _S = 1e-9
 
@@ -158,8 +158,8 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
 
 
 def _axes(record: Record) -> dict[str, Any]:
-    found = json.loads(record.axes or "{}")
-    return found if isinstance(found, dict) else {}
+    axes = json.loads(record.axes or "{}")
+    return axes if isinstance(axes, dict) else {}
 
 
 def _name(record: Record) -> str:
@@ -187,7 +187,7 @@ def _by_place(samples: Sequence[Samples]) -> dict[_Place, list[tuple[float, ...]
 
     What was taken while the GPU throttled is left out of a round where it was measured again, as in the statistics.
     """
-    found: dict[_Place, list[tuple[float, ...]]] = {}
+    latencies: dict[_Place, list[tuple[float, ...]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
         series = Series(
             device_name=row.device_name,
@@ -199,8 +199,8 @@ def _by_place(samples: Sequence[Samples]) -> dict[_Place, list[tuple[float, ...]
         good = [value for value, throttled in zip(row.call_ns, row.throttled, strict=True) if not throttled]
         kept = tuple(good) if 2 * len(good) > len(row.call_ns) else tuple(row.call_ns)
         if kept:
-            found.setdefault((series, row.device_uuid), []).append(kept)
-    return found
+            latencies.setdefault((series, row.device_uuid), []).append(kept)
+    return latencies
 
 
 def _place(record: Record) -> _Place:

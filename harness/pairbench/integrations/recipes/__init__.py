@@ -17,9 +17,9 @@ class Recipe:
     """A file for a CI system."""
 
     name: str
-    """Of the system and what its runner has, such as github-cpu."""
+    """Name of the system and of what its runner has, such as github-cpu."""
     purpose: str
-    """Where it runs and what it does there; its first line."""
+    """What the file is for, as its first line says: where it runs and what it does there."""
     place: str
     """Path in a repository where it belongs; its second line."""
     text: str
@@ -27,9 +27,9 @@ class Recipe:
 
 def recipes() -> tuple[Recipe, ...]:
     """Return all recipes by name."""
-    found = (file for file in files(__name__).iterdir() if file.name.endswith(".yml"))
+    workflows = (file for file in files(__name__).iterdir() if file.name.endswith(".yml"))
     return tuple(
-        _read(file.name.removesuffix(".yml"), file.read_text(encoding="utf-8")) for file in sorted(found, key=str)
+        _read(file.name.removesuffix(".yml"), file.read_text(encoding="utf-8")) for file in sorted(workflows, key=str)
     )
 
 

@@ -17,21 +17,21 @@ from pairbench.plan import Subset, make_plan, tiers_for
 from pairbench.workflow.setup import equipment_of, pick_devices, shown
 
 
-class Pairs:
+class SuiteLoader:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
-    def __init__(self, config: Config, context: WorkerContext, wanted: str, files: Iterable[Path]) -> None:
+    def __init__(self, config: Config, context: WorkerContext, device: str, files: Iterable[Path]) -> None:
         """Start the worker.
 
         Args:
             config: The settings.
             context: Where workers run.
-            wanted: The device, as `--device` names it.
+            device: The device, as `--device` names it.
             files: The suites that pytest will come to, as far as that can be told beforehand: they are loaded meanwhile.
         """
         self._config = config
         self._settings = replace(context.settings, tiers=TIERS)
-        self._wanted = wanted
+        self._selector = device
         self._scout = Scout(context)
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
         self._thread = ThreadPoolExecutor(1)  # one, for a worker takes one job after the other
@@ -48,17 +48,17 @@ class Pairs:
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
-        """Every device of the machine, the CPU last."""
+        """All devices of the machine, the CPU last."""
         return self._devices.result()
 
     @functools.cached_property
     def device(self) -> Device:
-        """The one that is measured.
+        """The device that is measured.
 
         Raises:
             UsageError: there is no such device.
         """
-        return pick_devices(self._wanted, self.devices)[0]
+        return pick_devices(self._selector, self.devices)[0]
 
     def tiers(self) -> tuple[str, ...]:
         """Return the tiers that are run where nobody asks for others."""
@@ -70,11 +70,11 @@ class Pairs:
         Raises:
             SuiteError: it cannot be loaded.
         """
-        found = (self._loading.get(path.resolve()) or self._load(path)).result()
-        if isinstance(found, BrokenSuite):
-            raise SuiteError(found.reason)
-        self._operators[shown(path, self._config)] = found
-        return make_plan(found, (), equipment_of(self.device, self.devices), self._settings, Subset()).cases
+        loaded = (self._loading.get(path.resolve()) or self._load(path)).result()
+        if isinstance(loaded, BrokenSuite):
+            raise SuiteError(loaded.reason)
+        self._operators[shown(path, self._config)] = loaded
+        return make_plan(loaded, (), equipment_of(self.device, self.devices), self._settings, Subset()).cases
 
     def survey(self) -> Survey:
         """Return everything that was loaded."""

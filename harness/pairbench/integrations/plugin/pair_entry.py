@@ -1,4 +1,4 @@
-"""What one item of a pytest session stands for."""
+"""An implementation of a case in a mode: what one item of a pytest session measures."""
 
 from dataclasses import dataclass
 
@@ -6,23 +6,23 @@ from pairbench.model.plan import Entry, PlannedCase
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """One item of the session: an entry of a case."""
+class PairEntry:
+    """An entry of a case, with the case that it belongs to."""
 
     planned: PlannedCase
     entry: Entry
 
     @property
     def case(self) -> tuple[str, str]:
-        """What it shares with the other entries of its case."""
+        """The suite and key of the case."""
         return self.planned.operator.suite, self.planned.case.key
 
     @property
     def timed(self) -> bool:
-        """Whether it is for timing, rather than for verifying alone."""
+        """Whether the entry is timed, and not verified alone."""
         return self.planned.case.tier != "edge" and self.entry not in self.planned.untimed
 
     @property
     def skipped(self) -> str | None:
-        """Why nothing can be done with it here, if so."""
+        """Why the entry cannot run on this machine; None where it can."""
         return self.planned.skipped.get(self.entry)
