@@ -69,6 +69,17 @@ def test_places_to_collect_from(project: Project, argument: str, count: int) -> 
     assert len(collected(project, argument)) == count
 
 
+def test_suites_in_folders_below_a_listed_one(project: Project) -> None:
+    family = project.folder / "suites" / "family" / "deeper"
+    family.mkdir(parents=True)
+    (family / "own.py").write_text(SUITE)
+    (family / "helpers.py").write_text("import torch\n")
+    for argument in ("suites", "."):
+        files = {name.split("::")[0] for name in collected(project, argument)}
+        assert files == {"suites/double.py", "suites/family/deeper/own.py"}
+    assert {name.split("::")[0] for name in collected(project, "suites/family")} == {"suites/family/deeper/own.py"}
+
+
 def test_a_suite_that_no_setting_lists_is_collected_where_it_is_named(project: Project) -> None:
     (project.folder / "more").mkdir()
     (project.folder / "more" / "own.py").write_text(SUITE)

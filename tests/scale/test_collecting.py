@@ -26,6 +26,7 @@ def test_collecting_the_whole_catalogue_imports_torch_once_and_costs_little_more
     """In processor time, beside that of the import itself: how fast or busy this machine is has no say in it."""
     project = Project(tmp_path)
     project.start_interpreters()
+    project.folder = ROOT  # where the settings are that list the catalogue
     (tmp_path / "spy").mkdir()
     (tmp_path / "spy" / "sitecustomize.py").write_text(SPY)
     imports = tmp_path / "imports.txt"
@@ -36,7 +37,7 @@ def test_collecting_the_whole_catalogue_imports_torch_once_and_costs_little_more
     project.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "spy"), project.environment["PYTHONPATH"]])
     # hypothesis is these tests' own plugin: half a second that no user of pairbench's waits for.
     without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-    arguments = ("--collect-only", "-q", *without, "--rootdir", str(ROOT), str(ROOT / "suites"))
+    arguments = ("--collect-only", "-q", *without, "suites")
     done: list[Finished] = []
     importing, collecting = [], []
     for _ in range(2):

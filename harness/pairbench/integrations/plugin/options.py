@@ -8,6 +8,7 @@ import pytest
 from pairbench.config import Config, load_config
 from pairbench.errors import UsageError
 from pairbench.integrations.plugin.suite_files import SuiteFiles, named_places
+from pairbench.suite.load import find_suites
 
 MARKERS = {
     "baseline": "a pair's plain implementation",
@@ -79,9 +80,9 @@ class Options:
         given = {name: config.getoption(f"pairbench_{name}") for name in _SETTINGS}
         start = config.invocation_params.dir
         settings = load_config(start, **given)
-        listed = tuple((settings.root / place).resolve() for place in settings.suites or ())
+        places = ((settings.root / place).resolve() for place in settings.suites or ())
         files = SuiteFiles(
-            listed=listed,
+            listed=find_suites(tuple(place for place in places if place.exists())),
             named=named_places(config.args, start),
             test_patterns=tuple(config.getini("python_files")),
         )

@@ -15,12 +15,13 @@ _MENTIONS = re.compile(r"\bpairbench\b[\s\S]*\bOperator\b")
 class SuiteFiles:
     """The rule: what the settings list is a suite, and so is what the command line names and what looks like one.
 
-    A folder that is named stands for the files in it, not for those in folders below: `pytest tests` must not go
-    looking for suites among the data of tests. In it, what looks like a suite assigns an operator at its top level.
+    A folder that only the command line names stands for the files in it, not for those in folders below: `pytest tests`
+    must not go looking for suites among the data of tests. In it, what looks like a suite assigns an operator at its top
+    level.
     """
 
     listed: tuple[Path, ...]
-    """Files and folders of the settings."""
+    """The suite files that the settings list, those in folders below a listed one too."""
     named: tuple[Path, ...]
     """Files and folders of the command line."""
     test_patterns: tuple[str, ...]
@@ -33,8 +34,6 @@ class SuiteFiles:
             return False
         if file in self.listed:
             return True
-        if file.parent in self.listed:
-            return "Operator" in file.read_text(errors="replace")
         if self.is_test(file):
             return False
         text = file.read_text(errors="replace") if file in self.named or file.parent in self.named else ""
@@ -55,9 +54,7 @@ class SuiteFiles:
                 yield place
                 continue
             yield from sorted(place.glob("*.py"))
-            for listed in self.listed:
-                if listed.is_relative_to(place):
-                    yield from sorted(listed.glob("*.py")) if listed.is_dir() else (listed,)
+            yield from (file for file in self.listed if file.is_relative_to(place))
 
 
 @functools.cache
