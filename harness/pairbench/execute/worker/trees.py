@@ -89,18 +89,22 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
 
 def refill(tree: Any, fresh: Any) -> bool:
     """Copy fresh values into the tensors of a tree, at the same addresses; False where the trees differ in form."""
-    old, new = tensors(tree), tensors(fresh)
-    if [_form(tensor) for tensor in old] != [_form(tensor) for tensor in new]:
+    if not same_form(tree, fresh):
         return False
     with torch.no_grad():
-        for target, value in zip(old, new, strict=True):
+        for target, value in zip(tensors(tree), tensors(fresh), strict=True):
             distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
             target[distinct].copy_(value[distinct])
     return True
 
 
-def _form(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.dtype, tensor.stride()
+def same_form(left: Any, right: Any) -> bool:
+    """Return whether the tensors of two trees agree, one by one, in shape, dtype and strides."""
+
+    def forms(tree: Any) -> list[tuple[object, ...]]:
+        return [(tensor.shape, tensor.dtype, tensor.stride()) for tensor in tensors(tree)]
+
+    return forms(left) == forms(right)
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -9,11 +9,13 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree, refill
+from pairbench.execute.worker.trusted import replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.outcome import Status
@@ -31,7 +33,12 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
     """Judge the outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
 
     The right answers are computed afterwards: while calls were timed, none was in the process to be found.
+
+    Raises:
+        SuiteFaultError: something that all implementations share was replaced meanwhile, so no time can be believed.
     """
+    if why := replaced():
+        raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
     yield from _recheck(ready, heartbeat, ended)
 
@@ -44,13 +51,12 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
         expected = _right(ready, given)
         for timed in ready.timed:
             outputs = [kept for index, kept in timed.kept if index == number]
-
             step = functools.partial(_first_wrong, ready, outputs, expected, given)
-            found = guarded(ready.job, timed.index, heartbeat, step) if timed.entry not in ended else None
-            if found is not None:
+            verdict = guarded(ready.job, timed.index, heartbeat, step) if timed.entry not in ended else None
+            if verdict is not None:
                 ended.add(timed.entry)
-                reason = f"a timed call gave a wrong output: {found}; it was not finished when the call returned, or remembered"
-                yield found if isinstance(found, Ended) else _mismatched(timed.entry, reason)
+                reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
+                yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, reason)
     for timed in ready.timed:
         timed.kept.clear()
     return ended

@@ -8,7 +8,7 @@ import torch
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.trees import copy_tree, has_room, refill, tensors
+from pairbench.execute.worker.trees import copy_tree, has_room, refill, same_form, tensors
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
@@ -62,7 +62,7 @@ class Values:
         second = make(1)
         took = trusted.perf_counter() - began
         more = next((count for limit, count in _MORE if took < limit), 0)
-        if not more or not _same_form(shared, second):  # the shape of a case may depend on its values
+        if not more or not same_form(shared, second):  # the shape of a case may depend on its values
             return cls(shared=shared, sets=(shared,), place_s=0.0, judged=judged)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
         values = cls(shared=shared, sets=sets, place_s=0.0, judged=judged)
@@ -90,10 +90,3 @@ class Values:
         if self._debt_s == 0.0 or self.place_s < _FREE_S:
             self.put((self.current + 1) % len(self.sets))
             self._debt_s = self.place_s
-
-
-def _same_form(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    mine, theirs = tensors(left), tensors(right)
-    return [(value.shape, value.dtype, value.stride()) for value in mine] == [
-        (value.shape, value.dtype, value.stride()) for value in theirs
-    ]
