@@ -174,6 +174,8 @@ class TakenBlock:
     """One block: a sample of each entry of the open case, in order."""
 
     call_ns: tuple[float, ...]
+    device_ns: tuple[float | None, ...]
+    """Device latencies; None for an entry that has none."""
     throttled: int
     """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
 

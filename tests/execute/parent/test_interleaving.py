@@ -136,7 +136,8 @@ class FakeWorker:
         if self._blocks > 5 and (yield from self._ends("turn", self._open.entries)):
             return
         throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
-        yield TakenBlock(call_ns=tuple(100.0 + self._blocks % 2 for _ in self._open.entries), throttled=throttled)
+        call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
+        yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled)
 
 
 def timed_round(job: OpenCase, blocks: int, reason: str) -> TimedRound:

@@ -8,7 +8,7 @@ both sides alike.
 import contextlib
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -200,13 +200,12 @@ class Interleaving:
         checks = Checks(replace(Stopping.of(self._settings), seconds=2 * self._settings.case_seconds))
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
         throttled: list[bool] = []
-        latencies: tuple[list[tuple[float, ...]], ...] = ([], [])
+        taken: tuple[list[TakenBlock], list[TakenBlock]] = ([], [])
         began = time.monotonic()
         reason = None
 
         def log_ratios(good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
-            before, now = (np.array(values)[good] for values in latencies)
-            return list(np.log(now / before).T)
+            return [np.log(now[good] / before[good]) for before, now in _latencies(*taken)]
 
         while reason is None:
             throttled.append(False)
@@ -214,7 +213,7 @@ class Interleaving:
                 side, state, job = parties[place]
                 for answer in side.ask(state, job, turn):
                     assert isinstance(answer, TakenBlock)
-                    latencies[place].append(answer.call_ns)
+                    taken[place].append(answer)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
                 if self._device.kind == "cpu":
@@ -226,6 +225,18 @@ class Interleaving:
                 assert isinstance(answer, TimedRound)
                 state.rounds.append(replace(answer, throttled=tuple(throttled), remeasured=remeasured(throttled)))
         self._leave_out(twin)  # what recheck found wrong
+
+
+def _latencies(
+    before: Sequence[TakenBlock], now: Sequence[TakenBlock]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield for each entry both sides' latencies by block: the device's where both sides have all of them, else the call's."""
+    for index in range(len(before[0].call_ns)):
+        devices = [[block.device_ns[index] for block in side] for side in (before, now)]
+        calls = [[block.call_ns[index] for block in side] for side in (before, now)]
+        known = all(value is not None for side in devices for value in side)
+        one, other = devices if known else calls
+        yield np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
 
 
 def _capturable(twin: SharedCase, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

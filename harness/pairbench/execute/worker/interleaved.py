@@ -17,6 +17,7 @@ from pairbench.execute.worker.guard import of_case
 from pairbench.execute.worker.stages import begin_case, release
 from pairbench.execute.worker.timing.case import end_of
 from pairbench.execute.worker.timing.measure import Blocks, EntryFailedError, EntryTimeoutError
+from pairbench.execute.worker.timing.pinning import on_one_core
 from pairbench.execute.worker.timing.ready import Ready, make_ready
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.model.operator import Operator
@@ -49,6 +50,7 @@ class InterleavedCases:
         if len(ready.timed) < len(job.entries):
             return
         self._held.enter_context(no_collection())
+        self._held.enter_context(on_one_core(device))
         try:
             blocks = Blocks(
                 ready.timed,
@@ -78,7 +80,12 @@ class InterleavedCases:
             yield end_of(case.job, self._config, error)
             return
         synchronize(case.ready.device)
-        yield TakenBlock(call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed), throttled=throttled)
+        device_ns = (timed.complete_device_ns() for timed in case.ready.timed)
+        yield TakenBlock(
+            call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed),
+            device_ns=tuple(values[-1] if values else None for values in device_ns),
+            throttled=throttled,
+        )
 
     def close(self, job: CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""

@@ -18,6 +18,7 @@ import torch
 
 perf_counter = time.perf_counter
 perf_counter_ns = time.perf_counter_ns
+synchronize = torch.cuda.synchronize
 record = torch.cuda.Event.record
 wait = torch.cuda.Event.synchronize
 query = torch.cuda.Event.query

@@ -40,6 +40,18 @@ class FakeTimer:
     def lead_in(self, call_ns: float) -> int:
         return 1
 
+    def sample_host(self, run: Callable[[], Any]) -> float | None:
+        return None
+
+
+class FakeClock:
+    """Says of each call that it took the device so long."""
+
+    name = "fake"
+
+    def __init__(self, latency: Callable[[], float | None]) -> None:
+        self.sample = latency
+
 
 class FakeRecorder(TelemetryRecorder):
     """Throttles as it is told."""
@@ -126,6 +138,20 @@ def test_it_stops_when_precise(take: Callable[..., TimedRound]) -> None:
     found = take(timed(baseline=lambda: 100, a=lambda: 50))
     assert found.stop_reason == PRECISE
     assert 20 <= len(found.throttled) < 40
+
+
+def test_the_device_s_ratio_stops_it_and_not_what_the_host_adds_to_the_call(take: Callable[..., TimedRound]) -> None:
+    entries = timed(baseline=noisy(100, 0), a=noisy(100, 1))
+    for one in entries:
+        one.device_clock = FakeClock(lambda: 50.0)  # type: ignore[assignment]
+    found = take(entries, target=1e-6)
+    assert found.stop_reason == PRECISE and len(found.throttled) < 40
+
+
+def test_without_the_device_s_latency_of_both_the_call_s_ratio_stops_it(take: Callable[..., TimedRound]) -> None:
+    entries = timed(baseline=noisy(100, 0), a=noisy(100, 1))
+    entries[0].device_clock = FakeClock(lambda: 50.0)  # type: ignore[assignment]
+    assert take(entries, target=1e-6, most=50).stop_reason == SAMPLE_CAP
 
 
 def test_it_stops_at_the_most_samples(take: Callable[..., TimedRound]) -> None:

@@ -11,6 +11,7 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
+from pairbench.execute.worker.timing.pinning import on_one_core
 from pairbench.execute.worker.timing.ready import make_ready
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
@@ -31,16 +32,17 @@ def time_case(
                 ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat
             )
         else:
-            result = time_entries(
-                ready.timed,
-                round_index=job.round,
-                timer=ready.timer,
-                stopping=Stopping.of(config.settings),
-                recorder=ready.recorder,
-                heartbeat=heartbeat,
-                rng=ready.rng,
-                values=ready.values,
-            )
+            with on_one_core(device):
+                result = time_entries(
+                    ready.timed,
+                    round_index=job.round,
+                    timer=ready.timer,
+                    stopping=Stopping.of(config.settings),
+                    recorder=ready.recorder,
+                    heartbeat=heartbeat,
+                    rng=ready.rng,
+                    values=ready.values,
+                )
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
         return

@@ -48,25 +48,32 @@ class Timed:
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
     call_ns: list[float] = field(default_factory=list)
-    host_ns: list[float | None] = field(default_factory=list)
+    host_ns: list[float] = field(default_factory=list)
     device_ns: list[float | None] = field(default_factory=list)
 
     def samples(self) -> EntrySamples:
         """Return the samples; a latency that is missing in any block is missing altogether."""
-        clock = self.device_clock
-        graph = self.entry.mode == "graph"
-        device = self.call_ns if graph else self.device_ns
-        complete = bool(device) and None not in device and (graph or (clock is not None and clock.name is not None))
+        device = self.complete_device_ns()
+        clock = self.device_clock.name if self.device_clock is not None else "graph_replay"
         return EntrySamples(
             entry=self.entry,
             position=tuple(self.position),
             at_ns=tuple(self.at_ns),
             call_ns=tuple(self.call_ns),
-            host_ns=None if None in self.host_ns else tuple(value for value in self.host_ns if value is not None),
-            device_ns=tuple(value for value in device if value is not None) if complete else None,
-            device_timer=("graph_replay" if graph or clock is None else clock.name) if complete else None,
+            host_ns=tuple(self.host_ns),
+            device_ns=None if device is None else tuple(device),
+            device_timer=None if device is None else clock,
             first_call_ns=self.first_call_ns,
         )
+
+    def complete_device_ns(self) -> list[float] | None:
+        """Return the device latencies; None where some are missing. The call of a graph is the device's time already."""
+        if self.entry.mode == "graph":
+            return self.call_ns
+        if self.device_clock is None or self.device_clock.name is None:
+            return None
+        known = [value for value in self.device_ns if value is not None]
+        return known if known and len(known) == len(self.device_ns) else None
 
 
 def time_entries(
@@ -166,10 +173,12 @@ class Blocks:
                 timed.position.append(position)
                 timed.at_ns.append(at)
                 timed.call_ns.append(sample.call_ns)
-                timed.host_ns.append(sample.host_ns)
                 if timed.device_clock is not None:
                     self._change_values()
                 timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
+                # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
+                host_ns = self._timer.sample_host(timed.run) if timed.lead_in else None
+                timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
 
@@ -241,10 +250,21 @@ class EntryTimeoutError(Exception):
 
 
 def _log_ratios(entries: list[Timed], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
-    """Return the log ratio of each variant to the baseline of its mode, over the blocks that count."""
-    baselines = {timed.entry.mode: np.array(timed.call_ns) for timed in entries if timed.entry.role == "baseline"}
-    return [
-        np.log(np.array(timed.call_ns)[good] / baselines[timed.entry.mode][good])
+    """Return the log ratio of each variant to the baseline of its mode, over the blocks that count.
+
+    It is that of the latency which is the result: the device's where both have one, else the call's. What the host adds to a
+    call never settles, and waiting for it would use up the time of most cases.
+    """
+    baselines = {timed.entry.mode: timed for timed in entries if timed.entry.role == "baseline"}
+    pairs = [
+        (timed, baselines[timed.entry.mode])
         for timed in entries
         if timed.entry.role == "variant" and timed.entry.mode in baselines
     ]
+    ratios = []
+    for variant, baseline in pairs:
+        ours, theirs = variant.complete_device_ns(), baseline.complete_device_ns()
+        if ours is None or theirs is None:
+            ours, theirs = variant.call_ns, baseline.call_ns
+        ratios.append(np.log(np.array(ours)[good] / np.array(theirs)[good]))
+    return ratios

@@ -1,0 +1,67 @@
+"""The thread that issues calls stays on one core while it is timed, and is free again afterwards."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+from pairbench.execute.worker.timing import pinning
+from pairbench.execute.worker.timing.pinning import on_one_core
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def _any_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning, "_FEWEST_CORES", 1)
+
+
+def test_for_a_gpu_it_is_the_core_where_the_thread_is_and_only_for_the_time() -> None:
+    before = os.sched_getaffinity(0)
+    with on_one_core(GPU):
+        (core,) = os.sched_getaffinity(0)
+        assert core in before
+    assert os.sched_getaffinity(0) == before
+
+
+def test_threads_that_were_there_stay_free() -> None:
+    found: list[set[int]] = []
+    go, done = threading.Event(), threading.Event()
+
+    def look() -> None:
+        go.wait(10)
+        found.append(os.sched_getaffinity(0))
+        done.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    before = os.sched_getaffinity(0)
+    with on_one_core(GPU):
+        go.set()
+        assert done.wait(10)
+    thread.join()
+    assert found == [before]
+
+
+def test_a_cpu_is_left_alone() -> None:
+    """All its cores do the work."""
+    before = os.sched_getaffinity(0)
+    with on_one_core(torch.device("cpu")):
+        assert os.sched_getaffinity(0) == before
+
+
+def test_where_it_is_forbidden_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with on_one_core(GPU):
+        pass
+
+
+def test_on_few_cores_nothing_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning, "_FEWEST_CORES", 4096)
+    before = os.sched_getaffinity(0)
+    with on_one_core(GPU):
+        assert os.sched_getaffinity(0) == before
