@@ -62,11 +62,19 @@ def percentiles(values: ArrayLike, several: Sequence[float]) -> tuple[float, ...
 
 
 def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:
-    """Return a percentile of the pooled samples of all rounds, with its 95 % interval, in the samples' unit.
+    """Return a percentile of the pooled samples of all rounds, with its 95 % interval; see `latency_intervals`."""
+    (interval,) = latency_intervals(rounds, (q,), resamples=resamples, seed=seed)
+    return interval
+
+
+def latency_intervals(
+    rounds: Sequence[ArrayLike], several: Sequence[float], *, resamples: int = 1000, seed: int = 0
+) -> tuple[Interval, ...]:
+    """Return percentiles of the pooled samples of all rounds, with their 95 % intervals, in the samples' unit.
 
     Args:
         rounds: for each round its samples, a list of positive numbers; rounds may differ in length.
-        q: from 0 to 100.
+        several: the percentiles, each from 0 to 100; a second one costs hardly more than the first.
         resamples: of the bootstrap.
         seed: of its random numbers.
 
@@ -74,10 +82,10 @@ def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 
         ValueError: there is no round, a round is empty, or a sample is not positive and finite.
     """
     pooled = _Pool([_positive(values) for values in rounds])
-    estimate = percentile(pooled.values, q)
-    drawn = [pooled.percentiles(draw, q) for draw in _draws(pooled.lengths, resamples, seed)]
-    of_rounds = [percentile(values, q) for values in pooled.rounds]
-    return _interval(estimate, np.concatenate(drawn), np.array(of_rounds), len(pooled.values))
+    estimates = percentiles(pooled.values, several)
+    drawn = np.concatenate([pooled.percentiles(draw, several) for draw in _draws(pooled.lengths, resamples, seed)], 1)
+    of_rounds = np.array([percentiles(values, several) for values in pooled.rounds]).T
+    return tuple(_interval(*each, len(pooled.values)) for each in zip(estimates, drawn, of_rounds, strict=True))
 
 
 def speedup_interval(
@@ -100,7 +108,7 @@ def speedup_interval(
         )
     estimate = percentile(baseline.values, 50) / percentile(variant.values, 50)
     draws = _draws(baseline.lengths, resamples, seed)
-    drawn = [baseline.percentiles(draw, 50) / variant.percentiles(draw, 50) for draw in draws]
+    drawn = [baseline.percentiles(draw, (50,))[0] / variant.percentiles(draw, (50,))[0] for draw in draws]
     pairs = zip(baseline.rounds, variant.rounds, strict=True)
     of_rounds = [percentile(ours, 50) / percentile(theirs, 50) for ours, theirs in pairs]
     return _interval(estimate, np.concatenate(drawn), np.array(of_rounds), len(baseline.values))
@@ -173,15 +181,15 @@ class _Pool:
         self._rank = np.empty(len(order), dtype=np.int64)
         self._rank[order] = np.arange(len(order))
 
-    def percentiles(self, draw: _Draw, q: float) -> Floats:
-        """Return the percentile of each resample, equal to sorting and interpolating each."""
+    def percentiles(self, draw: _Draw, several: Sequence[float]) -> Floats:
+        """Return each percentile, a row, of each resample, a column: equal to sorting and interpolating each."""
         size = len(self.values)
         counts = np.bincount(draw.rows * size + self._rank[draw.picks], minlength=len(draw.sizes) * size)
         # Summed over all resamples in a row, the counts only ever rise, so one search serves them all.
         reached = np.cumsum(counts)
         before = np.cumsum(draw.sizes) - draw.sizes
         offset = np.arange(len(draw.sizes)) * size
-        position = (draw.sizes - 1) * (q / 100)
+        position = (draw.sizes - 1) * (np.asarray(several, dtype=np.float64)[:, None] / 100)
         floor = np.floor(position).astype(np.int64)
         low = self._sorted[np.searchsorted(reached, before + floor, side="right") - offset]
         next_one = before + np.minimum(floor + 1, draw.sizes - 1)

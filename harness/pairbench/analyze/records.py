@@ -1,16 +1,17 @@
 """Makes the rows of a store from outcomes: statistics are derived here, from raw samples, and nowhere else."""
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pairbench.analyze.latencies import latency_columns, samples_of
 from pairbench.model.environment import Commit, Environment
-from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
-from pairbench.model.plan import BrokenSuite, Entry
+from pairbench.model.latency import CALL, DEVICE
+from pairbench.model.outcome import Outcome, Status, TimedRound
+from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record, Samples
-from pairbench.stats import Interval, latency_interval, outliers, percentile, speedup_interval
+from pairbench.stats import outliers, percentile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     rows = []
     for outcome in outcomes:
         for timed in outcome.rounds:
-            samples = _of(timed, outcome.entry)
+            samples = samples_of(timed, outcome.entry)
             if samples is None:
                 continue
             count = len(samples.call_ns)
@@ -99,7 +100,7 @@ def _record(run: Run, environment: Environment, outcome: Outcome, control: Outco
         status=outcome.status.value,
         reason=_reason(outcome),
         **_correctness_columns(outcome),
-        **_latency_columns(outcome, control, environment, resamples),
+        **_time_columns(outcome, control, environment, resamples),
         **_profile_columns(outcome),
     )
 
@@ -164,85 +165,18 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
     return columns
 
 
-def _latency_columns(
+def _time_columns(
     outcome: Outcome, control: Outcome | None, environment: Environment, resamples: int
 ) -> dict[str, Any]:
-    rounds = _good_rounds(outcome)
-    if outcome.status is not Status.MEASURED or not rounds:
+    columns = latency_columns(outcome, control, resamples=resamples)
+    if not columns:
         return {}
-    calls = [samples for samples, _ in rounds]
-    p50, p95 = (latency_interval(calls, q, resamples=resamples) for q in (50, 95))
-    devices = [devices for _, devices in rounds]
-    device = (
-        [value for of_round in devices if of_round is not None for value in of_round] if None not in devices else []
-    )
-    entries = [samples for timed in outcome.rounds if (samples := _of(timed, outcome.entry))]
-    hosts = [value for samples in entries for value in samples.host_ns or ()]
-    firsts = [samples.first_call_ns for samples in entries if samples.first_call_ns is not None]
-    columns: dict[str, Any] = {
-        "timer": outcome.rounds[0].timer,
-        **interval_columns("call_p50_ns", p50),
-        **interval_columns("call_p95_ns", p95),
-        "device_timer": entries[0].device_timer if device else None,
-        "device_p50_ns": percentile(device, 50) if device else None,
-        "device_p95_ns": percentile(device, 95) if device else None,
-        "host_p50_ns": percentile(hosts, 50) if hosts else None,
-        "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
-        "n_samples": sum(len(samples) for samples in calls),
-        "n_rounds": len(rounds),
-        "round_p50_ns": tuple(percentile(samples, 50) for samples in calls),
-        "round_p95_ns": tuple(percentile(samples, 95) for samples in calls),
-        "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
-        **_speedup_columns(outcome, control, resamples),
-        **roofline_columns(
-            outcome, latency_ns=percentile(device, 50) if device else p50.estimate, environment=environment
-        ),
+    latency_ns = columns.get(DEVICE.p50) or columns[CALL.p50]
+    return {
+        **columns,
+        **roofline_columns(outcome, latency_ns=latency_ns, environment=environment),
         **_telemetry_columns(outcome.rounds),
     }
-    return columns
-
-
-def interval_columns(name: str, interval: Interval) -> dict[str, float | None]:
-    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
-    low, high = (None if math.isnan(end) else end for end in interval[1:])
-    return {name: interval.estimate, f"{name}_low": low, f"{name}_high": high}
-
-
-def _of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
-    return next((samples for samples in timed.entries if samples.entry == entry), None)
-
-
-def call_samples(outcome: Outcome) -> list[list[float]]:
-    """Return the call latencies behind an outcome's percentiles, in ns, of each round."""
-    return [calls for calls, _ in _good_rounds(outcome)]
-
-
-def _good_rounds(outcome: Outcome) -> list[tuple[list[float], list[float] | None]]:
-    """Return call and device samples of each round, without the throttled blocks that were measured again."""
-    rounds = []
-    for timed in outcome.rounds:
-        if (samples := _of(timed, outcome.entry)) is None:
-            continue
-        keep = [not (timed.remeasured and throttled) for throttled in timed.throttled]
-        calls = [value for value, kept in zip(samples.call_ns, keep, strict=False) if kept]
-        devices = samples.device_ns
-        rounds.append((calls, None if devices is None else [v for v, kept in zip(devices, keep, strict=False) if kept]))
-    return rounds
-
-
-def _speedup_columns(outcome: Outcome, control: Outcome | None, resamples: int) -> dict[str, float | None]:
-    if control is None or control.status is not Status.MEASURED or outcome.entry.role == "baseline":
-        return {}
-    ours = [calls for calls, _ in _good_rounds(outcome)]
-    theirs = [calls for calls, _ in _good_rounds(control)]
-    # Triton's do_bench takes as many samples of each as it likes; pairs are what both have.
-    lengths = [min(len(a), len(b)) for a, b in zip(theirs, ours, strict=True)]
-    interval = speedup_interval(
-        [values[:n] for values, n in zip(theirs, lengths, strict=True)],
-        [values[:n] for values, n in zip(ours, lengths, strict=True)],
-        resamples=resamples,
-    )
-    return interval_columns("speedup", interval)
 
 
 def _telemetry_columns(rounds: tuple[TimedRound, ...]) -> dict[str, Any]:

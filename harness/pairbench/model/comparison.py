@@ -54,6 +54,10 @@ class Floor:
     """The number of runs that it was estimated from."""
     source: str
     """Source of the floor: `history` or `calibration`."""
+    latency: str = "call"
+    """The latency that `p50` and `p95` are of: `device` or `call`."""
+    host: float | None = None
+    """The same of the median host time; None where no calibration has looked at it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,12 @@ class Change:
     """The runs that were judged, oldest first."""
     left_out_runs: tuple[str, ...] = ()
     """The reference runs that were left out because they measured another source of this series than the newest of them."""
+
+    @property
+    def p50(self) -> Judgement | None:
+        """The judgement of the median latency by which the series is judged; None where there is none."""
+        by_metric = {judgement.metric: judgement for judgement in self.judgements}
+        return by_metric.get("device_p50_ns", by_metric.get("call_p50_ns"))
 
 
 @dataclass(frozen=True, kw_only=True)

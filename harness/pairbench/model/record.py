@@ -85,18 +85,42 @@ class Record:
     timer: str | None = column(
         "how a sample was taken: cuda_event, do_bench or perf_counter; of imported runs `asv`, or `pytest-benchmark` and its timer's name; never compared across"
     )
-    call_p50_ns: float | None = column("median latency of a call, cold L2, as its caller sees it")
+    device_timer: str | None = column(
+        "how the device latency was taken: graph_replay or spin; null where it could not be"
+    )
+    device_p50_ns: float | None = column(
+        "median latency on the device, cold L2, with the host's work hidden; on a GPU the result"
+    )
+    device_p50_ns_low: float | None = column("lower end of its 95 % interval")
+    device_p50_ns_high: float | None = column("upper end of its 95 % interval")
+    device_p95_ns: float | None = column("95th percentile of the device latency")
+    device_p95_ns_low: float | None = column("lower end of its 95 % interval")
+    device_p95_ns_high: float | None = column("upper end of its 95 % interval")
+    device_round_p50_ns: tuple[float, ...] | None = column("median device latency of each round")
+    device_round_p95_ns: tuple[float, ...] | None = column("95th percentile of the device latency of each round")
+    call_p50_ns: float | None = column(
+        "median latency of a call, cold L2 on a GPU, as its caller sees it; on a CPU the result"
+    )
     call_p50_ns_low: float | None = column("lower end of its 95 % interval")
     call_p50_ns_high: float | None = column("upper end of its 95 % interval")
     call_p95_ns: float | None = column("95th percentile of the latency of a call")
     call_p95_ns_low: float | None = column("lower end of its 95 % interval")
     call_p95_ns_high: float | None = column("upper end of its 95 % interval")
-    device_timer: str | None = column(
-        "how the device latency was taken: graph_replay or spin; null where it could not be"
+    call_round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")
+    call_round_p95_ns: tuple[float, ...] | None = column("95th percentile of the call latency of each round")
+    host_p50_ns: float | None = column(
+        "median time until the call returns to its caller, with nothing queued before it: what issuing it takes the host"
     )
-    device_p50_ns: float | None = column("median latency on the device with the host's work hidden")
-    device_p95_ns: float | None = column("95th percentile of that")
-    host_p50_ns: float | None = column("median time until the call returns to its caller")
+    host_p50_ns_low: float | None = column("lower end of its 95 % interval")
+    host_p50_ns_high: float | None = column("upper end of its 95 % interval")
+    host_p95_ns: float | None = column("95th percentile of that time")
+    host_p95_ns_low: float | None = column("lower end of its 95 % interval")
+    host_p95_ns_high: float | None = column("upper end of its 95 % interval")
+    host_round_p50_ns: tuple[float, ...] | None = column("median host time of each round")
+    host_round_p95_ns: tuple[float, ...] | None = column("95th percentile of the host time of each round")
+    bound: str | None = column(
+        "what limits a stream of calls, `device` or `host`: the one that takes longer; null where one is not known, as on a CPU"
+    )
     first_call_ns: float | None = column(
         "latency of the very first call, with nothing compiled before: compilation, JIT and library set-up included"
     )
@@ -111,15 +135,23 @@ class Record:
     graph_capture_reason: str | None = column("the call that forbids it, and where it is")
     n_samples: int | None = column("timed calls behind the latencies")
     n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
-    round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")
-    round_p95_ns: tuple[float, ...] | None = column("95th percentile of the call latency of each round")
+    round_p50_ns: tuple[float, ...] | None = column("the same as call_round_p50_ns, under the name of all versions")
+    round_p95_ns: tuple[float, ...] | None = column("the same as call_round_p95_ns, under the name of all versions")
     stop_reason: str | None = column(
         "what ended the measuring: precise, time_cap or sample_cap; the most limiting round's"
     )
 
-    speedup: float | None = column("baseline's median over this one's, same mode")
+    speedup: float | None = column("baseline's median call latency over this one's, same mode")
     speedup_low: float | None = column("lower end of its 95 % interval")
     speedup_high: float | None = column("upper end of its 95 % interval")
+    device_speedup: float | None = column(
+        "baseline's median device latency over this one's, same mode; on a GPU the result"
+    )
+    device_speedup_low: float | None = column("lower end of its 95 % interval")
+    device_speedup_high: float | None = column("upper end of its 95 % interval")
+    host_speedup: float | None = column("baseline's median host time over this one's, same mode")
+    host_speedup_low: float | None = column("lower end of its 95 % interval")
+    host_speedup_high: float | None = column("upper end of its 95 % interval")
 
     launches_per_call: int | None = column("launches that the host makes: kernels and graphs")
     kernels_per_call: int | None = column("kernels that run on the device, nodes of graphs included")

@@ -146,12 +146,3 @@ class OperatorResults:
     """Keys of cases that have records of an earlier definition only."""
     missing: tuple[Case, ...]
     """Cases that are declared and that the store has no record of."""
-
-
-def speedup_of(record: Record | None) -> Interval | None:
-    """Return a record's speedup with its interval; None where it has none."""
-    if record is None or record.speedup is None:
-        return None
-    low, high = record.speedup_low, record.speedup_high
-    nan = float("nan")
-    return Interval(record.speedup, nan if low is None else low, nan if high is None else high)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.record import Record
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.narrow import ForeignFileError, NarrowFile
@@ -18,8 +19,8 @@ TREND_COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
     *("suite", "operator", "definition_hash", "implementation_hash", "case", "tier", "implementation", "role", "mode"),
     *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
-    *("hostname", "cpu", "environment_hash", "status", "reason", "timer"),
-    *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "speedup"),
+    *("hostname", "cpu", "environment_hash", "status", "reason"),
+    *RESULT_COLUMNS,
 )
 """What a history of one series needs; each column that varies within a run adds some 0.1 s for a thousand runs."""
 

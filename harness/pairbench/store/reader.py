@@ -18,10 +18,11 @@ import pyarrow.dataset as ds
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
+from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.moved import renamed_table, with_old_names
 from pairbench.store.parts import doubled, tidy
-from pairbench.store.schema import PARTITIONS, ROW_TYPES, VERSION_KEY, from_table, schema_of
+from pairbench.store.schema import PARTITIONS, ROW_TYPES, from_table, schema_of, version_of
 
 NOT_SOUND = (OSError, pa.ArrowException)
 """What pyarrow raises for a file that is damaged, or none of parquet's."""
@@ -185,7 +186,12 @@ def _read(
             tidy(place, files)
         try:
             table, problems = _scan(
-                place, files, schema, columns=columns, condition=_condition(with_old_names(where or {}, place.moved))
+                place,
+                files,
+                schema,
+                dataset,
+                columns=columns,
+                condition=_condition(with_old_names(where or {}, place.moved)),
             )
         except FileNotFoundError:
             # A run closed between the listing and the reading, and its parts became one file.
@@ -204,6 +210,7 @@ def _scan(
     place: StoreLocation,
     files: list[RunFile],
     schema: pa.Schema,
+    dataset_name: str,
     *,
     columns: Sequence[str] | None,
     condition: pc.Expression,
@@ -217,9 +224,25 @@ def _scan(
         sound[file.path] for file in files if file.path in sound and not (file.is_part and file.whole in sound)
     ]
 
-    def table_of(some: list[Any]) -> pa.Table:
+    names = list(columns) if columns is not None else schema.names
+
+    def read(some: list[Any], taken: list[str], chosen: pc.Expression | None) -> pa.Table:
         dataset = ds.FileSystemDataset(some, schema, ds.ParquetFileFormat(), place.filesystem)
-        return dataset.to_table(columns=list(columns) if columns is not None else None, filter=condition)
+        return dataset.to_table(columns=taken, filter=chosen)
+
+    def table_of(some: list[Any]) -> pa.Table:
+        old = [fragment for fragment in some if (version_of(fragment.metadata.metadata) or 0) < SINCE]
+        if dataset_name != "records" or not old or DERIVED.isdisjoint(names):
+            return read(some, names, condition)
+        more = columns_needed(names)
+        tables = [read([], names, condition)]
+        for fragment in some:
+            table = read([fragment], [*names, *more], condition)
+            if fragment in old:
+                whole = read([fragment], list(columns_needed(DERIVED)), None)
+                table = filled(table, derived_values(whole, place, fragment.path, names))
+            tables.append(table.select(names))
+        return pa.concat_tables(tables)
 
     try:
         return table_of(fragments), tuple(problems)
@@ -245,7 +268,7 @@ def _open(place: StoreLocation, file: RunFile) -> Any:
         raise
     except NOT_SOUND as error:
         return problem_of(file.path, error)
-    if VERSION_KEY not in (fragment.metadata.metadata or {}):
+    if version_of(fragment.metadata.metadata) is None:
         return foreign(file.path)
     return fragment
 

@@ -6,6 +6,9 @@
 #
 #   1  first release
 #   2  round_p95_ns, so that tails are judged by rounds; confirms, which joins a run to one that measured its suspects again
+#   4  the device's and the host's latencies by round and with intervals, bound, device_speedup, host_speedup,
+#      call_round_p50_ns and call_round_p95_ns for round_p50_ns and round_p95_ns, which stay; of earlier files they are
+#      derived, see `store.derived`. host_p50_ns is taken with an empty queue; before, behind what a flush had queued
 #   3  warm_first_call_ns, compilations, recompilations, graph_breaks, compile_notes; graph_capturable, graph_capture_reason
 
 import typing
@@ -18,7 +21,7 @@ import pyarrow as pa
 
 from pairbench.model.record import Record, Samples
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""
@@ -39,6 +42,14 @@ def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
     hints = typing.get_type_hints(row_type)
     columns = [pa.field(item.name, _arrow_type(hints[item.name])) for item in fields(row_type)]
     return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def version_of(metadata: Mapping[bytes, bytes] | None) -> int | None:
+    """Return the schema version of a file by its metadata; None where it is not ours, 0 where the version is no number."""
+    text = (metadata or {}).get(VERSION_KEY)
+    if text is None:
+        return None
+    return int(text) if text.isdigit() else 0
 
 
 def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] | type[Samples]) -> pa.Table:

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairbench.model.record import Record
+from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.moved import renamed_table
 from pairbench.store.parts import doubled
 from pairbench.store.reader import NOT_SOUND, dataset_files, foreign, problem_of
-from pairbench.store.schema import VERSION_KEY, from_columns, schema_of, texts_of
+from pairbench.store.schema import from_columns, schema_of, texts_of, version_of
 
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
@@ -28,13 +29,21 @@ _THREADS = 4
 class WholeStore:
     """The records of a store, as far as some columns go; all others have their defaults in what comes out."""
 
-    def __init__(self, store: str | Path | StoreLocation, columns: Collection[str], *, last: int | None = None) -> None:
+    def __init__(
+        self,
+        store: str | Path | StoreLocation,
+        columns: Collection[str],
+        *,
+        last: int | None = None,
+        samples: bool = False,
+    ) -> None:
         """Read everything.
 
         Args:
             store: a folder or a URL.
             columns: which.
             last: how many of the newest runs to read; all where not given.
+            samples: whether columns that old files lack are derived from their raw samples, too; this reads all of these.
 
         Raises:
             StoreError: there is no such store, or it is empty.
@@ -47,7 +56,7 @@ class WholeStore:
         superfluous = {part for parts in doubled(files).values() for part in parts}
         self._schema = _schema({*columns, *OPERATOR, *RUN})
         with ThreadPoolExecutor(_THREADS) as pool:
-            tables = list(pool.map(lambda file: _read(place, file, self._schema), files))
+            tables = list(pool.map(lambda file: _read(place, file, self._schema, samples=samples), files))
         # A part beside its sound whole is the same rows again.
         sound = {file.path for file, table in zip(files, tables, strict=True) if not isinstance(table, str)}
         kept = [
@@ -118,14 +127,26 @@ def _schema(columns: Collection[str]) -> pa.Schema:
     )
 
 
-def _read(place: StoreLocation, file: RunFile, schema: pa.Schema) -> pa.Table | str:
+def _read(place: StoreLocation, file: RunFile, schema: pa.Schema, *, samples: bool) -> pa.Table | str:
     """Return one file in the shape of the schema, or a sentence that says why not."""
     try:
         opened = pq.ParquetFile(file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)
-        if VERSION_KEY not in (opened.metadata.metadata or {}):
+        version = version_of(opened.metadata.metadata)
+        if version is None:
             return foreign(file.path)
         there = set(opened.schema_arrow.names)
-        table = opened.read(columns=[name for name in schema.names if name in there], use_threads=False)
+        names = [name for name in schema.names if name in there]
+        if version < SINCE and not DERIVED.isdisjoint(schema.names):
+            whole = opened.read(columns=[name for name in columns_needed(DERIVED) if name in there], use_threads=False)
+            values = derived_values(whole, place, file.path, schema.names, samples=samples)
+            table = opened.read(columns=[*names, *columns_needed(schema.names)], use_threads=False)
+            for field in schema:
+                if field.name in DERIVED:
+                    table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+            table = filled(table, values)
+            there |= DERIVED
+        else:
+            table = opened.read(columns=names, use_threads=False)
         table = renamed_table(table, place.moved)
         columns = [
             _as(table.column(field.name), field.type) if field.name in there else pa.nulls(table.num_rows, field.type)

@@ -72,7 +72,7 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
 def _read(store: StoreLocation) -> tuple[_Records, tuple[str, ...]]:
     """Return the records of a store by device model, suite and operator, and what could not be read."""
     columns = {*COLUMNS, "device_kind"}
-    whole = WholeStore(store, columns)
+    whole = WholeStore(store, columns, samples=True)
     return dict(whole.by_operator(columns)), whole.problems
 
 

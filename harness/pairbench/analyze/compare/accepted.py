@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pairbench.analyze.compare.exact import METRICS, number
-from pairbench.analyze.compare.rounds import P50, P95, damage, latency_of_runs, usable
+from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
 from pairbench.errors import UsageError
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
+from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -35,12 +36,12 @@ class AcceptedLevel:
             policy: By how much peak memory may exceed the accepted one.
         """
         accepted = self.acceptance
-        limit = {P50: accepted.p50_ns, P95: accepted.p95_ns}.get(metric, accepted.exact.get(metric))
+        limit = accepted.latencies.get(metric, accepted.exact.get(metric))
         if limit is None or value is None or accepted.definition_hash != definition_hash:
             return False
         if metric == "margin":
             return value >= limit
-        if metric in (P50, P95):
+        if metric in accepted.latencies:
             return value <= limit * (1 + self.minimum_effect)
         slack = max(policy.memory_part * limit, policy.memory_bytes) if metric == "peak_bytes" else 0
         return value <= limit + slack
@@ -81,12 +82,18 @@ def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at:
         why = damage(last) if usable(last) else f"{last.status}: {last.reason or 'no reason was stored'}"
         raise UsageError(f"{series.name} has no level to accept in run {run_id}: {why}")
     last = sound[-1]
-    p50, p95 = (latency_of_runs(sound, metric) for metric in (P50, P95))
+    known = {
+        metric: latency_of_runs(sound, metric) for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50)
+    }
+    latencies = {metric: value for metric, value in known.items() if math.isfinite(value)}
     return Acceptance(
         series=series,
         definition_hash=last.definition_hash,
-        p50_ns=p50 if math.isfinite(p50) else None,
-        p95_ns=p95 if math.isfinite(p95) else None,
+        p50_ns=latencies.get(CALL.p50),
+        p95_ns=latencies.get(CALL.p95),
+        device_p50_ns=latencies.get(DEVICE.p50),
+        device_p95_ns=latencies.get(DEVICE.p95),
+        host_p50_ns=latencies.get(HOST.p50),
         exact={name: value for name in (*METRICS, "margin") if (value := number(last, name)) is not None},
         run_id=run_id,
         at=at,

@@ -11,9 +11,10 @@ from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_sta
 from pairbench.analyze.compare.kernels import kernel_changes
 from pairbench.analyze.compare.latency import MeasuredSides, suspicious
 from pairbench.analyze.compare.match import Matched, representative
-from pairbench.analyze.compare.rounds import P50, P95, damage, usable
+from pairbench.analyze.compare.rounds import damage, is_tail, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, Change, EraChange, GateOutcome, Judgement, Verdict
+from pairbench.model.latency import CALL, HOST
 from pairbench.model.policy import Policy
 from pairbench.model.record import Record
 from pairbench.stats import Interval
@@ -73,6 +74,8 @@ class _Finding:
     accepted: bool = False
     decides: bool = True
     """Whether this metric may make the outcome of its series worse."""
+    median: bool = False
+    """Whether this is the median latency by which the series is judged."""
 
 
 def change_of(evidence: Evidence) -> Change:
@@ -89,22 +92,26 @@ def change_of(evidence: Evidence) -> Change:
     outcome = first.judgement.outcome if first.decides else GateOutcome.UNCHANGED
     told = [item for item in findings if item.decides and item.judgement.outcome in (*_MOVED, outcome)]
     if outcome is GateOutcome.UNCHANGED:
-        told = [item for item in findings if item.accepted or item.judgement.metric == P50] or told[:1]
+        told = [item for item in findings if item.accepted or item.median] or told[:1]
     # Metrics that moved together have one cause, which the first of them names.
     causes = {item.attribution: item for item in reversed(told)}
     parts = [
         part for item in told for part in (item.judgement.reason, item.why * (causes[item.attribution] is item)) if part
     ]
+    if any(item.judgement.metric == HOST.p50 for item in told) and first.judgement.metric != "status":
+        parts.insert(1, _of_the_device(findings))
     # What was seen again counts; beside it, a metric that was not is no news.
     seen = {item.confirmed for item in findings if item.confirmed is not None}
     return _described(
         evidence,
         outcome=outcome,
-        reason="; ".join(dict.fromkeys(parts + _left_out(evidence))),
-        verdict=next((item.judgement.verdict for item in findings if item.judgement.metric == P50), None),
+        reason="; ".join(dict.fromkeys(filter(None, parts + _left_out(evidence)))),
+        verdict=next((item.judgement.verdict for item in findings if item.median), None),
         attribution=next((item.attribution for item in findings if item.attribution), None),
         judgements=tuple(item.judgement for item in findings),
-        control=evidence.control.changes.get(P50) if evidence.control else None,
+        control=evidence.control.changes.get(evidence.measured.latency.p50)
+        if evidence.control and evidence.measured
+        else None,
         era=era,
         kernels=kernel_changes(before, now, evidence.policy) if usable(before) and usable(now) else (),
         implementation_changed=implementation,
@@ -144,22 +151,31 @@ def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
         decides = judgement.metric != "launch_status" or judgement.reference == "exact"
         findings.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
     findings += [_latency(judgement, evidence, known) for judgement in evidence.latencies.values()]
-    if evidence.measured is None or P50 not in evidence.latencies:
-        findings.append(_Finding(judgement=_unknown(matched)))
+    if not any(finding.median for finding in findings):
+        findings.append(_Finding(judgement=_unknown(matched), median=True))
     return findings
 
 
+def _of_the_device(findings: list[_Finding]) -> str:
+    """Return what the device's latency says beside that of the host; nothing where it is said anyway."""
+    found = next((item.judgement for item in findings if item.median), None)
+    if found is None or found.outcome in _MOVED:
+        return ""
+    return "the device is unchanged" if found.verdict is Verdict.SAME else f"the device: {found.reason}"
+
+
 def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> _Finding:
+    median = evidence.measured is not None and judgement.metric == evidence.measured.latency.p50
     if judgement.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judgement.change is None:
         # The verdict is that of the median; a tail that nobody can tell apart from noise does not take it back.
-        decides = judgement.metric == P50 or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
-        return _Finding(judgement=judgement, decides=decides)
+        decides = median or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
+        return _Finding(judgement=judgement, decides=decides, median=median)
     control = evidence.control.changes.get(judgement.metric) if evidence.control else None
     attribution, why = of_latency(judgement.change, control, known, evidence.policy)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
         why = f"{why}; {_NOT_THE_CODE}"
-    return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why)
+    return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why, median=median)
 
 
 def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
@@ -179,7 +195,7 @@ def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
 
 def _severity(finding: _Finding) -> tuple[bool, int, bool, bool]:
     judgement = finding.judgement
-    return not finding.decides, _RANK[judgement.outcome], judgement.metric != P50, judgement.metric != P95
+    return not finding.decides, _RANK[judgement.outcome], not finding.median, not is_tail(judgement.metric)
 
 
 def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstances:
@@ -216,7 +232,7 @@ def _failed_again(status: Judgement, matched: Matched) -> bool | None:
 def _unknown(matched: Matched) -> Judgement:
     wrong = [text for record in (*matched.current, *matched.reference) if usable(record) and (text := damage(record))]
     reason = f"the latency cannot be judged: {'; '.join(wrong) or 'one side holds none'}"
-    return Judgement(metric=P50, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED, reason=reason)
+    return Judgement(metric=CALL.p50, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED, reason=reason)
 
 
 def _left_out(evidence: Evidence) -> list[str]:

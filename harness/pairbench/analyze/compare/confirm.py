@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pairbench.analyze.compare.exact import METRICS, judge_exact, number, worsened
 from pairbench.analyze.compare.latency import percent
-from pairbench.analyze.compare.rounds import P50, mean_log, usable
+from pairbench.analyze.compare.rounds import is_median, mean_log, usable
 from pairbench.model.comparison import Change, GateOutcome, Judgement
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -73,7 +73,7 @@ def _latency(
     seen = _change(judgement.metric, reference, second)
     if judgement.outcome is GateOutcome.REGRESSION and judgement.change is not None:
         moved = math.log(judgement.change.estimate)
-    elif judgement.metric != P50:
+    elif not is_median(judgement.metric):
         return None
     else:
         # Together they may say nothing any more; what made it a suspect was the first measurement alone.

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.rounds import P50, P95, Bools, Floats, Ints, damage, mean_log, usable
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
+from pairbench.model.latency import DEVICE, HOST, result_of
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -36,8 +37,12 @@ class Past(NamedTuple):
 
     p50_ns: float | None
     p95_ns: float | None
+    host_ns: float | None
+    """The median host time; None on a CPU."""
+    latency: str
+    """The latency that `p50_ns` and `p95_ns` are of: `device` or `call`."""
     sameness: tuple[str | None, ...]
-    """The hashes of environment, implementation and definition, and the timer."""
+    """The hashes of environment, implementation and definition, the timer, and the latency with its timer."""
 
 
 class Calibrated(NamedTuple):
@@ -56,8 +61,11 @@ def past_of(record: Record) -> Past | None:
     """Return a measured record as part of a series' past; None for any other."""
     if not usable(record) or damage(record):
         return None
-    hashes = (record.environment_hash, record.implementation_hash, record.definition_hash, record.timer)
-    return Past(float(np.exp(mean_log(P50, [record]))), float(np.exp(mean_log(P95, [record]))), hashes)
+    latency = result_of(record)
+    p50, p95, host = (float(np.exp(mean_log(metric, [record]))) for metric in (latency.p50, latency.p95, HOST.p50))
+    hashes = (record.environment_hash, record.implementation_hash, record.definition_hash)
+    timers = (record.timer, latency.name, record.device_timer if latency is DEVICE else None)
+    return Past(p50, p95, host if latency is DEVICE else None, latency.name, (*hashes, *timers))
 
 
 def floors_of(
@@ -74,20 +82,27 @@ def floors_of(
     if not enough:
         return {}
     longest = max(map(len, enough.values()))
-    levels = np.full((2, len(enough), longest), np.nan)
+    levels = np.full((3, len(enough), longest), np.nan)
     kinds = np.full((len(enough), longest), -1, dtype=np.int64)
     for row, past in enumerate(enough.values()):
         labels: dict[tuple[str | None, ...], int] = {}
         for column, item in enumerate(past):
-            levels[0, row, column] = np.nan if item.p50_ns is None else item.p50_ns
-            levels[1, row, column] = np.nan if item.p95_ns is None else item.p95_ns
+            for latency, value in enumerate((item.p50_ns, item.p95_ns, item.host_ns)):
+                levels[latency, row, column] = np.nan if value is None else value
             kinds[row, column] = labels.setdefault(item.sameness, len(labels))
     logs = np.log(np.where(levels > 0, levels, np.nan))
-    (p50, differences), (p95, _) = (noise(values, kinds) for values in logs)
-    estimates = zip(enough, p50.tolist(), p95.tolist(), differences.tolist(), strict=True)
+    (p50, differences), (p95, _), (host, _) = (noise(values, kinds) for values in logs)
+    estimates = zip(enough.items(), *(found.tolist() for found in (p50, p95, host, differences)), strict=True)
     return {
-        series: Floor(p50=of_p50, p95=of_p95 if np.isfinite(of_p95) else of_p50, runs=int(number) + 1, source=source)
-        for series, of_p50, of_p95, number in estimates
+        series: Floor(
+            p50=of_p50,
+            p95=of_p95 if np.isfinite(of_p95) else of_p50,
+            runs=int(number) + 1,
+            source=source,
+            latency=past[-1].latency,
+            host=of_host if np.isfinite(of_host) and source == "calibration" else None,
+        )
+        for (series, past), of_p50, of_p95, of_host, number in estimates
         if number + 1 >= least_runs
     }
 

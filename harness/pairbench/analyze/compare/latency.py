@@ -5,6 +5,7 @@ what was tested: the geometric mean of the current rounds over that of the refer
 story, the reason gives both.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, collect, latency_of_runs, mean_log
+from pairbench.analyze.compare.rounds import (
+    Floats,
+    Ints,
+    collect,
+    is_median,
+    judged_latency,
+    latency_of_runs,
+    mean_log,
+)
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
+from pairbench.model.latency import CALL, DEVICE, HOST, Latency
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -22,7 +32,13 @@ from pairbench.stats import Interval
 _LARGEST = 100.0
 """The largest logarithm of a change that is turned into a ratio."""
 
-WORDS = {P50: "median latency", P95: "95th percentile"}
+WORDS = {
+    DEVICE.p50: "median device latency",
+    DEVICE.p95: "95th percentile on the device",
+    CALL.p50: "median latency",
+    CALL.p95: "95th percentile",
+    HOST.p50: "median host time",
+}
 
 _OUTCOMES = {
     Verdict.SLOWER: GateOutcome.REGRESSION,
@@ -40,6 +56,11 @@ class MeasuredSides:
     reference: tuple[Record, ...]
     current: tuple[Record, ...]
 
+    @functools.cached_property
+    def latency(self) -> Latency:
+        """The latency by which the series is judged."""
+        return judged_latency((*self.reference, *self.current))
+
 
 def judge_latencies(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
@@ -47,20 +68,75 @@ def judge_latencies(
     """Return for each series the judgement of each latency that both sides have."""
     if not all_measured:
         return []
-    sides = [(measured.reference, measured.current) for measured in all_measured]
     groups = spread_groups(all_measured)
     null = np.array([measured.current[-1].role == "baseline" for measured in all_measured], dtype=np.bool_)
-    known = [floors.get(measured.series) for measured in all_measured]
+    floor_of = _floors_of(all_measured, floors)
+    known = [floors.get(one.series) for one in all_measured]
     runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
-    floor_of = {
-        P50: np.array([floor.p50 if floor else math.nan for floor in known], dtype=np.float64),
-        P95: np.array([floor.p95 if floor else math.nan for floor in known], dtype=np.float64),
+    effects = {}
+    for metric, limits in floor_of.items():
+        # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
+        chosen = [
+            (one.reference, one.current) if _is_judged(one, metric, limit, policy) else ((), ())
+            for one, limit in zip(all_measured, limits.tolist(), strict=True)
+        ]
+        effects[metric] = estimate(
+            collect(chosen, metric), groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy
+        )
+    judged = judgements(all_measured, effects, floor_of, policy)
+    return [{**of_one, **_shown_only(one, of_one)} for one, of_one in zip(all_measured, judged, strict=True)]
+
+
+def _floors_of(all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor]) -> dict[str, Floats]:
+    """Return for each metric the floor of each series in log units; NaN where there is none."""
+
+    def floor_of(measured: MeasuredSides, metric: str) -> float:
+        floor = floors.get(measured.series)
+        if floor is None:
+            return math.nan
+        if metric == HOST.p50:
+            return math.nan if floor.host is None else floor.host
+        if floor.latency != measured.latency.name:  # calibrated when the call was the result
+            return math.nan
+        return floor.p50 if is_median(metric) else floor.p95
+
+    metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
+    return {
+        metric: np.array([floor_of(measured, metric) for measured in all_measured], dtype=np.float64)
+        for metric in metrics
     }
-    effects = {
-        metric: estimate(collect(sides, metric), groups=groups, null=null, floor=floor, floor_runs=runs, policy=policy)
-        for metric, floor in floor_of.items()
+
+
+def _is_judged(measured: MeasuredSides, metric: str, limit: float, policy: Policy) -> bool:
+    if metric == HOST.p50:
+        # Files of earlier versions have no rounds of the host, for they took its time in another way.
+        known = all(record.host_round_p50_ns for side in (measured.reference, measured.current) for record in side)
+        return measured.latency is DEVICE and known and limit <= policy.host_floor
+    return metric in (measured.latency.p50, measured.latency.p95)
+
+
+def _shown_only(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """Return what a series has beside the latencies that are judged: on a GPU the host's time and the call's latency."""
+    if measured.latency is not DEVICE:
+        return {}
+    why = {
+        HOST.p50: "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells",
+        CALL.p50: "the device's latency is the result",
     }
-    return judgements(all_measured, effects, floor_of, policy)
+    shown = {}
+    for metric, reason in why.items():
+        before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
+        if metric in judged or not before > 0 or not now > 0:
+            continue
+        shown[metric] = Judgement(
+            metric=metric,
+            outcome=GateOutcome.UNDECIDED,
+            verdict=Verdict.UNDECIDED,
+            reference=before,
+            current=now,
+            reason=f"{WORDS[metric]} {_micros(before)} -> {_micros(now)}, not judged: {reason}",
+        )
+    return shown
 
 
 def spread_groups(all_measured: Sequence[MeasuredSides]) -> Ints:
@@ -172,6 +248,10 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     floor = column.floor[index]
     shown = _Shown.of(measured, column.metric)
     reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum)
+    if column.metric == HOST.p50 and verdict in (Verdict.SLOWER, Verdict.FASTER) and interval is not None:
+        more = "more" if verdict is Verdict.SLOWER else "less"
+        span = f"{percent(ratio)}, {percent(interval.low)} to {percent(interval.high)}"
+        reason = f"issuing the call takes {_micros(abs(shown.current - shown.reference))} {more} ({span})"
     return Judgement(
         metric=column.metric,
         outcome=_OUTCOMES[verdict],

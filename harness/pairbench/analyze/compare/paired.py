@@ -12,9 +12,10 @@ from scipy import special
 
 from pairbench.analyze.compare.effect import Effects
 from pairbench.analyze.compare.latency import MeasuredSides, judgements, spread_groups
-from pairbench.analyze.compare.rounds import P50, P95, Floats, Ints, round_values
+from pairbench.analyze.compare.rounds import Floats, Ints, round_values
 from pairbench.analyze.compare.spread import groups_of, prior
 from pairbench.model.comparison import Judgement
+from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.policy import DEFAULT, Policy
 
 
@@ -28,7 +29,8 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
     if not all_measured:
         return []
     groups = spread_groups(all_measured)
-    effects = {metric: estimate_paired(*_ratios(all_measured, metric), groups, policy) for metric in (P50, P95)}
+    metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
+    effects = {metric: estimate_paired(*_ratios(all_measured, metric), groups, policy) for metric in metrics}
     none = np.full(len(all_measured), np.nan)
     return judgements(all_measured, effects, dict.fromkeys(effects, none), policy)
 
@@ -37,9 +39,12 @@ def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Fl
     """Return the log ratios of each series' rounds, and its log latency."""
     ratios, latency = [], []
     for measured in all_measured:
+        # Both sides were on one machine at one time, so no calibration has to say that the host's time repeats.
+        wanted = (measured.latency.p50, measured.latency.p95, *([HOST.p50] if measured.latency is DEVICE else []))
+        sides = (measured.reference, measured.current) if metric in wanted else ((), ())
         before, now = (
             np.log(np.array([value for record in side for value in round_values(record, metric)], dtype=np.float64))
-            for side in (measured.reference, measured.current)
+            for side in sides
         )
         if len(before) != len(now):
             raise ValueError(f"{measured.series.name}: {len(before)} rounds against {len(now)}, expected pairs")

@@ -1,7 +1,8 @@
 """Latencies of records: those that are shown, and those of each round, which are judged.
 
-The latency of a run, wherever it is shown, is the record's: `call_p50_ns`, the median of all samples of its rounds, as
-`show` prints it; `call_p95_ns` likewise. A side of several runs has the median of its runs' latencies.
+What is judged is the device's latency where both sides have it, taken in the same way, else the call's; see
+`pairbench.model.latency`. The latency of a run, wherever it is shown, is the record's: the median of all samples of its
+rounds, as `show` prints it; the 95th percentile likewise. A side of several runs has the median of its runs' latencies.
 
 What is judged is the change between the means of the rounds' logarithms, for rounds are the independent unit: processes of
 their own, whose spread says how sure a change is. Where rounds disagree, by more than one state of the machine, say, the
@@ -17,12 +18,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, Latency, result_of
 from pairbench.model.record import Record
 
-P50, P95 = "call_p50_ns", "call_p95_ns"
-"""The latencies that are judged."""
-
-_ROUNDS = {P50: "round_p50_ns", P95: "round_p95_ns"}
+_ROUNDS = {
+    metric: rounds
+    for latency in LATENCIES
+    for metric, rounds in zip((latency.p50, latency.p95), latency.rounds, strict=True)
+}
+"""The column with a latency of each round, by the column with that of all of them."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,11 +62,28 @@ def usable(record: Record) -> bool:
     return record.status == "measured"
 
 
+def judged_latency(records: Iterable[Record]) -> Latency:
+    """Return the latency that is judged where these records are compared: the device's if all have it from one clock."""
+    several = list(records)
+    of_device = all(result_of(record) is DEVICE for record in several)
+    return DEVICE if of_device and len({record.device_timer for record in several}) == 1 else CALL
+
+
+def is_median(metric: str) -> bool:
+    """Return whether a metric is the median of the latency that is judged, by which a series gets its verdict."""
+    return metric in (DEVICE.p50, CALL.p50)
+
+
+def is_tail(metric: str) -> bool:
+    """Return whether a metric is the 95th percentile of that latency."""
+    return metric in (DEVICE.p95, CALL.p95)
+
+
 def damage(record: Record) -> str | None:
     """Return what is wrong with the latencies of a measured record, as a sentence; None where nothing is."""
-    for metric in (P50, P95):
+    for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50):
         values = round_values(record, metric)
-        if metric == P50 and not values:
+        if metric == CALL.p50 and not values:
             return f"run {record.run_id} is marked as measured and holds no latency"
         for value in values:
             if not 0 < value < math.inf:

@@ -7,7 +7,7 @@ from pairbench.analyze.compare.change import Control, Evidence, change_of
 from pairbench.analyze.compare.latency import MeasuredSides, judge_latencies, unjudged
 from pairbench.analyze.compare.match import Matched, match
 from pairbench.analyze.compare.paired import judge_interleaved
-from pairbench.analyze.compare.rounds import P50, damage, usable
+from pairbench.analyze.compare.rounds import damage, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Change, Floor, Judgement
 from pairbench.model.policy import DEFAULT, Policy
@@ -92,14 +92,15 @@ def _find(item: Matched, beside: Mapping[_Setting, Sequence[MeasuredSides]]) -> 
 def _control(measured: MeasuredSides, beside: Sequence[MeasuredSides], latencies: _Latencies) -> Control | None:
     """Return the baseline for a variant, and for a baseline the variant in the middle."""
     wanted = "variant" if measured.current[-1].role == "baseline" else "baseline"
+    p50 = measured.latency.p50
     others = [
         other
         for other in beside
-        if other.current[-1].role == wanted and (judgement := latencies[other.series].get(P50)) and judgement.change
+        if other.current[-1].role == wanted and (judgement := latencies[other.series].get(p50)) and judgement.change
     ]
     if not others:
         return None
-    others.sort(key=lambda other: _estimate(latencies[other.series][P50]))
+    others.sort(key=lambda other: _estimate(latencies[other.series][p50]))
     middle = others[(len(others) - 1) // 2]
     changes = {
         metric: judgement.change

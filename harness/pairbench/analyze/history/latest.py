@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import outcome_of_move
-from pairbench.analyze.compare.rounds import P50, latency_of_runs
+from pairbench.analyze.compare.rounds import latency_of_runs
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
 from pairbench.analyze.history.moves import Move, cause_of, lines_of, shift
 from pairbench.analyze.history.off_level import NewestRuns, judge_newest
@@ -93,7 +93,8 @@ def unless_accepted(said: Latest, points: Sequence[SeriesPoint], accepted: Accep
     together = [
         point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)
     ]
-    if not accepted.covers(P50, latency_of_runs(together, P50), last.definition_hash):
+    metric = points[said.index].latency.p50
+    if not accepted.covers(metric, latency_of_runs(together, metric), last.definition_hash):
         return said
     acceptance = accepted.acceptance
     reason = f"{said.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"

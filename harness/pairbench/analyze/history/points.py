@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pairbench.model.latency import CALL, DEVICE, Latency, p50_of, p95_of, result_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
@@ -23,16 +24,24 @@ class SeriesPoint:
     part: int
     """The number of the part that the run belongs to, counted from 0; a new part begins with each change of the
     definition."""
+    latency: Latency = CALL
+    """The latency that the history is of."""
 
     @functools.cached_property
     def p50(self) -> Interval | None:
         """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
-        return median(self.record)
+        return median(self.record, self.latency)
+
+    @functools.cached_property
+    def p95_ns(self) -> float | None:
+        """95th percentile of the latency in ns; None for a gap."""
+        latency = p95_of(self.record, self.latency) if self.p50 else None
+        return latency.estimate if latency else None
 
     @functools.cached_property
     def control_ns(self) -> float | None:
         """Median latency of the control in ns."""
-        latency = median(self.control) if self.control is not None else None
+        latency = median(self.control, self.latency) if self.control is not None else None
         return latency.estimate if latency else None
 
     @functools.cached_property
@@ -53,15 +62,18 @@ class History:
     control: str | None
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
     notes: tuple[str, ...] = ()
+    latency: Latency = CALL
+    """The latency of the points: the one that is the result of the newest run."""
 
 
-def median(record: Record) -> Interval | None:
-    """Return a record's median latency with its interval, in ns; None unless it was measured and is a positive number."""
-    value = record.call_p50_ns
-    if record.status != Status.MEASURED or value is None or not 0 < value < math.inf:
-        return None
-    low, high = (math.nan if end is None else end for end in (record.call_p50_ns_low, record.call_p50_ns_high))
-    return Interval(value, low, high)
+def median(record: Record, latency: Latency | None = None) -> Interval | None:
+    """Return a record's median latency with its interval, in ns; None unless it was measured and is a positive number.
+
+    Args:
+        record: Of one run.
+        latency: Which; the record's result where none is named.
+    """
+    return p50_of(record, latency) if record.status == Status.MEASURED else None
 
 
 def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> History:
@@ -85,6 +97,12 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         if name != timer
     ]
     own = [record for record in own if record.timer in (None, timer)]
+    clock = next((_clock(record) for record in reversed(own) if median(record)), (CALL, None))
+    others = [record for record in own if median(record) and _clock(record) != clock]
+    if others:
+        words = f"a device latency by {clock[1]}" if clock[0] is DEVICE else "the latency of a call alone"
+        notes.append(f"{_runs(len(others))} without {words} left out: another clock is another series")
+        own = [record for record in own if record not in others]
     late = [record.run_id for record in own if _before_its_commit(record)]
     if late:
         notes.append(
@@ -100,11 +118,23 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         if record.definition_hash is not None:
             part += definition is not None and record.definition_hash != definition
             definition = record.definition_hash
-        points.append(SeriesPoint(record=record, control=controls.get(_place(record)), part=part))
+        points.append(SeriesPoint(record=record, control=controls.get(_place(record)), part=part, latency=clock[0]))
     devices = {record.device_uuid for record in own}
     if len(devices) > 1:
         notes.append(f"the runs are of {len(devices)} devices of this model")
-    return History(points=tuple(points), timer=timer, control=control if controls else None, notes=tuple(notes))
+    return History(
+        points=tuple(points),
+        timer=timer,
+        control=control if controls else None,
+        notes=tuple(notes),
+        latency=clock[0],
+    )
+
+
+def _clock(record: Record) -> tuple[Latency, str | None]:
+    """Return which latency is a record's result, and how it was taken on the device."""
+    latency = result_of(record)
+    return latency, record.device_timer if latency is DEVICE else None
 
 
 def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:

@@ -12,6 +12,7 @@ from pairbench.analyze.history.latest import Latest, latest, unless_accepted
 from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of
 from pairbench.analyze.history.points import SeriesPoint, history
 from pairbench.model.comparison import EraChange
+from pairbench.model.latency import CALL, Latency
 from pairbench.model.plan import BASELINE
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -55,6 +56,8 @@ class Trend:
     newest: Latest | None
     """What the newest run says; None where there is no run."""
     notes: tuple[str, ...] = ()
+    latency: Latency = CALL
+    """The latency that this is the trend of."""
 
 
 def make_trend(
@@ -113,6 +116,7 @@ def make_trend(
         definitions=tuple(part[0] for part in parts[1:]),
         newest=unless_accepted(newest, points, accepted) if newest else None,
         notes=past.notes,
+        latency=past.latency,
     )
 
 

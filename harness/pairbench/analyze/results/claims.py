@@ -4,10 +4,11 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 
 from pairbench.model.claim import Claim
+from pairbench.model.latency import speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, ClaimState, JudgedClaim, ModeResults, speedup_of
+from pairbench.model.results import CaseResults, ClaimState, JudgedClaim, ModeResults
 
 COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
 """The column that holds what a claim is about; a speedup is a column of its own, and a pair of latencies makes one."""

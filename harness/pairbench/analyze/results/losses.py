@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pairbench.model.latency import speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.model.results import AxisBound, CaseResults, LossCondition, Losses, ModeResults
@@ -38,7 +39,7 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
             implementation=implementation,
             mode=mode,
             losing=tuple(
-                sorted((record for _, record in rows if loses(record)), key=lambda record: record.speedup or 0.0)
+                sorted((record for _, record in rows if loses(record)), key=lambda record: speedup_of(record) or ())
             ),
             measured=len(rows),
             where=condition_of([_point(case, record) for case, record in rows]),
@@ -50,7 +51,8 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
 
 def loses(record: Record) -> bool:
     """Return whether a variant is proven slower: its whole interval lies below 1."""
-    return record.status == Status.MEASURED and record.speedup_high is not None and record.speedup_high < 1
+    speedup = speedup_of(record)
+    return record.status == Status.MEASURED and speedup is not None and speedup.high < 1
 
 
 def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
@@ -81,7 +83,7 @@ def _measured(cases: Sequence[CaseResults]) -> Iterator[tuple[CaseResults, ModeR
     for case in cases:
         for mode in case.modes:
             for record in mode.variants:
-                if record.status == Status.MEASURED and record.speedup is not None:
+                if record.status == Status.MEASURED and speedup_of(record) is not None:
                     yield case, mode, record
 
 

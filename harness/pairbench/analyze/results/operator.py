@@ -8,6 +8,7 @@ from pairbench.analyze.results.claims import judged
 from pairbench.analyze.results.losses import losses_of
 from pairbench.analyze.site.facts import environment_of
 from pairbench.model.case import Case
+from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
@@ -19,16 +20,17 @@ COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "suite", "operator"),
     *("definition_hash", "case", "axes", "tier", "dtype", "implementation", "role", "mode"),
     *("device_name", "device_uuid", "hostname", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
-    *("environment_hash", "environment", "status", "reason", "timer", "call_p50_ns", "first_call_ns", "n_rounds"),
-    "round_p50_ns",
-    *("device_p50_ns", "max_abs_error", "mean_abs_error", "oracle_ratio"),
+    *("environment_hash", "environment", "status", "reason", "first_call_ns", "n_rounds"),
+    *(*RESULT_COLUMNS, "round_p50_ns", "device_round_p50_ns"),
+    *("max_abs_error", "mean_abs_error", "oracle_ratio"),
     *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
-    *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
+    *("launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
 )
 """The columns of a record that are needed here."""
 
 _BAD = {status for status in Status if status.bad}
+_NONE = Interval(0.0, 0.0, 0.0)
 _Key = tuple[str, str, str]
 """Case, implementation and mode together name a row of an operator."""
 _Timed = tuple[str, str | None, str | None, str | None]
@@ -116,8 +118,8 @@ def _mode_results(
 ) -> ModeResults:
     names = [item.name for item in operator.implementations if item.name != BASELINE]
     variants = tuple(newest[key] for name in names if (key := (case.key, name, mode)) in newest)
-    measured = [record for record in variants if record.status == Status.MEASURED and record.speedup]
-    best = max(measured, key=lambda record: record.speedup or 0.0, default=None)
+    measured = [record for record in variants if record.status == Status.MEASURED and speedup_of(record)]
+    best = max(measured, key=lambda record: speedup_of(record) or _NONE, default=None)
     own = {str(record.implementation): found for record in variants if (found := baselines.get(_timed_with(record)))}
     return ModeResults(
         mode=mode,
@@ -174,7 +176,7 @@ def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[s
         variants: of one case in one mode, one record of each.
         builds_on: for each implementation the variant it builds on, if any.
     """
-    timed = {str(record.implementation): record for record in variants if record.call_p50_ns}
+    timed = {str(record.implementation): record for record in variants if p50_of(record)}
     pairs = {name: (timed.get(builds_on.get(name, "")), record) for name, record in timed.items()}
     return {
         name: StepGain(over=builds_on[name], gain=_gain(before, record))
@@ -185,7 +187,10 @@ def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[s
 
 def _gain(before: Record, record: Record) -> Interval:
     """Return how many times as fast a step is, by its rounds, each one process that timed both; of one round, without an interval."""
-    ours, theirs = record.round_p50_ns or (), before.round_p50_ns or ()
+    latency = DEVICE if {result_of(before), result_of(record)} == {DEVICE} else CALL
+    ours, theirs = (getattr(one, latency.rounds[0]) or () for one in (record, before))
     if len(ours) == len(theirs) > 1:
         return speedup_interval([[value] for value in theirs], [[value] for value in ours])
-    return Interval((before.call_p50_ns or math.nan) / (record.call_p50_ns or math.nan), math.nan, math.nan)
+    medians = (p50_of(one, latency) for one in (before, record))
+    slower, faster = (math.nan if median is None else median.estimate for median in medians)
+    return Interval(slower / faster, math.nan, math.nan)

@@ -9,7 +9,6 @@ from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import outcome_of_move
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.compare.kernels import kernel_changes
-from pairbench.analyze.compare.rounds import P50
 from pairbench.analyze.history.changepoint import MIN_RUNS
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import Change, GateOutcome, KernelChange
@@ -104,7 +103,7 @@ def _moves(trend: Trend, accepted: AcceptedLevel | None) -> Iterable[SeriesEvent
         if move.attribution is None:  # only its control moved, and the control's own series says so
             continue
         before, after = trend.points[move.before].record, trend.points[move.index].record
-        covered = accepted is not None and accepted.covers(P50, move.after_ns, after.definition_hash)
+        covered = accepted is not None and accepted.covers(trend.latency.p50, move.after_ns, after.definition_hash)
         yield SeriesEvent(
             key=("moved", trend.series.device_name, before.run_id, after.run_id),
             moved=Moved(
@@ -128,7 +127,7 @@ def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[SeriesEvent]
         kind = "failed" if change.outcome is GateOutcome.FAILED else "newest"
         if kind == "newest" and told:
             continue
-        p50 = next((judgement for judgement in change.judgements if judgement.metric == P50), None)
+        p50 = change.p50
         yield SeriesEvent(
             key=(kind, change.series.device_name, max(change.reference_runs, default=None), min(change.current_runs)),
             moved=Moved(

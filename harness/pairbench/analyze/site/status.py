@@ -8,7 +8,6 @@ from pairbench.model.outcome import Status
 from pairbench.model.site import STATES, SeriesStatus
 from pairbench.stats import Interval
 
-_P50 = "call_p50_ns"
 _STATES = {
     GateOutcome.FAILED: "failed",
     GateOutcome.REGRESSION: "regression",
@@ -35,10 +34,9 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
     if status != Status.MEASURED:
         return SeriesStatus(state="failed", reason=f"{status}: {reason or 'no reason was stored'}")
     if change is not None:
-        p50 = next((judgement.change for judgement in change.judgements if judgement.metric == _P50), None)
         return SeriesStatus(
             state=_STATES[change.outcome],
-            change=p50,
+            change=change.p50.change if change.p50 else None,
             attribution=change.attribution,
             reason=change.reason,
             confirmed=change.confirmed,

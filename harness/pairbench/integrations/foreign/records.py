@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pairbench.analyze.records import environment_columns, interval_columns
+from pairbench.analyze.latencies import interval_columns
+from pairbench.analyze.records import environment_columns
 from pairbench.integrations.foreign.pairing import Pairing, split
 from pairbench.integrations.foreign.values import ForeignRun, Result, Timing
 from pairbench.model.case import Case

@@ -145,7 +145,7 @@ def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:
 def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
         # Not at the top: `--collect-only` needs none of what they bring.
-        from pairbench.analyze.records import call_samples
+        from pairbench.analyze.latencies import sampled_rounds
         from pairbench.integrations.pytest_benchmark.fields import ROUND_SIZES, extra_info_of
 
         with _without_traceback():
@@ -156,7 +156,7 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
                 return
             outcome, record = bench.measured(pair)
             benchmark.param, benchmark.params = pair.planned.case.key, _parameters(pair)
-            rounds = call_samples(outcome)
+            rounds = sampled_rounds(outcome).call
             benchmark.extra_info.update(extra_info_of(record), **{ROUND_SIZES: [len(samples) for samples in rounds]})
             if outcome.status.bad or not rounds:
                 benchmark.pedantic(functools.partial(_judge, outcome))

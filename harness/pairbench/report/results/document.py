@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairbench.analyze.records import interval_columns
+from pairbench.analyze.latencies import interval_columns
 from pairbench.model.record import Record
 from pairbench.model.results import OperatorResults
 from pairbench.report.results.operator import case_names, part_of_roof

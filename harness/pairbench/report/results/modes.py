@@ -4,8 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pairbench.model.latency import speedup_of
 from pairbench.model.record import Record
-from pairbench.model.results import CaseResults, ModeResults, OperatorResults, speedup_of
+from pairbench.model.results import CaseResults, ModeResults, OperatorResults
 from pairbench.model.settings import MODES
 from pairbench.report import units
 from pairbench.report.charts.speedup import state_of

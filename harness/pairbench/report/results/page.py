@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from pairbench.model.case import TIERS
+from pairbench.model.latency import speedup_of
 from pairbench.model.plan import OperatorDescription
-from pairbench.model.results import ClaimState, ModeResults, OperatorResults, speedup_of
+from pairbench.model.results import ClaimState, ModeResults, OperatorResults
 from pairbench.report import units
 from pairbench.report.charts.speedup import state_of
 from pairbench.report.layout import Column

@@ -1,6 +1,7 @@
 """What is known of the noise of the series that are compared: from their past runs, and from calibrations."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
@@ -8,6 +9,7 @@ from pairbench.analyze.compare.effect import minimum_effect
 from pairbench.analyze.compare.floors import Past, floors_of
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -16,8 +18,8 @@ from pairbench.store.run_index import IndexedRun, RunIndex
 RUNS = 30
 """The number of runs that make up the past of a series."""
 
-_LEVELS = ("status", "call_p50_ns", "call_p95_ns")
-_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer")
+_LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
+_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")
 _COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
 
 
@@ -37,12 +39,14 @@ def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Ser
     past: dict[Series, list[Past]] = {}
     known: dict[tuple[Any, ...], Series | None] = {}
     several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
-    for key, (status, p50, p95), sameness in zip(*several, strict=True):
+    for key, (status, kind, device_p50, device_p95, call_p50, call_p95), sameness in zip(*several, strict=True):
+        of_device = kind != "cpu" and device_p50 is not None and device_p50 > 0
+        latency, p50, p95 = (DEVICE, device_p50, device_p95) if of_device else (CALL, call_p50, call_p95)
         if key not in known:
             series = None if None in key else Series(**dict(zip(COLUMNS, key, strict=True)))
             known[key] = series if series in wanted else None
         if (one := known[key]) is not None and status == "measured" and p50 is not None and p50 > 0:
-            past.setdefault(one, []).append(Past(p50, p95, sameness))
+            past.setdefault(one, []).append(Past(p50, p95, None, latency.name, (*sameness, latency.name)))
     return past
 
 
@@ -115,5 +119,9 @@ def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
     widest_floors: dict[Series, Floor] = {}
     for floors in several:
         for series, floor in floors.items():
-            widest_floors[series] = max(widest_floors.get(series, floor), floor, key=lambda one: one.p50)
+            known = widest_floors.get(series, floor)
+            # One of the call says nothing of the device, and was made before that was judged.
+            wider = max(known, floor, key=lambda one: (one.latency == DEVICE.name, one.p50))
+            hosts = [one.host for one in (known, floor) if one.host is not None]
+            widest_floors[series] = replace(wider, host=max(hosts, default=None))
     return widest_floors

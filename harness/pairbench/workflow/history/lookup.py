@@ -9,6 +9,7 @@ from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import FIELDS
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.errors import SelectionError
+from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -27,9 +28,9 @@ of one is."""
 _LISTED = 10
 NEEDED = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
-    *("suite", "case", "implementation", "mode", "device_name", "timer", "status", "reason"),
+    *("suite", "case", "implementation", "mode", "device_name", "status", "reason"),
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
-    *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "speedup_low", "speedup_high"),
+    *RESULT_COLUMNS,
 )
 """The columns that a trend is made of; the fewer there are, the faster it is read."""
 

@@ -14,6 +14,7 @@ from pairbench.analyze.site.status import gate_status_of
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
+from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -41,8 +42,7 @@ _HEAD = (
 _TREND = (*NEEDED, "operator", "environment")
 _RUN = (
     *(*_HEAD, "operator", "environment", "reason", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
-    *("call_p50_ns", "call_p50_ns_low", "call_p50_ns_high", "call_p95_ns", "device_p50_ns", "n_rounds"),
-    *("speedup", "speedup_low", "speedup_high"),
+    *(*RESULT_COLUMNS, "n_rounds"),
     *("launches_per_call", "kernels_per_call", "ops_per_call", "peak_bytes", "margin"),
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )

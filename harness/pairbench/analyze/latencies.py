@@ -1,0 +1,122 @@
+"""The columns of a record about time: percentiles of its samples with their intervals, speedups, and what limits a call."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, Latency
+from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
+from pairbench.model.plan import Entry
+from pairbench.stats import Interval, latency_intervals, percentile, percentiles, speedup_interval
+
+Rounds = list[list[float]]
+
+
+class SampledRounds(NamedTuple):
+    """The samples of an outcome in ns, of each round, without the throttled blocks that were measured again."""
+
+    call: Rounds
+    device: Rounds | None
+    """None where a round has none."""
+    host: Rounds | None
+
+    def of(self, latency: Latency) -> Rounds | None:
+        """Return the samples of one of the three latencies."""
+        rounds: Rounds | None = getattr(self, latency.name)
+        return rounds
+
+
+def sampled_rounds(outcome: Outcome) -> SampledRounds:
+    """Return the samples behind an outcome's percentiles."""
+    timed = [(item, samples) for item in outcome.rounds if (samples := samples_of(item, outcome.entry)) is not None]
+
+    def kept(latency: Latency) -> Rounds | None:
+        rounds = []
+        for item, samples in timed:
+            values = getattr(samples, f"{latency.name}_ns")
+            if values is None:
+                return None
+            labelled = zip(values, item.throttled, strict=False)
+            rounds.append([value for value, throttled in labelled if not (item.remeasured and throttled)])
+        return rounds
+
+    return SampledRounds(call=kept(CALL) or [], device=kept(DEVICE) or None, host=kept(HOST) or None)
+
+
+def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
+    """Return the samples of one entry in a round; None where it was not timed in it."""
+    return next((samples for samples in timed.entries if samples.entry == entry), None)
+
+
+def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int) -> dict[str, Any]:
+    """Return the columns of an outcome's latencies; none unless it was measured.
+
+    Args:
+        outcome: Of one implementation.
+        control: The baseline's of the same mode, if there is one.
+        resamples: Of the bootstrap.
+    """
+    rounds = sampled_rounds(outcome)
+    if outcome.status is not Status.MEASURED or not rounds.call:
+        return {}
+    samples = [found for timed in outcome.rounds if (found := samples_of(timed, outcome.entry))]
+    firsts = [item.first_call_ns for item in samples if item.first_call_ns is not None]
+    columns: dict[str, Any] = {
+        "timer": outcome.rounds[0].timer,
+        "device_timer": samples[0].device_timer if rounds.device else None,
+        "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
+        "n_samples": sum(map(len, rounds.call)),
+        "n_rounds": len(rounds.call),
+        "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
+    }
+    for latency in LATENCIES:
+        if (own := rounds.of(latency)) is not None:
+            columns |= _percentile_columns(latency, own, resamples)
+    columns |= _speedup_columns(rounds, outcome, control, resamples)
+    return columns | {"bound": bound_of(columns.get(DEVICE.p50), columns.get(HOST.p50))}
+
+
+def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:
+    """Return what limits a stream of calls: `device` or `host`, whichever takes longer; None where one is not known."""
+    if device_ns is None or host_ns is None:
+        return None
+    return "host" if host_ns > device_ns else "device"
+
+
+def interval_columns(name: str, interval: Interval) -> dict[str, float | None]:
+    """Return the columns of an estimate and of the ends of its interval, null where it has none."""
+    low, high = (None if math.isnan(end) else end for end in interval[1:])
+    return {name: interval.estimate, f"{name}_low": low, f"{name}_high": high}
+
+
+def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dict[str, Any]:
+    p50, p95 = latency_intervals(rounds, (50, 95), resamples=resamples)
+    of_rounds = [percentiles(values, (50, 95)) for values in rounds]
+    lists = dict(zip(latency.rounds, zip(*of_rounds, strict=True), strict=True))
+    if latency is CALL:
+        lists |= {f"call_{name}": values for name, values in lists.items()}
+    return {**interval_columns(latency.p50, p50), **interval_columns(latency.p95, p95), **lists}
+
+
+def _speedup_columns(
+    rounds: SampledRounds, outcome: Outcome, control: Outcome | None, resamples: int
+) -> dict[str, float | None]:
+    if control is None or control.status is not Status.MEASURED or outcome.entry.role == "baseline":
+        return {}
+    columns: dict[str, float | None] = {}
+    beside = sampled_rounds(control)
+    for latency in LATENCIES:
+        ours, theirs = rounds.of(latency), beside.of(latency)
+        if ours and theirs:
+            columns |= interval_columns(latency.speedup, _speedup(ours, theirs, resamples))
+    return columns
+
+
+def _speedup(ours: Sequence[list[float]], theirs: Sequence[list[float]], resamples: int) -> Interval:
+    # Triton's do_bench takes as many samples of each as it likes; pairs are what both have.
+    lengths = [min(len(a), len(b)) for a, b in zip(theirs, ours, strict=True)]
+    return speedup_interval(
+        [values[:n] for values, n in zip(theirs, lengths, strict=True)],
+        [values[:n] for values, n in zip(ours, lengths, strict=True)],
+        resamples=resamples,
+    )

@@ -1,0 +1,93 @@
+"""The three latencies of a call, the columns that hold them, and which of them is a record's result.
+
+`device` is what the GPU needs, with the host's work hidden; `host` is what the CPU needs to issue the call; `call` is what
+the caller of a single call sees. On a GPU the result is the device's, wherever it could be taken: it repeats between runs,
+and the call's does not where the host limits it. On a CPU there is the call's alone.
+"""
+
+import math
+from dataclasses import dataclass
+
+from pairbench.model.record import Record
+from pairbench.stats import Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """One of the three, by the names of its columns; latencies are in ns."""
+
+    name: str
+    rounds: tuple[str, str]
+    """The columns with the median and the 95th percentile of each round."""
+    speedup: str
+    """The column with the baseline's median over this one's."""
+
+    @property
+    def p50(self) -> str:
+        """The column of the median."""
+        return f"{self.name}_p50_ns"
+
+    @property
+    def p95(self) -> str:
+        """The column of the 95th percentile."""
+        return f"{self.name}_p95_ns"
+
+
+DEVICE = Latency(name="device", rounds=("device_round_p50_ns", "device_round_p95_ns"), speedup="device_speedup")
+# Without the name in front, as in the files of all versions.
+CALL = Latency(name="call", rounds=("round_p50_ns", "round_p95_ns"), speedup="speedup")
+HOST = Latency(name="host", rounds=("host_round_p50_ns", "host_round_p95_ns"), speedup="host_speedup")
+LATENCIES = (DEVICE, CALL, HOST)
+ENDS = ("", "_low", "_high")
+"""What is put behind a column's name for the ends of its interval; nothing for the estimate."""
+
+RESULT_COLUMNS = (
+    *("device_kind", "timer", "device_timer", "bound", "host_p50_ns"),
+    *(f"{metric}{end}" for one in (DEVICE, CALL) for metric in (one.p50, one.p95) for end in ENDS),
+    *(f"{one.speedup}{end}" for one in (DEVICE, CALL) for end in ENDS),
+)
+"""The columns of a record that it takes to show its result, and what lies beside it."""
+
+
+def result_of(record: Record) -> Latency:
+    """Return the latency that is a record's result."""
+    return DEVICE if record.device_kind != "cpu" and _positive(record.device_p50_ns) else CALL
+
+
+def p50_of(record: Record, latency: Latency | None = None) -> Interval | None:
+    """Return a median in ns with its 95 % interval, that of the result if no latency is named; None where there is none.
+
+    The ends of the interval are NaN where they are not known.
+    """
+    return interval_of(record, (latency or result_of(record)).p50)
+
+
+def p95_of(record: Record, latency: Latency | None = None) -> Interval | None:
+    """Return a 95th percentile likewise."""
+    return interval_of(record, (latency or result_of(record)).p95)
+
+
+def speedup_of(record: Record | None) -> Interval | None:
+    """Return a record's speedup with its interval: of the device's latency where that is known, else of the call's.
+
+    None where it has none.
+    """
+    if record is None:
+        return None
+    of_device = interval_of(record, DEVICE.speedup) if record.device_kind != "cpu" else None
+    return of_device or interval_of(record, CALL.speedup)
+
+
+def interval_of(record: Record, column: str) -> Interval | None:
+    """Return an estimate with the ends of its interval, NaN where they are not known; None where it is no positive number."""
+    value = getattr(record, column)
+    if not _positive(value):
+        return None
+    low, high = (
+        math.nan if end is None else end for end in (getattr(record, f"{column}{end}") for end in ("_low", "_high"))
+    )
+    return Interval(value, low, high)
+
+
+def _positive(value: float | None) -> bool:
+    return value is not None and 0 < value < math.inf
