@@ -31,7 +31,7 @@ BELOW: dict[str, str] = {
     "execute.parent": "execute model stats errors",
     "execute.worker": "execute suite model stats errors",
     "execute": "model stats errors",
-    "store": "model errors",
+    "store": "model stats errors",
     "analyze": "model stats errors",
     "plan": "model errors",
     "config": "model errors",

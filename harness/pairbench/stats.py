@@ -114,6 +114,19 @@ def speedup_interval(
     return _interval(estimate, np.concatenate(drawn), np.array(of_rounds), len(baseline.values))
 
 
+def rounds_interval(logs: ArrayLike) -> Interval:
+    """Return the mean of some rounds' logarithms as a ratio or latency, with Student's 95 % interval.
+
+    It speaks for the spread between rounds alone; the ends are NaN for fewer than two.
+    """
+    values = _checked(logs)
+    middle = float(values.mean())
+    if len(values) < 2:
+        return Interval(float(np.exp(middle)), float("nan"), float("nan"))
+    reach = _reach(values)
+    return Interval(*(float(np.exp(end)) for end in (middle, middle - reach, middle + reach)))
+
+
 def paired_halfwidth(log_ratios: ArrayLike) -> float:
     """Return how far the 95 % interval of the median reaches to its wider side; infinite for fewer than 8 values.
 
@@ -205,13 +218,18 @@ def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -
     low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail])
     reach = 1.0
     if len(of_rounds) > 1:
-        error = np.std(np.log(of_rounds), ddof=1) / np.sqrt(len(of_rounds))
-        from scipy import (
-            special,  # takes a third of a second to import, which a caller of other functions need not wait for
-        )
-
-        reach = np.exp(special.stdtrit(len(of_rounds) - 1, 1 - tail) * error)
+        reach = np.exp(_reach(np.log(of_rounds)))
     return Interval(estimate, float(min(low, estimate / reach)), float(max(high, estimate * reach)))
+
+
+def _reach(logs: Floats) -> float:
+    """Return how far Student's 95 % interval of the mean reaches to either side."""
+    from scipy import (
+        special,  # takes a third of a second to import, which a caller of other functions need not wait for
+    )
+
+    error = np.std(logs, ddof=1) / np.sqrt(len(logs))
+    return float(special.stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2) * error)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ class SampledRounds(NamedTuple):
 
     call: Rounds
     device: Rounds | None
-    """None where a round has none."""
+    """Device latencies; None where a round has none."""
     host: Rounds | None
 
     def of(self, latency: Latency) -> Rounds | None:

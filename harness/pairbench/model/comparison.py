@@ -57,7 +57,7 @@ class Floor:
     latency: str = "call"
     """The latency that `p50` and `p95` are of: `device` or `call`."""
     host: float | None = None
-    """The same of the median host time; None where no calibration has looked at it."""
+    """How far the median host time moves, in log units; None where no calibration has looked at it."""
 
 
 @dataclass(frozen=True, kw_only=True)

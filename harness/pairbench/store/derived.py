@@ -5,7 +5,6 @@ intervals come from the raw samples, where these have not been pruned; an interv
 bootstrap would take minutes. The host's rounds are not derived: its samples were taken in another way, behind a flush.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy import special
 
 from pairbench.model.latency import DEVICE, ENDS, HOST
-from pairbench.stats import percentiles
+from pairbench.stats import percentiles, rounds_interval
 from pairbench.store.location import StoreLocation
 
 SINCE = 4
@@ -139,9 +137,8 @@ def _ends(name: str, logs: Any) -> _Values:
     """Return the ends of the 95 % interval of the mean of some rounds' logarithms; none for fewer than two."""
     if len(logs) < 2:
         return {}
-    reach = float(special.stdtrit(len(logs) - 1, 0.975) * np.std(logs, ddof=1) / math.sqrt(len(logs)))
-    middle = float(np.mean(logs))
-    return {f"{name}_low": math.exp(middle - reach), f"{name}_high": math.exp(middle + reach)}
+    _, low, high = rounds_interval(logs)
+    return {f"{name}_low": low, f"{name}_high": high}
 
 
 def _without_throttled(values: Any, throttled: Any) -> Any:

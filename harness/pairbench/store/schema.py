@@ -6,10 +6,10 @@
 #
 #   1  first release
 #   2  round_p95_ns, so that tails are judged by rounds; confirms, which joins a run to one that measured its suspects again
+#   3  warm_first_call_ns, compilations, recompilations, graph_breaks, compile_notes; graph_capturable, graph_capture_reason
 #   4  the device's and the host's latencies by round and with intervals, bound, device_speedup, host_speedup,
 #      call_round_p50_ns and call_round_p95_ns for round_p50_ns and round_p95_ns, which stay; of earlier files they are
 #      derived, see `store.derived`. host_p50_ns is taken with an empty queue; before, behind what a flush had queued
-#   3  warm_first_call_ns, compilations, recompilations, graph_breaks, compile_notes; graph_capturable, graph_capture_reason
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence

@@ -75,7 +75,7 @@ SERIES = Series(device_name="D", suite="s.py", case="op[n=1]", implementation="f
 
 
 def history(p50: list[float]) -> list[Past]:
-    return [Past(value, 2 * value, ("same",)) for value in p50]
+    return [Past(value, 2 * value, None, "call", ("same",)) for value in p50]
 
 
 def test_floors_need_enough_runs() -> None:
@@ -87,7 +87,7 @@ def test_floors_need_enough_runs() -> None:
 
 
 def test_runs_of_changing_code_are_not_enough() -> None:
-    mixed = [Past(1000.0 + number, 2000.0, (str(number),)) for number in range(8)]
+    mixed = [Past(1000.0 + number, 2000.0, None, "call", (str(number),)) for number in range(8)]
     assert floors_of({SERIES: mixed}) == {}
 
 

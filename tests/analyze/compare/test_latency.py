@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pairbench.analyze.compare.latency import MeasuredSides, judge_latencies, percent, spread_groups, suspicious
-from pairbench.analyze.compare.rounds import P50, P95
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
+from pairbench.model.latency import CALL
 from pairbench.model.series import Series
 from pairbench.stats import Interval
 from tests.builders import make_run
@@ -36,13 +36,13 @@ WIDE = (198_000.0, 202_000.0, 206_000.0)
 )
 def test_each_verdict_has_its_sentence(found: MeasuredSides, verdict: Verdict, words: str) -> None:
     (said,) = judge_latencies([found], {})
-    assert said[P50].verdict is verdict and said[P50].reason.startswith(words)
-    assert said[P95].verdict is Verdict.SAME
+    assert said[CALL.p50].verdict is verdict and said[CALL.p50].reason.startswith(words)
+    assert said[CALL.p95].verdict is Verdict.SAME
 
 
 def test_a_latency_that_one_side_lacks_is_not_judged() -> None:
     (found,) = judge_latencies([measured(round_p95_ns=None, call_p95_ns=None)], {})
-    assert set(found) == {P50}
+    assert set(found) == {CALL.p50}
     assert judge_latencies([], {}) == []
 
 
@@ -54,7 +54,7 @@ def test_only_one_device_and_mode_lend_each_other() -> None:
 
 def judged(verdict: Verdict, estimate: float, low: float) -> Judgement:
     return Judgement(
-        metric=P95,
+        metric=CALL.p95,
         outcome=GateOutcome.UNDECIDED,
         verdict=verdict,
         change=Interval(estimate, low, 2 * estimate),

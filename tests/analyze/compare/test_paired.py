@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pairbench.analyze.compare.effect import Effects
 from pairbench.analyze.compare.latency import MeasuredSides
 from pairbench.analyze.compare.paired import estimate_paired, judge_interleaved
-from pairbench.analyze.compare.rounds import P50, P95, Floats
+from pairbench.analyze.compare.rounds import Floats
 from pairbench.model.comparison import Judgement, Verdict
+from pairbench.model.latency import CALL
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from tests.builders import make_run
@@ -46,9 +47,9 @@ def judged(now: float, rounds: int = 5, spread: float = 0.0005) -> dict[str, Jud
 
 def test_a_change_of_2_percent_is_found_in_a_machine_that_drifts_by_half() -> None:
     found = judged(1.02)
-    assert set(found) == {P50, P95}
-    change = found[P50].change
-    assert found[P50].verdict is Verdict.SLOWER and change is not None
+    assert set(found) == {CALL.p50, CALL.p95}
+    change = found[CALL.p50].change
+    assert found[CALL.p50].verdict is Verdict.SLOWER and change is not None
     assert change.low > 1.015 and change.high < 1.025 and change.estimate == pytest.approx(1.02, abs=0.002)
 
 
@@ -57,11 +58,11 @@ def test_no_change_is_proven_to_be_none() -> None:
 
 
 def test_faster_is_no_slower() -> None:
-    assert judged(0.97)[P50].verdict is Verdict.FASTER
+    assert judged(0.97)[CALL.p50].verdict is Verdict.FASTER
 
 
 def test_one_round_proves_nothing() -> None:
-    found = judged(1.5, rounds=1)[P50]
+    found = judged(1.5, rounds=1)[CALL.p50]
     assert found.verdict is Verdict.UNDECIDED and found.change is None
     assert "one round" in found.reason
 
@@ -82,7 +83,7 @@ def test_a_second_measurement_lends_its_rounds() -> None:
     two = replace(one, reference=one.reference * 2, current=one.current * 2)
     widths = []
     for item in (one, two):
-        change = judge_interleaved([item])[0][P50].change
+        change = judge_interleaved([item])[0][CALL.p50].change
         assert change is not None
         widths.append(change.high - change.low)
     assert widths[1] < widths[0] / 2
@@ -137,7 +138,7 @@ def test_the_same_code_raises_no_alarm_and_2_percent_is_caught_among_hundreds() 
             before = 1e5 * np.exp(rng.normal(0, 0.1, 5))
             after = before * np.exp(rng.normal(0.0, 0.003, 5)) * (1.02 if index == 0 else 1.0)
             all_measured.append(measured(of_rounds(record, before.tolist()), of_rounds(record, after.tolist())))
-        verdicts = [found[P50].verdict for found in judge_interleaved(all_measured)]
+        verdicts = [found[CALL.p50].verdict for found in judge_interleaved(all_measured)]
         caught += verdicts[0] is Verdict.SLOWER
         alarms += sum(verdict in (Verdict.SLOWER, Verdict.FASTER) for verdict in verdicts[1:])
     assert caught == 20

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from pairbench.analyze.compare.interleaved import compare_interleaved
-from pairbench.analyze.compare.rounds import P50, latency_of_run, latency_of_runs
+from pairbench.analyze.compare.rounds import latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.model.comparison import Change, Comparison, Judgement, Side
+from pairbench.model.latency import CALL
 from pairbench.model.record import Record
 from pairbench.report.comparison.render import render_comparison
 from pairbench.report.render import Terminal
@@ -30,7 +31,7 @@ def fused(changes: Sequence[Change]) -> Change:
 
 
 def p50(change: Change) -> Judgement:
-    return next(judgement for judgement in change.judgements if judgement.metric == P50)
+    return next(judgement for judgement in change.judgements if judgement.metric == CALL.p50)
 
 
 def test_a_comparison_shows_the_p50_of_the_record() -> None:
@@ -89,6 +90,6 @@ def test_what_is_accepted_is_what_is_shown(tmp_path: Path) -> None:
 
 def test_rows_without_a_pooled_latency_or_with_none_at_all() -> None:
     record = make_run(0)[0]
-    assert latency_of_run(replace(record, call_p50_ns=None, round_p50_ns=(1.0, 2.0, 9.0)), P50) == 2.0
-    assert latency_of_run(replace(record, call_p50_ns=None, round_p50_ns=None), P50) is None
-    assert str(latency_of_runs([], P50)) == "nan"
+    assert latency_of_run(replace(record, call_p50_ns=None, round_p50_ns=(1.0, 2.0, 9.0)), CALL.p50) == 2.0
+    assert latency_of_run(replace(record, call_p50_ns=None, round_p50_ns=None), CALL.p50) is None
+    assert str(latency_of_runs([], CALL.p50)) == "nan"
