@@ -79,6 +79,22 @@ def only(records: Iterable[Record], **wanted: Any) -> tuple[Record, ...]:
     return tuple(record for record in records if all(getattr(record, name) == wanted[name] for name in wanted))
 
 
+def with_device(
+    records: Iterable[Record], *, device: Sequence[float], host: Sequence[float] = (), timer: str = "graph_replay"
+) -> tuple[Record, ...]:
+    """Return records with device and host latencies, of the rounds that are given in ns, the same in each record."""
+    found = []
+    for record in records:
+        columns: dict[str, Any] = {"device_timer": timer}
+        for name, rounds in (("device", device), ("host", host)):
+            if rounds:
+                tail = tuple(1.02 * value for value in rounds)
+                columns |= {f"{name}_p50_ns": median(rounds), f"{name}_p95_ns": median(tail)}
+                columns |= {f"{name}_round_p50_ns": tuple(rounds), f"{name}_round_p95_ns": tail}
+        found.append(replace(record, **columns))
+    return tuple(found)
+
+
 def ended(record: Record, status: str, reason: str = "made up") -> Record:
     """Return what the record would be had it come to nothing."""
     columns = [name for name in vars(record) if name.endswith(("_ns", "_ns_low", "_ns_high")) or "speedup" in name]

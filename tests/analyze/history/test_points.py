@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.analyze.history.points import history
+from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.record import Record
-from tests.builders import CASES, FIRST, ended, make_run, only, run_id_of
+from tests.builders import CASES, FIRST, ended, make_run, only, run_id_of, with_device
 
 CASE = CASES[0]
 
@@ -108,3 +109,34 @@ def test_what_is_no_latency_is_a_gap(value: float | None) -> None:
 
 def test_nothing_is_a_history_too() -> None:
     assert history([], "fused").points == ()
+
+
+def on_a_gpu(number: int, **columns: object) -> list[Record]:
+    return [
+        replace(record, **columns)  # type: ignore[arg-type]
+        for day in range(number)
+        for record in with_device(make_run(24 * day, cases=[CASE]), device=(50_000.0,), host=(9_000.0,))
+    ]
+
+
+def test_on_a_gpu_it_is_the_history_of_the_device() -> None:
+    found = history(on_a_gpu(3), "fused")
+    assert found.latency is DEVICE
+    assert [(point.p50 or (0,))[0] for point in found.points] == [50_000.0] * 3
+    assert [(point.p95_ns, point.control_ns, point.speedup) for point in found.points] == [
+        (51_000.0, 50_000.0, 1.0)
+    ] * 3
+    assert history(on_a_gpu(3, device_kind="cpu"), "fused").latency is CALL
+
+
+def test_a_device_latency_of_another_clock_is_another_series() -> None:
+    newest = [replace(record, device_timer="spin") for record in on_a_gpu(4)[-2:]]
+    found = history([*on_a_gpu(3), *newest], "fused")
+    assert len(found.points) == 1
+    assert found.notes == ("3 runs without a device latency by spin left out: another clock is another series",)
+
+
+def test_runs_without_a_device_latency_are_left_out() -> None:
+    found = history([*runs(2), *on_a_gpu(4)[-4:]], "fused")
+    assert len(found.points) == 2
+    assert found.notes == ("2 runs without a device latency by graph_replay left out: another clock is another series",)

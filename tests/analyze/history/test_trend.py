@@ -10,7 +10,7 @@ import pytest
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Attribution, GateOutcome, Verdict
+from pairbench.model.comparison import Attribution, Floor, GateOutcome, Verdict
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, sha
@@ -188,7 +188,7 @@ def test_the_newest_runs_only() -> None:
 def test_a_floor_keeps_noise_from_being_news() -> None:
     records = runs(30, {26: {"fused": 1.03}})
     assert make_trend(records, FUSED).moves
-    assert not make_trend(records, FUSED, floor=0.2).moves
+    assert not make_trend(records, FUSED, floor=Floor(p50=0.2, p95=0.2, runs=9, source="history")).moves
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
 from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of
 from pairbench.analyze.history.points import SeriesPoint, history
-from pairbench.model.comparison import EraChange
+from pairbench.model.comparison import EraChange, Floor
 from pairbench.model.latency import CALL, Latency
 from pairbench.model.plan import BASELINE
 from pairbench.model.policy import DEFAULT, Policy
@@ -66,7 +66,7 @@ def make_trend(
     *,
     timer: str | None = None,
     last: int | None = None,
-    floor: float | None = None,
+    floor: Floor | None = None,
     accepted: AcceptedLevel | None = None,
     policy: Policy = DEFAULT,
 ) -> Trend:
@@ -77,12 +77,13 @@ def make_trend(
         series: whose trend.
         timer: of whose values; that of the newest run where not given.
         last: runs to take, the newest; all where not given.
-        floor: the series' noise floor in log units, where it is known.
+        floor: the series' noise floor, where it is known; one of another latency than the trend's says nothing.
         accepted: the level of this series that was accepted on purpose, if there is one.
         policy: thresholds.
     """
     past = history(records, series.implementation, timer=timer)
     points = past.points[-last:] if last else past.points
+    limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
     parts = [list(part) for _, part in itertools.groupby(range(len(points)), key=lambda index: points[index].part)]
     moves: list[Move] = []
     levels: list[Level] = []
@@ -91,7 +92,7 @@ def make_trend(
         here = points[part[0] : part[-1] + 1]
         lines, breaks = lines_of(here), breaks_of(here)
         own, relative = (
-            detect(line, floor=floor, minimum_effect=policy.minimum_effect, breaks=breaks)
+            detect(line, floor=limit, minimum_effect=policy.minimum_effect, breaks=breaks)
             for line in (lines.own, lines.relative)
         )
         moved = moves_of(here, own, relative, first=part[0], policy=policy)
@@ -104,7 +105,7 @@ def make_trend(
             levels.append(
                 Level(start=start, stop=stop - 1, p50_ns=math.exp(median_level(lines.own[side])), speedup=speedup)
             )
-    newest = latest(points, parts[-1][0], moves, own, floor=floor, policy=policy) if parts else None
+    newest = latest(points, parts[-1][0], moves, own, floor=limit, policy=policy) if parts else None
     return Trend(
         series=series,
         points=points,

@@ -9,6 +9,7 @@ from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import FIELDS
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.errors import SelectionError
+from pairbench.model.comparison import Floor
 from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
@@ -41,8 +42,8 @@ class HistoryReading:
 
     value: tuple[Record, ...]
     """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
-    floor: float | None
-    """The series' noise floor in log units, from the newest calibration that has it; None where none has it."""
+    floor: Floor | None
+    """The series' noise floor, from the newest calibration that has it; None where none has it."""
     accepted: AcceptedLevel | None
     """The level of the series that was accepted on purpose; None where none was."""
     problems: tuple[str, ...]
@@ -163,7 +164,7 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
         accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
     return HistoryReading(
         value=records,
-        floor=floors[series].p50 if series in floors else None,
+        floor=floors.get(series),
         accepted=accepted,
         problems=reading.problems + calibrations.problems + acceptances.problems,
     )

@@ -183,7 +183,7 @@ class SiteReading:
         for _, beside in sorted(cases.items()):
             known = {series for record in beside if (series := Series.of(record))}
             trends += [
-                make_trend(beside, series, floor=self._floor(series), accepted=self._accepted.get(series))
+                make_trend(beside, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
                 for series in sorted(known, key=_baseline_first)
             ]
         return tuple(trends)
@@ -191,9 +191,6 @@ class SiteReading:
     def _newest_of(self, trend: Trend) -> Record:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
         return self._newest.get(trend.series, trend.points[-1].record)
-
-    def _floor(self, series: Series) -> float | None:
-        return self._floors[series].p50 if series in self._floors else None
 
     def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
         record = self._newest_of(trend)
