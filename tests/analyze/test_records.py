@@ -128,6 +128,54 @@ def test_identity(pair: tuple[Record, Record]) -> None:
     assert fast.status == "measured" and fast.reason is None
 
 
+def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> None:
+    baseline, fast = pair
+    hosts = [[value / 10 for value in values] for values in QUICK]
+    for name, rounds in (("device", DEVICE), ("call", QUICK), ("host", hosts)):
+        for q in (50, 95):
+            expected = latency_interval(rounds, q)
+            ends = [getattr(fast, f"{name}_p{q}_ns{end}") for end in ("", "_low", "_high")]
+            assert ends == pytest.approx(list(expected))
+            of_rounds = [np.percentile(values, q) for values in rounds]
+            assert getattr(fast, f"{name}_round_p{q}_ns") == pytest.approx(of_rounds)
+    assert (fast.call_round_p50_ns, fast.call_round_p95_ns) == (fast.round_p50_ns, fast.round_p95_ns)
+    # The baseline has no device samples here, so there is nothing to compare the variant's with.
+    assert (baseline.device_p50_ns, baseline.device_round_p50_ns, fast.device_speedup) == (None, None, None)
+    assert (fast.host_speedup, fast.host_speedup_low) == pytest.approx((fast.speedup, fast.speedup_low))
+
+
+def test_the_device_s_speedup_is_of_its_own_pairs() -> None:
+    slow = [draw(1.8e6, count) for count in (40, 30)]
+    rounds = tuple(
+        round_of(samples(BASELINE, call, device), samples(FAST, quick, own), round=index)
+        for index, (call, device, quick, own) in enumerate(zip(SLOW, slow, QUICK, DEVICE, strict=True))
+    )
+    baseline, fast = records(outcome(BASELINE, *rounds), outcome(FAST, *rounds))
+    expected = speedup_interval(slow, DEVICE)
+    assert (fast.device_speedup, fast.device_speedup_low, fast.device_speedup_high) == pytest.approx(tuple(expected))
+    assert fast.bound == "device" and baseline.device_speedup is None
+
+
+@pytest.mark.parametrize(("host", "bound"), [(10.0, "host"), (0.1, "device")])
+def test_what_takes_longer_limits_a_stream_of_calls(host: float, bound: str) -> None:
+    taken = replace(samples(FAST, QUICK[0], DEVICE[0]), host_ns=tuple(host * value for value in DEVICE[0]))
+    (fast,) = records(outcome(FAST, round_of(taken)))
+    assert fast.bound == bound
+
+
+def test_on_a_cpu_the_host_is_the_call() -> None:
+    rounds = tuple(
+        round_of(*(replace(samples(entry, calls), host_ns=calls) for entry, calls in ((BASELINE, slow), (FAST, quick))))
+        for slow, quick in zip(SLOW, QUICK, strict=True)
+    )
+    _, fast = records(outcome(BASELINE, *rounds), outcome(FAST, *rounds))
+    for call, host in (("call_p50_ns", "host_p50_ns"), ("call_p95_ns", "host_p95_ns"), ("speedup", "host_speedup")):
+        assert [getattr(fast, f"{call}{end}") for end in ("", "_low", "_high")] == [
+            getattr(fast, f"{host}{end}") for end in ("", "_low", "_high")
+        ]
+    assert fast.host_round_p50_ns == fast.round_p50_ns and fast.bound is None and fast.device_speedup is None
+
+
 def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Record]) -> None:
     _, fast = pair
     pooled, device = np.concatenate(QUICK), np.concatenate(DEVICE)

@@ -1,10 +1,10 @@
 """The columns of a record about time: percentiles of its samples with their intervals, speedups, and what limits a call."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, Latency
+from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, LATENCIES, Latency
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import Entry
 from pairbench.stats import Interval, latency_intervals, percentile, percentiles, speedup_interval
@@ -69,10 +69,14 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
         "n_rounds": len(rounds.call),
         "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
     }
-    for latency in LATENCIES:
+    # On a CPU the call is the host's work, to the last digit: its interval is not drawn twice.
+    distinct = [latency for latency in LATENCIES if latency is not HOST or rounds.host != rounds.call]
+    for latency in distinct:
         if (own := rounds.of(latency)) is not None:
             columns |= _percentile_columns(latency, own, resamples)
-    columns |= _speedup_columns(rounds, outcome, control, resamples)
+    columns |= _speedup_columns(rounds, distinct, outcome, control, resamples)
+    if HOST not in distinct:
+        columns |= _as_host(columns)
     return columns | {"bound": bound_of(columns.get(DEVICE.p50), columns.get(HOST.p50))}
 
 
@@ -98,14 +102,26 @@ def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dic
     return {**interval_columns(latency.p50, p50), **interval_columns(latency.p95, p95), **lists}
 
 
+def _as_host(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of the host that are equal to those of the call."""
+    names = {CALL.p50: HOST.p50, CALL.p95: HOST.p95, CALL.speedup: HOST.speedup}
+    ends = {f"{call}{end}": f"{host}{end}" for call, host in names.items() for end in ENDS}
+    ends |= dict(zip(CALL.rounds, HOST.rounds, strict=True))
+    return {host: columns[call] for call, host in ends.items() if call in columns}
+
+
 def _speedup_columns(
-    rounds: SampledRounds, outcome: Outcome, control: Outcome | None, resamples: int
+    rounds: SampledRounds,
+    latencies: Sequence[Latency],
+    outcome: Outcome,
+    control: Outcome | None,
+    resamples: int,
 ) -> dict[str, float | None]:
     if control is None or control.status is not Status.MEASURED or outcome.entry.role == "baseline":
         return {}
     columns: dict[str, float | None] = {}
     beside = sampled_rounds(control)
-    for latency in LATENCIES:
+    for latency in latencies:
         ours, theirs = rounds.of(latency), beside.of(latency)
         if ours and theirs:
             columns |= interval_columns(latency.speedup, _speedup(ours, theirs, resamples))
