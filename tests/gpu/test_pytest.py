@@ -53,8 +53,15 @@ def test_its_numbers_are_those_of_a_run(project: Project) -> None:
     options = ("--rounds", "3", "--tier", "real", "--device", "cuda:0")
     assert project.pairbench("run", "suites", *options).code == 0
     same = ("--pairbench-rounds=3", "--pairbench-tier=real", "--pairbench-device=cuda:0", "--pairbench-save")
-    assert project.pytest("suites", "--benchmark-only", *same).code == 0
+    assert project.pytest("suites", "--benchmark-only", "--benchmark-json=shown.json", *same).code == 0
     rows = pd.read_parquet(project.folder / "results" / "records").sort_values("run_id")
-    table = rows.pivot_table(index="implementation", columns="run_id", values="call_p50_ns")
+    table = rows.pivot_table(index="implementation", columns="run_id", values="device_p50_ns")
     assert table.shape == (3, 2) and (table > FROM_NS).all(axis=None)
     assert ((table.iloc[:, 1] / table.iloc[:, 0] - 1).abs() < WITHIN).all(), table
+    for item in project.document("shown.json")["benchmarks"]:
+        assert item["extra_info"]["samples_of"] == "device"
+        assert item["stats"]["median"] * 1e9 == pytest.approx(item["extra_info"]["device_p50_ns"])
+    called = ("--benchmark-only", "--benchmark-json=calls.json", "--pairbench-latency=call", *same[:-1])
+    assert project.pytest("suites", *called).code == 0
+    for item in project.document("calls.json")["benchmarks"]:
+        assert item["stats"]["median"] * 1e9 == pytest.approx(item["extra_info"]["call_p50_ns"])

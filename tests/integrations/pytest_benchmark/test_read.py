@@ -21,7 +21,7 @@ from pairbench.integrations.foreign.into_store import Intake
 from pairbench.integrations.foreign.pairing import Pairing
 from pairbench.integrations.foreign.records import ImportedRun, rows_of
 from pairbench.integrations.foreign.values import ImportFailedError
-from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, extra_info_of, machine_info_of
+from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, SAMPLES_OF, extra_info_of, machine_info_of
 from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, read_samples, runs
@@ -218,6 +218,16 @@ def test_what_pairbench_wrote_is_restored_beside_others_benchmarks(tmp_path: Pat
     rounds = [row.call_ns for row in run.samples if row.case == wanted.case]
     assert [len(values) for values in rounds] == [1, 2, 3]
     assert rounds[2] == pytest.approx((103_000, 104_000, 105_000))
+
+
+def test_samples_of_the_device_are_not_taken_for_those_of_calls(tmp_path: Path) -> None:
+    def on_a_gpu(document: dict[str, Any]) -> None:
+        with_ours(document)
+        document["benchmarks"][0]["extra_info"][SAMPLES_OF] = "device"
+
+    run = rows_of(read_benchmark_json(changed(tmp_path / "a.json", on_a_gpu)))
+    ours = next(record for record in run.records if record.definition_hash and record.status == "measured")
+    assert ours.round_p50_ns and not [row for row in run.samples if row.case == ours.case]
 
 
 def test_a_run_on_two_devices_lies_in_two_folders(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pairbench.integrations.plugin.pair_entry import PairEntry
 from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.record import Record
 
 BENCH = pytest.StashKey[Any]()  # a Bench
 LOADER = pytest.StashKey[SuiteLoader]()
@@ -145,8 +146,7 @@ def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:
 def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
         # Not at the top: `--collect-only` needs none of what they bring.
-        from pairbench.analyze.latencies import sampled_rounds
-        from pairbench.integrations.pytest_benchmark.fields import ROUND_SIZES, extra_info_of
+        from pairbench.integrations.pytest_benchmark.fields import ROUND_SIZES, SAMPLES_OF, extra_info_of
 
         with _without_traceback():
             bench = config.stash[BENCH]
@@ -156,8 +156,9 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
                 return
             outcome, record = bench.measured(pair)
             benchmark.param, benchmark.params = pair.planned.case.key, _parameters(pair)
-            rounds = sampled_rounds(outcome).call
-            benchmark.extra_info.update(extra_info_of(record), **{ROUND_SIZES: [len(samples) for samples in rounds]})
+            latency, rounds = samples_to_play(outcome, record, config.getoption("pairbench_latency"))
+            played = {SAMPLES_OF: latency, ROUND_SIZES: [len(samples) for samples in rounds]}
+            benchmark.extra_info.update(extra_info_of(record), **played)
             if outcome.status.bad or not rounds:
                 benchmark.pedantic(functools.partial(_judge, outcome))
                 return
@@ -166,6 +167,23 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
             request.node.user_properties += [(name, value) for name, value in known.items() if value is not None]
 
     return measure
+
+
+def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tuple[str, list[list[float]]]:
+    """Return the latency that pytest-benchmark is to show, `device` or `call`, and its samples in ns of each round.
+
+    Args:
+        outcome: What was measured.
+        record: The record made of it.
+        wanted: As `--pairbench-latency` says; None for the record's result.
+    """
+    from pairbench.analyze.latencies import sampled_rounds
+    from pairbench.model.latency import CALL, DEVICE, result_of
+
+    rounds = sampled_rounds(outcome)
+    if rounds.device and result_of(record) is DEVICE and wanted != CALL.name:
+        return DEVICE.name, rounds.device
+    return CALL.name, rounds.call
 
 
 def _parameters(pair: PairEntry) -> dict[str, object]:

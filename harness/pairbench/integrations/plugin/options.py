@@ -55,6 +55,12 @@ def add_options(parser: pytest.Parser) -> None:
     )
     group.addoption("--pairbench-timer", metavar="TIMER", help="auto, or do_bench for Triton's own function.")
     group.addoption(
+        "--pairbench-latency",
+        choices=("device", "call"),
+        help="What pytest-benchmark's table and files show of a GPU: the device's latency, or that of whole calls, "
+        "which the host may limit. Default: device, wherever it could be taken. On a CPU it is always the call.",
+    )
+    group.addoption(
         "--pairbench-timeout", metavar="SECONDS", type=float, help="For one implementation in one stage. Default: 300."
     )
 

@@ -33,6 +33,9 @@ IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
 ROUND_SIZES = "samples_by_round"
 """Name in extra_info of how many of `stats.data` came from each round, in order; where it is not there, all are one round's."""
 
+SAMPLES_OF = "samples_of"
+"""Name in extra_info of the latency that `stats` are of, `device` or `call`; where it is not there, it is the call's."""
+
 _COLUMNS = tuple(item.name for item in fields(Record))
 _OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *ENVIRONMENT_COLUMNS))
 

@@ -21,8 +21,9 @@ from pairbench.integrations.foreign.values import (
     run_id_of,
     told_apart,
 )
-from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, is_ours, record_of
+from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, SAMPLES_OF, is_ours, record_of
 from pairbench.model.environment import Device, Environment
+from pairbench.model.latency import DEVICE
 from pairbench.model.record import Record
 
 EXPECTED = "a JSON file that pytest-benchmark saved"
@@ -192,6 +193,8 @@ def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin
         return record, ()
     if sum(sizes) != len(data) or len(sizes) != record.n_rounds:
         return record, ()  # nothing tells which round a sample is of
+    if optional(benchmark["extra_info"], SAMPLES_OF, str) == DEVICE.name:
+        return record, ()  # the store keeps samples of the device beside those of the call, which are not in the file
     return record, _in_rounds(data, sizes)
 
 
