@@ -5,7 +5,9 @@ Nothing here is tuned. `launches` and small cases of the others issue more work 
 
 import torch
 import torch.nn.functional as F
-from pairbench import REASSOCIATED, Operator, Tolerance, grid
+import triton
+import triton.language as tl
+from pairbench import EXACT, REASSOCIATED, Operator, Tolerance, Variant, grid
 
 LOOSE = Tolerance(rtol=2e-2, atol=2e-2)
 
@@ -89,3 +91,31 @@ def _in_place(x):
     for _ in range(20):
         x.mul_(1.0001).add_(0.1)
     return x
+
+
+@triton.jit
+def doubled_kernel(source, target, n, tiles, BLOCK: tl.constexpr):
+    place = (tl.program_id(0) % tiles) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + place, 2 * tl.load(source + place, mask=place < n), mask=place < n)
+
+
+def doubled(x, more=0.0):
+    """Double each element; `more` is the part of the tiles that are worked on a second time."""
+    target, tiles = torch.empty_like(x), triton.cdiv(x.numel(), 4096)
+    doubled_kernel[(int((1 + more) * tiles),)](x, target, x.numel(), tiles, BLOCK=4096)
+    return target
+
+
+def twice(name, variant):
+    return Operator(
+        name,
+        baseline=lambda x: x + x,
+        variants={"tiled": Variant(variant, needs="cuda")},
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases={"real": grid(n=[2**24, 2**27])},
+        tolerance=EXACT,
+    )
+
+
+twice_a = twice("twice_a", lambda x: doubled(x))
+twice_b = twice("twice_b", lambda x: doubled(x))
