@@ -114,6 +114,19 @@ def speedup_interval(
     return _interval(estimate, np.concatenate(drawn), np.array(of_rounds), len(baseline.values))
 
 
+def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
+    """Return the ratio of two independent estimates; its ends are NaN where those of one are not known.
+
+    In log units the ends of independent intervals add like standard deviations.
+    """
+    ratio = numerator.estimate / denominator.estimate
+    if not (numerator.low > 0 and denominator.low > 0):
+        return Interval(ratio, float("nan"), float("nan"))
+    ends = (np.log(np.array(one) / one.estimate) for one in (numerator, denominator))
+    (_, down, up), (_, below, above) = ends
+    return Interval(ratio, float(ratio * np.exp(-np.hypot(down, above))), float(ratio * np.exp(np.hypot(up, below))))
+
+
 def rounds_interval(logs: ArrayLike) -> Interval:
     """Return the mean of some rounds' logarithms as a ratio or latency, with Student's 95 % interval.
 

@@ -133,7 +133,8 @@ def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> N
     hosts = [[value / 10 for value in values] for values in QUICK]
     for name, rounds in (("device", DEVICE), ("call", QUICK), ("host", hosts)):
         for q in (50, 95):
-            expected = latency_interval(rounds, q)
+            # Of the host it is the round in which it was quickest.
+            expected = latency_interval(rounds if name != "host" else [min(rounds, key=np.median)], q)
             ends = [getattr(fast, f"{name}_p{q}_ns{end}") for end in ("", "_low", "_high")]
             assert ends == pytest.approx(list(expected))
             of_rounds = [np.percentile(values, q) for values in rounds]
@@ -141,7 +142,9 @@ def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> N
     assert (fast.call_round_p50_ns, fast.call_round_p95_ns) == (fast.round_p50_ns, fast.round_p95_ns)
     # The baseline has no device samples here, so there is nothing to compare the variant's with.
     assert (baseline.device_p50_ns, baseline.device_round_p50_ns, fast.device_speedup) == (None, None, None)
-    assert (fast.host_speedup, fast.host_speedup_low) == pytest.approx((fast.speedup, fast.speedup_low))
+    slow, quick = (min(map(np.median, rounds)) for rounds in (SLOW, QUICK))
+    assert fast.host_speedup == pytest.approx(slow / quick)
+    assert (fast.host_speedup_low or 9) < slow / quick < (fast.host_speedup_high or 0)
 
 
 def test_the_device_s_speedup_is_of_its_own_pairs() -> None:
@@ -181,7 +184,7 @@ def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Reco
     pooled, device = np.concatenate(QUICK), np.concatenate(DEVICE)
     assert fast.call_p50_ns == np.percentile(pooled, 50) and fast.call_p95_ns == np.percentile(pooled, 95)
     assert fast.device_p50_ns == np.percentile(device, 50) and fast.device_p95_ns == np.percentile(device, 95)
-    assert fast.host_p50_ns == pytest.approx(np.percentile(pooled / 10, 50))
+    assert fast.host_p50_ns == pytest.approx(min(np.percentile(values, 50) for values in QUICK) / 10)
     assert fast.round_p50_ns == tuple(np.percentile(values, 50) for values in QUICK)
     assert fast.round_p95_ns == tuple(np.percentile(values, 95) for values in QUICK)
     assert (fast.n_samples, fast.n_rounds, fast.timer, fast.device_timer) == (70, 2, "cuda_event", "graph_replay")

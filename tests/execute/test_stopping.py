@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.execute.stopping import Stopping
+from pairbench.execute.stopping import BlockLatencies, PairedBlocks, Stopping
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.settings import Settings
 
 STOPPING = Stopping(target=0.01, least=20, most=100, seconds=1.0)
-SURE = [np.zeros(200)]
-UNSURE = [np.linspace(-1, 1, 200)]
+SURE = [PairedBlocks(np.zeros(200), None)]
+UNSURE = [PairedBlocks(np.linspace(-1, 1, 200), None)]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ UNSURE = [np.linspace(-1, 1, 200)]
         (0, 0.0, [], None),
     ],
 )
-def test_reasons(blocks: int, elapsed: float, ratios: list[np.ndarray], reason: str | None) -> None:
+def test_reasons(blocks: int, elapsed: float, ratios: list[PairedBlocks], reason: str | None) -> None:
     assert STOPPING.reason(blocks, elapsed, ratios) == reason
 
 
@@ -56,4 +56,21 @@ def test_it_always_ends(blocks: int, elapsed: float) -> None:
 
 
 def test_few_values_are_never_precise() -> None:
-    assert STOPPING.reason(50, 0.0, [np.zeros(7)]) is None
+    assert STOPPING.reason(50, 0.0, [PairedBlocks(np.zeros(7), None)]) is None
+
+
+@pytest.mark.parametrize(("device_ns", "reason"), [(5_000.0, PRECISE), (50_000.0, None), (None, None)])
+def test_a_round_need_not_be_more_precise_than_rounds_agree(device_ns: float | None, reason: str | None) -> None:
+    """The ratio is known to 1.5 %: enough at 5 us, where processes differ by 2 %, and not at 50 us."""
+    pair = PairedBlocks(np.linspace(-0.1, 0.1, 200), device_ns)
+    assert STOPPING.reason(50, 0.1, [pair]) == reason
+
+
+def test_a_pair_is_that_of_the_device_where_both_have_it() -> None:
+    good = np.array([True, False, True])
+    one, other = BlockLatencies((8.0, 9.0, 8.0), (4.0, 9.0, 4.0)), BlockLatencies((1.0, 1.0, 1.0), (2.0, 9.0, 2.0))
+    pair = PairedBlocks.of(one, other, good)
+    assert pair.device_ns == 2.0 and np.exp(pair.log_ratios) == pytest.approx([2.0, 2.0])
+    pair = PairedBlocks.of(one, other._replace(device_ns=None), good)
+    assert pair.device_ns is None and np.exp(pair.log_ratios) == pytest.approx([8.0, 8.0])
+    assert PairedBlocks.of(one, other, np.zeros(3, dtype=bool)).device_ns is None

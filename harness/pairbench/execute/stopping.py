@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,47 @@ _FEWEST = 10
 """Blocks that are taken even past the time cap: fewer say nothing of a median."""
 _PATIENCE = 10
 """Times the cap after which even these are given up."""
+_BETWEEN_ROUNDS_NS = 100.0
+"""About how far the median device latency of a short call moves from one process to the next: on an H200 by 50 to 180 ns for
+calls of 4 to 50 us. A round that is more precise than that by itself makes the run no more precise."""
+
+
+Floats = NDArray[np.float64]
+
+
+class BlockLatencies(NamedTuple):
+    """One entry's latencies in ns, a value a block."""
+
+    call_ns: Sequence[float]
+    device_ns: Sequence[float] | None
+    """The device latencies; None where any is missing."""
+
+
+class PairedBlocks(NamedTuple):
+    """Two entries beside one another: a variant and its baseline, or one entry of two commits."""
+
+    log_ratios: Floats
+    """The logarithms of one latency over the other, of each block that counts."""
+    device_ns: float | None
+    """The shorter of the two median device latencies in ns; None where the ratios are those of calls."""
+
+    @classmethod
+    def of(cls, one: BlockLatencies, other: BlockLatencies, good: NDArray[np.bool_]) -> "PairedBlocks":
+        """Pair two entries by the latency that is the result: the device's where both have it, else the call's.
+
+        What the host adds to a call never settles, and waiting for it would use up the time of most cases.
+
+        Args:
+            one: The numerator.
+            other: The denominator, of the same blocks.
+            good: Which blocks count.
+        """
+        if one.device_ns is None or other.device_ns is None:
+            calls = [np.array(item.call_ns, dtype=np.float64)[good] for item in (one, other)]
+            return cls(np.log(calls[0] / calls[1]), None)
+        devices = [np.array(item.device_ns, dtype=np.float64)[good] for item in (one, other)]
+        shorter = min(float(np.median(values)) for values in devices) if good.any() else None
+        return cls(np.log(devices[0] / devices[1]), shorter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +79,25 @@ class Stopping:
             seconds=settings.case_seconds,
         )
 
-    def reason(self, blocks: int, elapsed_s: float, log_ratios: list[NDArray[np.float64]]) -> str | None:
+    def reason(self, blocks: int, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> str | None:
         """Return why to stop now, or None to go on.
 
         Args:
             blocks: Blocks that count so far.
             elapsed_s: Since the first one.
-            log_ratios: Of each variant to its baseline, one value a block; empty where there is no pair.
+            pairs: Each variant with its baseline; empty where there is no pair.
         """
         if elapsed_s >= self.seconds and (blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE):
             return TIME_CAP
         if blocks >= self.most:
             return SAMPLE_CAP
-        if blocks >= self.least and all(paired_halfwidth(ratios) <= self.target for ratios in log_ratios):
+        if blocks >= self.least and all(self._is_precise(pair) for pair in pairs):
             return PRECISE
         return None
+
+    def _is_precise(self, pair: PairedBlocks) -> bool:
+        between_rounds = _BETWEEN_ROUNDS_NS / pair.device_ns if pair.device_ns else 0.0
+        return paired_halfwidth(pair.log_ratios) <= max(self.target, between_rounds)
 
 
 class Checks:
@@ -65,14 +111,14 @@ class Checks:
         self,
         throttled: Sequence[bool],
         elapsed_s: float,
-        log_ratios: Callable[[NDArray[np.bool_]], list[NDArray[np.float64]]],
+        pairs: Callable[[NDArray[np.bool_]], Sequence[PairedBlocks]],
     ) -> str | None:
         """Return why to stop now, or None to go on.
 
         Args:
             throttled: Of each block so far.
             elapsed_s: Since the first one.
-            log_ratios: Gives those of the blocks that count, see `Stopping.reason`.
+            pairs: Gives them with the blocks that count, see `Stopping.reason`.
         """
         over = elapsed_s >= self._stopping.seconds
         if len(throttled) < self._at and not over:
@@ -81,7 +127,7 @@ class Checks:
         good = ~np.array(throttled)
         if over and not remeasured(throttled):
             good[:] = True  # throttled throughout: measuring again will not help, and all blocks are used
-        return self._stopping.reason(int(good.sum()), elapsed_s, log_ratios(good))
+        return self._stopping.reason(int(good.sum()), elapsed_s, pairs(good))
 
 
 def remeasured(throttled: Sequence[bool]) -> int:

@@ -109,11 +109,12 @@ class Record:
     call_round_p50_ns: tuple[float, ...] | None = column("median call latency of each round")
     call_round_p95_ns: tuple[float, ...] | None = column("95th percentile of the call latency of each round")
     host_p50_ns: float | None = column(
-        "median time until the call returns to its caller, with nothing queued before it: what issuing it takes the host"
+        "median time until the call returns to its caller, with nothing queued before it: what issuing it takes the host; "
+        "of the round in which that was shortest, for what else runs slows whole rounds"
     )
     host_p50_ns_low: float | None = column("lower end of its 95 % interval")
     host_p50_ns_high: float | None = column("upper end of its 95 % interval")
-    host_p95_ns: float | None = column("95th percentile of that time")
+    host_p95_ns: float | None = column("95th percentile of that time, in the same round")
     host_p95_ns_low: float | None = column("lower end of its 95 % interval")
     host_p95_ns_high: float | None = column("upper end of its 95 % interval")
     host_round_p50_ns: tuple[float, ...] | None = column("median host time of each round")

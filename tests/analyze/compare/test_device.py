@@ -97,6 +97,15 @@ def test_an_operator_more_on_the_host_s_path_is_said_with_it() -> None:
         assert words in found.reason
 
 
+def test_a_reference_run_that_was_cut_short_takes_no_count_away() -> None:
+    """It was timed and never profiled; the run before it was."""
+    whole = tuple(replace(one, ops_per_call=1, launch_status="exact") for one in run(0))
+    cut_short = tuple(replace(one, ops_per_call=None, launch_status=None) for one in run(1))
+    now = tuple(replace(one, ops_per_call=2, launch_status="exact") for one in run(2))
+    for found in compare([*whole, *cut_short], now, floors=FLOORS):
+        assert found.outcome is GateOutcome.REGRESSION and "1 more dispatched operators a call, 1 -> 2" in found.reason
+
+
 @pytest.mark.parametrize("host", [None, 0.2])
 def test_elsewhere_the_host_is_shown(host: float | None) -> None:
     """Without a calibration, or where that found that it does not repeat."""

@@ -144,7 +144,7 @@ def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
     findings = [_Finding(judgement=status, attribution=attribution, why=why, confirmed=_failed_again(status, matched))]
     if status.outcome is not GateOutcome.UNCHANGED or not usable(representative(matched.current)):
         return findings
-    before, now = representative(matched.reference), _own(matched.current)
+    before, now = _counted(matched.reference), _own(matched.current)
     for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
         attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
         # What was never counted here is no news; it is listed, and decides nothing.
@@ -213,6 +213,12 @@ def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstan
 
 def _differs(before: str | None, now: str | None) -> bool | None:
     return None if before is None or now is None else before != now
+
+
+def _counted(reference: tuple[Record, ...]) -> Record:
+    """Return the newest measured reference record that was profiled: a run that was cut short may have counted nothing."""
+    counted = [record for record in reference if usable(record) and record.ops_per_call is not None]
+    return counted[-1] if counted else representative(reference)
 
 
 def _own(current: tuple[Record, ...]) -> Record:

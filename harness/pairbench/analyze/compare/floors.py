@@ -14,7 +14,7 @@ import numpy as np
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
-from pairbench.model.latency import DEVICE, HOST, result_of
+from pairbench.model.latency import DEVICE, result_of
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -62,10 +62,10 @@ def past_of(record: Record) -> Past | None:
     if not usable(record) or damage(record):
         return None
     latency = result_of(record)
-    p50, p95, host = (float(np.exp(mean_log(metric, [record]))) for metric in (latency.p50, latency.p95, HOST.p50))
+    p50, p95 = (float(np.exp(mean_log(metric, [record]))) for metric in (latency.p50, latency.p95))
     hashes = (record.environment_hash, record.implementation_hash, record.definition_hash)
     timers = (record.timer, latency.name, record.device_timer if latency is DEVICE else None)
-    return Past(p50, p95, host if latency is DEVICE else None, latency.name, (*hashes, *timers))
+    return Past(p50, p95, record.host_p50_ns if latency is DEVICE else None, latency.name, (*hashes, *timers))
 
 
 def floors_of(

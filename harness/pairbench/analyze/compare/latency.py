@@ -80,9 +80,9 @@ def judge_latencies(
             (one.reference, one.current) if _is_judged(one, metric, limit, policy) else ((), ())
             for one, limit in zip(all_measured, limits.tolist(), strict=True)
         ]
-        effects[metric] = estimate(
-            collect(chosen, metric), groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy
-        )
+        # The host's time is that of the quietest round; how far it moves is known by its floor alone.
+        collected = collect(chosen, metric, pooled=metric == HOST.p50)
+        effects[metric] = estimate(collected, groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy)
     judged = judgements(all_measured, effects, floor_of, policy)
     return [{**of_one, **_shown_only(one, of_one)} for one, of_one in zip(all_measured, judged, strict=True)]
 

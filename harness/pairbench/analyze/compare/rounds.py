@@ -126,10 +126,16 @@ def latency_of_run(record: Record, metric: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: str) -> Runs:
-    """Return the runs of many series, each given as its reference and its current records, measured and undamaged."""
+def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: str, *, pooled: bool = False) -> Runs:
+    """Return the runs of many series, each given as its reference and its current records, measured and undamaged.
+
+    Args:
+        sides: The records of each series.
+        metric: The latency.
+        pooled: Whether a run counts as one round with the latency that is shown of it.
+    """
     several = [
-        (index, bool(side), log_rounds(record, metric))
+        (index, bool(side), _as_one_round(record, metric) if pooled else log_rounds(record, metric))
         for index, both in enumerate(sides)
         for side, records in enumerate(both)
         for record in records
@@ -142,6 +148,11 @@ def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: 
         mean=np.array([values.mean for _, _, values in known], dtype=np.float64),
         square=np.array([values.square for _, _, values in known], dtype=np.float64),
     )
+
+
+def _as_one_round(record: Record, metric: str) -> LogRounds | None:
+    shown = latency_of_run(record, metric)
+    return None if shown is None else LogRounds(1, math.log(shown), 0.0)
 
 
 def round_values(record: Record, metric: str) -> tuple[float, ...]:

@@ -22,7 +22,7 @@ from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.execute.parent.steps import about
 from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock
-from pairbench.execute.stopping import Checks, Stopping, remeasured
+from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, TimedRound
@@ -204,8 +204,9 @@ class Interleaving:
         began = time.monotonic()
         reason = None
 
-        def log_ratios(good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
-            return [np.log(now[good] / before[good]) for before, now in _latencies(*taken)]
+        def pairs(good: NDArray[np.bool_]) -> list[PairedBlocks]:
+            before, now = ([_latencies(blocks, entry) for entry in range(len(blocks[0].call_ns))] for blocks in taken)
+            return [PairedBlocks.of(one, other, good) for one, other in zip(now, before, strict=True)]
 
         while reason is None:
             throttled.append(False)
@@ -218,7 +219,7 @@ class Interleaving:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
                 if self._device.kind == "cpu":
                     time.sleep(_SETTLE_S)
-            reason = checks.reason(throttled, time.monotonic() - began, log_ratios)
+            reason = checks.reason(throttled, time.monotonic() - began, pairs)
         found = [side.ask(state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
         for state, answers in zip(twin.states, found, strict=True):
             for answer in answers:
@@ -227,16 +228,12 @@ class Interleaving:
         self._leave_out(twin)  # what recheck found wrong
 
 
-def _latencies(
-    before: Sequence[TakenBlock], now: Sequence[TakenBlock]
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield for each entry both sides' latencies by block: the device's where both sides have all of them, else the call's."""
-    for index in range(len(before[0].call_ns)):
-        devices = [[block.device_ns[index] for block in side] for side in (before, now)]
-        calls = [[block.call_ns[index] for block in side] for side in (before, now)]
-        known = all(value is not None for side in devices for value in side)
-        one, other = devices if known else calls
-        yield np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
+def _latencies(blocks: Sequence[TakenBlock], entry: int) -> BlockLatencies:
+    """Return the latencies of one entry, by its index, in all blocks of a side."""
+    device_ns = [value for block in blocks if (value := block.device_ns[entry]) is not None]
+    return BlockLatencies(
+        [block.call_ns[entry] for block in blocks], device_ns if len(device_ns) == len(blocks) else None
+    )
 
 
 def _capturable(twin: SharedCase, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

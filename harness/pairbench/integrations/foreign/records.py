@@ -17,9 +17,10 @@ from pairbench.analyze.records import environment_columns
 from pairbench.integrations.foreign.pairing import Pairing, split
 from pairbench.integrations.foreign.values import ForeignRun, Result, Timing
 from pairbench.model.case import Case
+from pairbench.model.latency import CALL, p50_of
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Samples
-from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile
+from pairbench.stats import FEWEST_ALONE, Interval, outliers, percentile, ratio_interval
 
 MODE = "eager"
 _Z = 1.959964
@@ -121,24 +122,10 @@ def _case(record: Record) -> tuple[str, str | None]:
 
 
 def _speedup_columns(record: Record, control: Record) -> dict[str, Any]:
-    ours, theirs = _median(record), _median(control)
+    ours, theirs = (p50_of(one, CALL) for one in (record, control))
     if ours is None or theirs is None:
         return {}
-    speedup = theirs.estimate / ours.estimate
-    if not (ours.low > 0 and theirs.low > 0):
-        return {"speedup": speedup}
-    # In log units the ends of two independent medians add like standard deviations.
-    down = math.hypot(math.log(theirs.estimate / theirs.low), math.log(ours.high / ours.estimate))
-    up = math.hypot(math.log(theirs.high / theirs.estimate), math.log(ours.estimate / ours.low))
-    return {"speedup": speedup, "speedup_low": speedup * math.exp(-down), "speedup_high": speedup * math.exp(up)}
-
-
-def _median(record: Record) -> Interval | None:
-    """Return a median; its ends are NaN where they are not known."""
-    if record.call_p50_ns is None:
-        return None
-    low, high = record.call_p50_ns_low, record.call_p50_ns_high
-    return Interval(record.call_p50_ns, math.nan if low is None else low, math.nan if high is None else high)
+    return interval_columns(CALL.speedup, ratio_interval(theirs, ours))
 
 
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:

@@ -1,7 +1,12 @@
 """Calls on values that they have never seen: what is remembered from others shows in their time."""
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+import torch
+
+from pairbench.execute.worker.timing import recheck
 from pairbench.execute.worker.timing.recheck import remembers
 
 
@@ -23,3 +28,27 @@ def test_it_takes_all_of_several_calls(known_us: list[float], new_us: list[float
     assert (sentence is not None) == found
     if sentence:
         assert "remembers results" in sentence and f"{min(new_us):.1f} us" in sentence
+
+
+@pytest.mark.parametrize(("slow_tries", "blamed"), [(1, False), (2, False), (3, True)])
+def test_what_seems_to_remember_is_called_on_other_new_values_again(
+    monkeypatch: pytest.MonkeyPatch, slow_tries: int, blamed: bool
+) -> None:
+    """Something else may have slowed all calls on new values of one try; what does remember is slow on all."""
+    tries = [recheck._Again([], [100e3] * 3, [900e3 if index < slow_tries else 100e3] * 3) for index in range(3)]
+    seeds: list[int] = []
+    monkeypatch.setattr(recheck, "_call_again", lambda *_: tries[len(seeds)])
+    monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: seeds.append(attempt))
+    ready: Any = SimpleNamespace(device=torch.device("cpu"))
+    timed: Any = None
+    sentence = recheck._judge_again(ready, timed, tries[0], [{}] * 3, [], {})
+    assert (sentence is not None) is blamed
+    assert seeds == list(range(1, min(slow_tries, 2) + 1))
+
+
+def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recheck, "build_inputs", lambda *arguments: arguments[-1])
+    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None, round=4), device=None)
+    several: Any = [recheck._new_values(ready, 3, attempt) for attempt in range(3)]
+    seeds = [seed for of_try in several for seed in of_try]
+    assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.stopping import Checks, Stopping, remeasured
+from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
@@ -75,6 +75,10 @@ class Timed:
         known = [value for value in self.device_ns if value is not None]
         return known if known and len(known) == len(self.device_ns) else None
 
+    def latencies(self) -> BlockLatencies:
+        """Return the latencies so far."""
+        return BlockLatencies(self.call_ns, self.complete_device_ns())
+
 
 def time_entries(
     entries: list[Timed],
@@ -97,7 +101,7 @@ def time_entries(
         blocks = Blocks(entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng, values=values)
         while reason is None:
             blocks.take()
-            reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _log_ratios(entries, good))
+            reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(entries, good))
     return blocks.result(round_index, reason)
 
 
@@ -249,22 +253,11 @@ class EntryTimeoutError(Exception):
         self.index = index
 
 
-def _log_ratios(entries: list[Timed], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
-    """Return the log ratio of each variant to the baseline of its mode, over the blocks that count.
-
-    It is that of the latency which is the result: the device's where both have one, else the call's. What the host adds to a
-    call never settles, and waiting for it would use up the time of most cases.
-    """
-    baselines = {timed.entry.mode: timed for timed in entries if timed.entry.role == "baseline"}
-    pairs = [
-        (timed, baselines[timed.entry.mode])
+def _paired_blocks(entries: list[Timed], good: NDArray[np.bool_]) -> list[PairedBlocks]:
+    """Return each variant beside the baseline of its mode, over the blocks that count."""
+    baselines = {timed.entry.mode: timed.latencies() for timed in entries if timed.entry.role == "baseline"}
+    return [
+        PairedBlocks.of(timed.latencies(), baselines[timed.entry.mode], good)
         for timed in entries
         if timed.entry.role == "variant" and timed.entry.mode in baselines
     ]
-    ratios = []
-    for variant, baseline in pairs:
-        ours, theirs = variant.complete_device_ns(), baseline.complete_device_ns()
-        if ours is None or theirs is None:
-            ours, theirs = variant.call_ns, baseline.call_ns
-        ratios.append(np.log(np.array(ours)[good] / np.array(theirs)[good]))
-    return ratios
