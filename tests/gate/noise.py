@@ -2,7 +2,8 @@
 
 The spreads are those measured on an H200 between fresh processes: 3 % at 6 us, 0.7 % at 14 us and 0.15 % from 100 us up (0.2 % in
 the worse half), straight lines between them in logarithms. A round is a process. The 95th percentile moves with the median, and
-by half as much again on its own.
+by half as much again on its own. One kind of noise is that of the device latencies of all reference runs, as the page beside
+this file has them.
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ class Noise:
     """That all rounds of a run have in common, at any latency."""
     freedom: float | None = None
     """Degrees of freedom of Student's t instead of the normal distribution; the spread is the same."""
+    short: tuple[float, float] = _SPREADS
+    """Between rounds, at 6 and at 14 us."""
     uneven: float = 0.0
     """How far the spread itself differs between series of one latency, log units."""
 
@@ -42,6 +45,7 @@ NOISES = (
     Noise(name="0.15 %, runs differ by 0.2 % more", of_run=0.002),
     Noise(name="0.15 %, t with 4 df", freedom=4),
     Noise(name="0.15 %, uneven by a factor of 1.6", uneven=0.5),
+    Noise(name="device latencies of all reference runs", short=(0.014, 0.0062), steady=0.002, uneven=0.9),
 )
 
 
@@ -75,7 +79,7 @@ def make_bench(rng: np.random.Generator, series: int = SERIES) -> Bench:
 
 def spread_of(bench: Bench, noise: Noise, rng: np.random.Generator) -> Floats:
     """Return for each series how far its rounds spread."""
-    marks, spreads = np.log(MARKS_NS), np.log([*_SPREADS, noise.steady])
+    marks, spreads = np.log(MARKS_NS), np.log([*noise.short, noise.steady])
     slope = (spreads[1] - spreads[0]) / (marks[1] - marks[0])
     logs = np.log(bench.latency_ns)
     usual = np.interp(logs, marks, spreads) + slope * np.minimum(logs - marks[0], 0)

@@ -28,7 +28,9 @@ def test_identical_sides_raise_hardly_any_alarm(noise: Noise, floors: bool) -> N
     """The promise is one in a hundred comparisons; more than 2 of 60 would have a chance of 2 %."""
     found = quiet(Setting(noise=noise, reference_runs=5, floors=floors), 60, SEED)
     assert found.with_alarm <= 2
-    assert found.same["100 us and more"] >= 0.99 * found.series["100 us and more"]
+    # Where some calls are throttled, not all can be proven to be the same.
+    proven = 0.95 if noise.uneven > 0.5 else 0.99
+    assert found.same["100 us and more"] >= proven * found.series["100 us and more"]
 
 
 @pytest.mark.parametrize("noise", [PLAIN, WORST], ids=lambda noise: noise.name)
@@ -86,7 +88,7 @@ def test_noise_is_what_the_page_says(noise: Noise) -> None:
     of_marks = Bench(latency_ns=marks, null=np.zeros(len(marks), dtype=np.bool_))
     side = draw(of_marks, noise, spread_of(of_marks, replace(noise, uneven=0), rng), rng, runs=3)
     within = side.p50.var(axis=2, ddof=1).reshape(3, -1).mean(axis=1)
-    assert np.sqrt(within) == pytest.approx([0.03, 0.007, noise.steady], rel=0.1)
+    assert np.sqrt(within) == pytest.approx([*noise.short, noise.steady], rel=0.1)
     between = side.p50.mean(axis=2).var(axis=1, ddof=1).reshape(3, -1).mean(axis=1) - within / 3
     assert between[2] == pytest.approx(noise.of_run**2, abs=4e-7)
     assert (side.p95 - side.p50).std() > side.p50.std()
