@@ -42,7 +42,7 @@ def ab(folder: Path, *arguments: str, cycles: int = 0) -> dict[str, Any]:
 
 
 def latency(change: dict[str, Any]) -> dict[str, Any]:
-    return next(dict(item) for item in change["judgements"] if item["metric"] == "call_p50_ns")
+    return next(dict(item) for item in change["judgements"] if item["metric"] == "device_p50_ns")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def planted(repository: Path, itself: dict[str, Any]) -> dict[str, Any]:
     """Return what comes of a variant that is slowed by 2 %, and of another that launches one more kernel."""
     rows = {(row["operator"], row["implementation"]): row for row in itself["current_records"]}
     row = rows["slower", "slowed"]
-    cycles = int(row["call_p50_ns"] * SLOWER_BY * row["sm_clock_mhz"] / 1e3)
+    cycles = int(row["device_p50_ns"] * SLOWER_BY * row["sm_clock_mhz"] / 1e3)
     text = SUITE.read_text()
     for before, after in (
         ("spin(0)  # planted: slowed", f"spin({cycles})"),

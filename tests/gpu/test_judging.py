@@ -51,7 +51,7 @@ class Bench:
     def cycles(self, operator: str) -> int:
         """Return as many cycles as the planted share of an operator's latency has."""
         row = pd.read_parquet(self.folder / "results" / "records").query("operator == @operator").iloc[0]
-        return int(row.call_p50_ns * SLOWER_BY * row.sm_clock_mhz / 1e3)
+        return int(row.device_p50_ns * SLOWER_BY * row.sm_clock_mhz / 1e3)
 
     def _pairbench(self, *arguments: str, cycles: int = 0) -> dict[str, Any]:
         done = subprocess.run(
@@ -114,7 +114,7 @@ def test_a_suspect_is_measured_again_and_then_fails(tmp_path: Path, bench: Bench
 def test_a_slowed_variant_is_caught_and_the_code_did_it(planted: dict[str, dict[str, Any]]) -> None:
     change = planted["slower slowed"]
     assert (change["outcome"], change["verdict"], change["attribution"]) == ("regression", "slower", "code")
-    p50 = next(item for item in change["judgements"] if item["metric"] == "call_p50_ns")
+    p50 = next(item for item in change["judgements"] if item["metric"] == "device_p50_ns")
     assert p50["change"]["estimate"] == pytest.approx(1 + SLOWER_BY, abs=0.01)
     assert change["implementation_changed"] is True
     assert planted["slower baseline"]["outcome"] in ("unchanged", "undecided")
