@@ -1,7 +1,8 @@
 """Whether timed calls computed what they were asked for, each time anew: judged after the clock has stopped."""
 
 import functools
-from collections.abc import Generator, Iterator
+import statistics
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
+from pairbench.stats import percentile
 
 _RECHECK_SEED = 2
 _REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
@@ -28,7 +30,7 @@ _APART = 100
 _NEW_CALLS = 3
 """Number of calls on new values that are compared: one or two may have been slowed by something else."""
 _TRIES = 3
-"""Number of times, each on other new values, that calls must look as if they remembered: all three of one may be slowed."""
+"""Number of times, each on other new values, that what looks as if it remembered is called: all calls of one may be slowed."""
 
 
 def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
@@ -135,27 +137,41 @@ def _judge_again(
     for number, outputs in again.outputs:
         if wrong := _first_wrong(ready, [outputs], rights[number], news[number]):
             return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
+    known_ns, new_ns = list(again.known_ns), list(again.new_ns)
     beyond_ns = _REMEMBERS_NS[ready.device.type]
-    found = remembers(again.known_ns, again.new_ns, beyond_ns=beyond_ns)
+    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns):
+        return None
     for attempt in range(1, _TRIES):
-        if found is None:
-            return None
-        once_more = _call_again(ready, timed, _new_values(ready, len(news), attempt), known)
-        found = remembers(once_more.known_ns, once_more.new_ns, beyond_ns=beyond_ns)
-    return found
+        more = _call_again(ready, timed, _new_values(ready, len(news), attempt), known)
+        known_ns += more.known_ns
+        new_ns += more.new_ns
+    return remembers(known_ns, new_ns, beyond_ns=beyond_ns)
 
 
-def remembers(known_ns: list[float], new_ns: list[float], *, beyond_ns: float) -> str | None:
-    """Return a sentence where calls on new values are all so much slower than those on known ones that these are remembered.
+def suspicious(known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float) -> bool:
+    """Return whether calls on new values are all so much slower than those on known ones that more of both must tell.
 
     Args:
-        known_ns: Latencies of calls on values that came again and again; the slowest counts.
-        new_ns: Of calls on new values, taken among them in the same way; the fastest counts, for anything may slow some.
+        known_ns: Latencies of calls on values that came again and again.
+        new_ns: Of calls on new values, taken among them in the same way.
         beyond_ns: By how much the clock is off at worst.
     """
     if not known_ns or len(new_ns) < _NEW_CALLS:
-        return None
-    known, new = max(known_ns), min(new_ns)
+        return False
+    return min(new_ns) > _REMEMBERS * statistics.median(known_ns) + beyond_ns
+
+
+def remembers(known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float) -> str | None:
+    """Return a sentence where most calls on new values are so much slower than most on known ones that these are remembered.
+
+    A quarter of either may have been slowed by something else.
+
+    Args:
+        known_ns: Latencies of calls on values that came again and again.
+        new_ns: Of calls on new values, taken among them in the same way.
+        beyond_ns: By how much the clock is off at worst.
+    """
+    known, new = percentile(known_ns, 75), percentile(new_ns, 25)
     if new <= _REMEMBERS * known + beyond_ns:
         return None
     return (
