@@ -45,11 +45,22 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
+    # By file, as most share something within one.
+    session.run("python", "-m", "pytest", "-n", "2", "-m", "not timing and not slow", "--dist", "loadfile")
+    session.run("python", "-m", "pytest", "-m", "timing")
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Run the tests that take minutes: every pipeline of the recipes, runs that are killed, the whole catalogue verified.
+
+    With PAIRBENCH_CATALOGUE=part, as in CI, that is a quarter of the catalogue, another with each commit, and what changed lately.
+    """
+    _install(session, "-e", ".[test]")
+    together = ("python", "-m", "pytest", "-n", "2", "-m", "slow", *session.posargs)
     # By file, as most share something within one; what the catalogue's share is nothing.
-    together = ("python", "-m", "pytest", "-n", "2", "-m", "not timing")
     session.run(*together, "--dist", "loadfile", "--ignore=tests/catalogue")
     session.run(*together, "--dist", "worksteal", "tests/catalogue")
-    session.run("python", "-m", "pytest", "-m", "timing")
 
 
 @nox.session

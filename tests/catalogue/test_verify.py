@@ -1,10 +1,15 @@
-"""Every suite of the catalogue, whole: each edge and smoke case of each implementation on the CPU, and every impostor."""
+"""Every suite of the catalogue, whole: each edge and smoke case of each implementation on the CPU, and every impostor.
+
+That takes thirteen minutes of one core. Three suites are always verified. The others are slow, and where PAIRBENCH_CATALOGUE is
+`part`, as in CI, they are a quarter of them, another with each commit, and what the last commits changed.
+"""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +20,67 @@ ONLY_ON_A_GPU = {("block_mask_cache", "keyed_without_device")}
 """Impostors that are right on a CPU."""
 
 
-@pytest.mark.parametrize("suite", [path.relative_to(ROOT).as_posix() for path in find_suites((ROOT / "suites",))])
+ALWAYS = ("suites/kv/index.py", "suites/linear/qkv.py", "suites/patch_embed/image.py")
+_LONGEST = ("vae", "dit", "conv", "depthwise", "attention")
+"""The families with the longest suites, which go first so that no core waits for them at the end."""
+_LATELY = 10
+"""The number of commits whose changes count."""
+
+
+def suites() -> list[str]:
+    """Return all suites, those of long families first."""
+    names = [path.relative_to(ROOT).as_posix() for path in find_suites((ROOT / "suites",))]
+    return sorted(names, key=lambda name: name.split("/")[1] not in _LONGEST)
+
+
+def part_of(names: list[str]) -> list[str]:
+    """Return a quarter of some suites, by the commit, and those that changed lately, themselves or beside them."""
+    commit = git("rev-parse", "HEAD").strip()
+    if not commit:  # no checkout, so nothing tells
+        return names
+    changed = {*git("log", f"-{_LATELY}", "--name-only", "--pretty=", "--", "suites").split()}
+    helpers = {str(Path(file).parent) for file in changed if file.endswith(".py") and file not in names}
+    return [
+        name
+        for index, name in enumerate(names)
+        if index % 4 == int(commit[:8], 16) % 4 or name in changed or str(Path(name).parent) in helpers
+    ]
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def chosen() -> list[Any]:
+    """Return the suites to verify: those that always are, and the slow ones with their mark."""
+    names = suites()
+    part = part_of(names) if os.environ.get("PAIRBENCH_CATALOGUE") == "part" else names
+    slow = [pytest.param(name, marks=pytest.mark.slow) for name in part if name not in ALWAYS]
+    return [*ALWAYS, *slow]
+
+
+def test_four_commits_take_every_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = suites()
+    taken = set()
+    for commit in range(4):
+        monkeypatch.setitem(
+            globals(), "git", lambda verb, *_, head=commit: f"{head:08x}" if verb == "rev-parse" else ""
+        )
+        taken |= {*part_of(names)}
+    assert taken == {*names} and {*ALWAYS} <= taken
+
+
+def test_what_changed_lately_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["suites/a/one.py", "suites/a/two.py", "suites/b/three.py", "suites/c/four.py", "suites/c/five.py"]
+    changed = "suites/a/two.py\nsuites/c/kernels.py\nsuites/README.md\n"
+    monkeypatch.setitem(globals(), "git", lambda verb, *_: "00000003" if verb == "rev-parse" else changed)
+    assert part_of(names) == ["suites/a/two.py", "suites/c/four.py", "suites/c/five.py"]
+    monkeypatch.setitem(globals(), "git", lambda *_: "")
+    assert part_of(names) == names
+
+
+@pytest.mark.parametrize("suite", chosen())
 def test_all_is_right_and_every_impostor_is_rejected(suite: str, tmp_path: Path) -> None:
     # One thread each: two suites are verified side by side, and most of the time goes into Triton's interpreter.
     environment = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}

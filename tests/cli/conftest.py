@@ -46,7 +46,20 @@ def settle(folder: Path, **settings: object) -> dict[str, str]:
     return environment_of(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
 
-OWN_OPTIONS = ("--mode", "compile", "--mode", "eager", "--rounds", "2", "--store", "here", "--format", "markdown")
+OWN_OPTIONS = (
+    "--mode",
+    "compile",
+    "--mode",
+    "eager",
+    "-i",
+    "same",
+    "--rounds",
+    "2",
+    "--store",
+    "here",
+    "--format",
+    "markdown",
+)
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
     "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],

@@ -175,7 +175,7 @@ def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(runni
     assert all(row["rejected"] for row in document["impostors"])
 
 
-@pytest.mark.parametrize("workers", ["fresh", "fork"])
+@pytest.mark.parametrize("workers", ["fresh", pytest.param("fork", marks=pytest.mark.slow)])
 def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers: str) -> None:
     run = running(workers=workers)
     run.wait_for(lambda: len(run.workers()) == 1)
@@ -185,7 +185,7 @@ def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers
     assert all(gone(pid) for pid in (*run.workers(), *run.servers()))
 
 
-@pytest.mark.parametrize("workers", ["fresh", "fork"])
+@pytest.mark.parametrize("workers", ["fresh", pytest.param("fork", marks=pytest.mark.slow)])
 def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], workers: str) -> None:
     run = running(workers=workers)
     run.wait_for(run.has_called)
@@ -196,6 +196,7 @@ def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], wo
     assert not run.stored()
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Callable[..., Running]) -> None:
     """A second run waits for the first and says so; when the first is killed, it goes on, until SIGTERM ends it too."""
     first = running(rounds=2, seconds=3.0)

@@ -4,9 +4,8 @@ pip really installs, git really merges, pairbench really measures. Only `gh`, wh
 down what it was asked.
 """
 
-import os
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,28 +23,30 @@ SERIES = "silu[n=1024]-fused"
 # On a busy machine the whole is minutes of starting processes.
 pytestmark = pytest.mark.timeout(900)
 
-
-class Pipelines(dict[Any, "Future[Done]"]):
-    """Pipelines by their scenario."""
-
-    def __missing__(self, key: Any) -> Any:
-        pytest.skip("this pipeline runs where PAIRBENCH_PIPELINES is all, as in CI")
+Scenario = tuple[Callable[..., Done], str, bool]
+Pipelines = Mapping[Scenario, "Future[Done]"]
+# One of each system and of each kind of machine; the others are slow: each takes some twenty seconds.
+QUICK: tuple[Scenario, ...] = ((github, "cpu", True), (gitlab, "gpu", True))
 
 
-# One of each system and of each kind of machine, and all of them in CI: each takes some twenty seconds.
-SCENARIOS = [(github, "cpu", True), (gitlab, "gpu", True)]
-if os.environ.get("PAIRBENCH_PIPELINES") == "all":
-    SCENARIOS = [
-        (system, name, changed) for changed in (True, False) for system in (github, gitlab) for name in ("cpu", "gpu")
-    ]
+def runs(*scenarios: Scenario) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a test with the pipelines that it needs."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        marked: Callable[..., None] = pytest.mark.runs(*scenarios)(test)
+        return marked if set(scenarios) <= set(QUICK) else pytest.mark.slow(marked)
+
+    return mark
 
 
 @pytest.fixture(scope="module")
-def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
-    """Start all pipelines, two at a time: they wait much for processes to start."""
+def pipelines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
+    """Start the pipelines that the chosen tests need, two at a time: they wait much for processes to start."""
+    marks = (mark for item in request.session.items if item.path == request.path for mark in item.iter_markers("runs"))
+    needed = dict.fromkeys(scenario for mark in marks for scenario in mark.args)
     world = World.make(tmp_path_factory.mktemp("recipes"))
     with ThreadPoolExecutor(2) as threads:
-        yield Pipelines({key: threads.submit(key[0], world, key[1], changed=key[2]) for key in SCENARIOS})
+        yield {key: threads.submit(key[0], world, key[1], changed=key[2]) for key in needed}
         threads.shutdown(cancel_futures=True)
 
 
@@ -92,6 +93,7 @@ def test_github_gpu_replaces_its_comment(tmp_path: Path) -> None:
     assert replaced["body"] == MARKER
 
 
+@runs((github, "cpu", True))
 def test_github_cpu_planted(pipelines: Pipelines) -> None:
     done = pipelines[github, "cpu", True].result()
     job = done.jobs["gate"]
@@ -104,12 +106,14 @@ def test_github_cpu_planted(pipelines: Pipelines) -> None:
     assert job.conclusions["actions/cache/save"] == "skipped"
 
 
+@runs((github, "cpu", True))
 def test_github_cpu_compares_with_the_base_and_not_with_the_history(pipelines: Pipelines) -> None:
     job = pipelines[github, "cpu", True].result().jobs["gate"]
     base = git(job.folder, "rev-parse", "HEAD^1")
     assert base != git(job.folder, "rev-parse", "first") and base[:7] in job.summary
 
 
+@runs((github, "gpu", True))
 def test_github_gpu_planted(pipelines: Pipelines) -> None:
     done = pipelines[github, "gpu", True].result()
     job = done.jobs["measure"]
@@ -124,6 +128,7 @@ def test_github_gpu_planted(pipelines: Pipelines) -> None:
     assert posted["body"].startswith(f"{MARKER}\n") and names_the_planted(posted["body"])
 
 
+@runs((gitlab, "cpu", True))
 def test_gitlab_cpu_planted(pipelines: Pipelines) -> None:
     done = pipelines[gitlab, "cpu", True].result()
     assert done.code == 1, done.log
@@ -132,6 +137,7 @@ def test_gitlab_cpu_planted(pipelines: Pipelines) -> None:
     assert git(done.checkout, "worktree", "list").count("\n") == 0
 
 
+@runs((gitlab, "gpu", True))
 def test_gitlab_gpu_planted(pipelines: Pipelines) -> None:
     done = pipelines[gitlab, "gpu", True].result()
     assert done.code == 1, done.log
@@ -140,6 +146,7 @@ def test_gitlab_gpu_planted(pipelines: Pipelines) -> None:
     assert not list((done.machine.folder / "tmp").glob("tmp.*")), "what the job put there is gone"
 
 
+@runs((github, "cpu", False))
 def test_github_cpu_unchanged(pipelines: Pipelines) -> None:
     job = pipelines[github, "cpu", False].result().jobs["gate"]
     assert job.result == "success", job.logs
@@ -149,6 +156,7 @@ def test_github_cpu_unchanged(pipelines: Pipelines) -> None:
     assert job.conclusions["actions/cache/save"] == "success"
 
 
+@runs((github, "gpu", False))
 def test_github_gpu_unchanged(pipelines: Pipelines) -> None:
     done = pipelines[github, "gpu", False].result()
     job = done.jobs["measure"]
@@ -163,6 +171,7 @@ def test_github_gpu_unchanged(pipelines: Pipelines) -> None:
     assert "https://team.github.io/ops" in (job.folder / "pairbench-site" / "feed.xml").read_text()
 
 
+@runs((gitlab, "cpu", False))
 def test_gitlab_cpu_unchanged(pipelines: Pipelines) -> None:
     done = pipelines[gitlab, "cpu", False].result()
     assert done.code == 0, done.log
@@ -170,6 +179,7 @@ def test_gitlab_cpu_unchanged(pipelines: Pipelines) -> None:
     assert has_site(done.checkout / "pairbench-site") and failures(done.checkout / "pairbench-junit.xml") == []
 
 
+@runs((gitlab, "gpu", False))
 def test_gitlab_gpu_unchanged(pipelines: Pipelines) -> None:
     done = pipelines[gitlab, "gpu", False].result()
     assert done.code == 0, done.log
@@ -177,6 +187,7 @@ def test_gitlab_gpu_unchanged(pipelines: Pipelines) -> None:
     assert "https://team.example.org/ops" in (done.checkout / "public" / "feed.xml").read_text()
 
 
+@runs(*((system, "gpu", changed) for system in (github, gitlab) for changed in (True, False)))
 @pytest.mark.parametrize("system", [github, gitlab])
 def test_only_the_default_branch_adds_to_the_history(pipelines: Pipelines, system: Any) -> None:
     counts = {

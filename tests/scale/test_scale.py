@@ -53,6 +53,7 @@ def test_one_series_over_all_runs(store: Path) -> None:
     assert levels[-1] / levels[0] == pytest.approx(1.03, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     script = Path(__file__).with_name("bench.py")
     command = [
