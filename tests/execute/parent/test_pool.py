@@ -79,7 +79,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServers]:
 @pytest.fixture
 def context(tmp_path: Path) -> WorkerContext:
     return WorkerContext(
-        settings=Settings(timeout_s=10),
+        settings=Settings(timeout_s=4),
         cache=tmp_path,
         interrupted=threading.Event(),
         memory_bytes=available_memory(0.8),
@@ -144,7 +144,7 @@ def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [
-        ("hangs", Status.TIMEOUT, "still running after the 10 s that one implementation has in a stage; ended"),
+        ("hangs", Status.TIMEOUT, "still running after the 4 s that one implementation has in a stage; ended"),
         ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
         ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13"),
         ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
