@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.timing import persisting
 from pairbench.model.settings import OWN_TIMERS
 
 Run = Callable[[], Any]
@@ -93,7 +94,8 @@ class CudaTimer:
         self._behind = torch.cuda.Event()
 
     def flush(self) -> None:
-        """Queue a flush."""
+        """Queue a flush, behind which no line stays in the L2 that some call has declared to be kept there."""
+        persisting.reset()
         self._flush.zero_()
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
