@@ -146,9 +146,6 @@ def _main(control: socket.socket) -> None:
     command = serve(control)
     if command is None:
         return
-    # Tests run beside one another: how busy that keeps the host is no matter of what they judge.
-    part = float(os.environ.get("TESTS_HOST_LOAD", "0"))
-    host_load.LoadMeter.foreign_cores = lambda meter: part * host_load.count_cores()  # type: ignore[assignment, method-assign]
     tempfile.tempdir = None
     sys.path[0] = command.folder
     ours, theirs = socket.socketpair()
@@ -168,6 +165,9 @@ def _main(control: socket.socket) -> None:
     def start_server(environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
         return ours.dup(), _Mother()
 
+    # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.
+    part = float(os.environ.get("TESTS_HOST_LOAD", "0"))
+    host_load.LoadMeter.foreign_cores = lambda meter: part * host_load.count_cores()  # type: ignore[assignment, method-assign]
     fork_server.start_server = start_server
     module, *sys.argv[1:] = command.arguments
     # pytest asserts by rewriting modules that are not yet loaded, and warns of its plugins that are; ours asserts nothing.
