@@ -150,20 +150,28 @@ def _profile_entry(
     variant = operator.implementations[entry.implementation]
     if device.type != "cuda":
         call = make_call(operator, variant, entry.mode, inputs)
+        call.reset()
         call.run()
+        call.reset()
         peak, allocations = memory.host_memory(call.run)
         counted = Launches(status="not_applicable")
     else:
         warm = make_call(operator, variant, "eager" if entry.mode == "graph" else entry.mode, inputs)
+        warm.reset()
         warm.run()
+        warm.reset()
         # What a graph needs is allocated once, while it is captured, and held from then on.
         peak, allocations = memory.cuda_memory(warm.run)
         call = make_call(operator, variant, entry.mode, inputs) if entry.mode == "graph" else warm
         if entry.mode == "graph":
+            call.reset()
             _, allocations = memory.cuda_memory(call.run)
         counted = (
-            Launches(status="unavailable", reason=unavailable) if unavailable else launches.count_launches(call.run)
+            Launches(status="unavailable", reason=unavailable)
+            if unavailable
+            else launches.count_launches(call.run, call.reset if operator.reset else None)
         )
+    call.reset()
     return Profile(
         entry=entry,
         launches=counted,

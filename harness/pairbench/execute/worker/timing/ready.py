@@ -60,6 +60,7 @@ def make_ready(
         def step(entry: Entry = entry) -> tuple[Call, float]:
             started = time.perf_counter_ns()
             call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+            call.reset()
             call.run()
             synchronize(device)
             first_call_ns = float(time.perf_counter_ns() - started)
@@ -76,6 +77,7 @@ def make_ready(
             index=index,
             entry=entry,
             run=calls[entry].run,
+            reset=calls[entry].reset,
             device_clock=clocks.get(entry),
             first_call_ns=first_call_ns[entry],
         )
@@ -119,7 +121,7 @@ def _device_clocks(
     if torch.cuda.mem_get_info()[0] < _ROOM * needed:
         replays = {}
     return {
-        entry: DeviceClock(timer, call.run, replays.get(entry))
+        entry: DeviceClock(timer, call.run, replays.get(entry), call.reset)
         for entry, call in calls.items()
         if entry.mode != "graph"
     }
@@ -127,6 +129,6 @@ def _device_clocks(
 
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
     try:
-        return rotate(capture(call.run, pool))
+        return rotate(capture(call.run, pool, before=call.reset))
     except CaptureError:
         return None
