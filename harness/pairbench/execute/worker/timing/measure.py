@@ -229,7 +229,7 @@ def _of(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
     with heartbeat.entry(timed.index):
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise EntryFailedError(timed.index) from error
 
 

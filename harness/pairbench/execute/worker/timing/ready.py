@@ -3,7 +3,7 @@
 import time
 import zlib
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.flags import read_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
@@ -43,6 +44,8 @@ class Ready:
     rng: np.random.Generator
     """The random generator that orders the samples within blocks."""
     values: Values
+    flags: dict[str, Any] = field(default_factory=read_flags)
+    """The global switches as they were when everything was ready."""
 
 
 def make_ready(

@@ -10,12 +10,13 @@ from pairbench.execute.protocol import Ended
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.flags import changed_flags, restore_flags
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree, refill
-from pairbench.execute.worker.trusted import replaced
+from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.outcome import Status
@@ -37,7 +38,11 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
     Raises:
         SuiteFaultError: something that all implementations share was replaced meanwhile, so no time can be believed.
     """
-    if why := replaced():
+    if changed := changed_flags(ready.flags):
+        restore_flags(ready.flags)
+        reason = f"while they were timed, one of the implementations changes global flags, which are pinned alike for all: {changed}"
+        raise SuiteFaultError(Status.FAILED, reason)
+    if why := replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
     yield from _recheck(ready, heartbeat, ended)
