@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pairbench.errors import DeclarationError
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.protocol import (
     BreakDownCase,
@@ -31,6 +32,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
+from pairbench.execute.worker.profile.honest import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
@@ -171,6 +173,8 @@ def _profile_entry(
             if unavailable
             else launches.count_launches(call.run, call.reset if operator.reset else None)
         )
+    if why := profiled_otherwise(call, inputs, device):
+        raise DeclarationError(why)
     call.reset()
     return Profile(
         entry=entry,
