@@ -21,7 +21,7 @@ class HostLoad:
     before: float | None
     """Processors that others kept busy before anything was timed, on average; None where it is not known."""
     rounds: tuple[float | None, ...] = ()
-    """The same during each round of timing, in order."""
+    """Processors that others kept busy during each round of timing, in order."""
     performance_states: tuple[int, ...] = ()
     """NVML's performance states (P0 is the highest) that were seen while calls were timed."""
     foreign_processes: tuple[int, ...] = ()

@@ -16,9 +16,9 @@ class Usage:
 
     at_s: float
     busy_s: float
-    """Of all processors, for anybody, in kernel and hypervisor too."""
+    """Seconds that all processors have worked for anybody, in kernel and hypervisor too."""
     own_s: float
-    """For this process and all that descend from it, those that have ended included."""
+    """Seconds of it for this process and all that descend from it, those that have ended included."""
 
 
 class LoadMeter:

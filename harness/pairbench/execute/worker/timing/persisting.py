@@ -9,7 +9,7 @@ import functools
 from pathlib import Path
 
 _LIMIT = 0x06
-"""cudaLimitPersistingL2CacheSize"""
+"""Number of the limit `cudaLimitPersistingL2CacheSize`."""
 _MAPS = Path("/proc/self/maps")
 
 
