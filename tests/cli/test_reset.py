@@ -17,7 +17,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict
         folder,
         settle(folder),
         "run",
-        str(SUITES / "appends.py"),
+        str(SUITES / "reset" / "appends.py"),
         "--device",
         "cpu",
         "--rounds",
