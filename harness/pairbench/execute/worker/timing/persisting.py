@@ -1,7 +1,7 @@
 """Lines that a call has set aside in the L2: a flush does not evict them, so they are given back before it.
 
-A process has such lines only after it has asked for room for them (`cudaDeviceSetLimit`). Asking for that limit costs less than a
-microsecond, and only where it is not zero they are given back. The runtime is the one that torch has loaded.
+A process has such lines only after it has asked for room for them (`cudaDeviceSetLimit`). Only where that limit is not zero they
+are given back, so that all others pay for no more than asking. Neither cost has been measured on a GPU yet. The runtime is the one that torch has loaded.
 """
 
 import ctypes
