@@ -136,6 +136,7 @@ class _Mother:
 
 
 def _main(control: socket.socket) -> None:
+    from pairbench.execute.parent import host_load
     from pairbench.execute.worker.describe import probe
     from pairbench.execute.worker.fork_server import load, serve, work
 
@@ -164,6 +165,9 @@ def _main(control: socket.socket) -> None:
     def start_server(environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
         return ours.dup(), _Mother()
 
+    # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.
+    part = float(os.environ.get("TESTS_HOST_LOAD", "0"))
+    host_load.LoadMeter.foreign_cores = lambda meter: part * host_load.count_cores()  # type: ignore[assignment, method-assign]
     fork_server.start_server = start_server
     module, *sys.argv[1:] = command.arguments
     # pytest asserts by rewriting modules that are not yet loaded, and warns of its plugins that are; ours asserts nothing.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbench.analyze.latencies import latency_columns, samples_of
+from pairbench.analyze.plausible import believed
 from pairbench.model.environment import Commit, Environment
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import Outcome, Status, TimedRound
@@ -30,13 +31,15 @@ def to_records(
 ) -> list[Record]:
     """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them.
 
+    Measured outcomes that cannot be (`plausible.believed`) become rows with the status `failed`, without latencies.
+
     Args:
         run: The invocation.
         environment: Where it was made.
         outcomes: Of one case.
         resamples: Of the bootstrap; fewer are enough for rows that a later round will replace.
     """
-    known = list(outcomes)
+    known = believed(tuple(outcomes), environment)
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
     return [_record(run, environment, item, controls.get(item.entry.mode), resamples) for item in known]
 

@@ -99,6 +99,9 @@ class Operator:
     state: tuple[str, ...] = ()
     """Inputs that a call may change, as KV caches; each implementation has its own copy, and what a call leaves in
     them is judged like its output."""
+    reset: bool | Callable[..., object] = False
+    """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
+    addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
     source: str = ""
     """The pair's origin: a pull request, a paper; empty where none is given."""
     claims: tuple[Claim, ...] = ()
@@ -118,6 +121,7 @@ class Operator:
         cost: Callable[..., Any] | None = None,
         constants: Sequence[str] = (),
         state: Sequence[str] = (),
+        reset: bool | Callable[..., object] = False,
         source: str = "",
         claims: Sequence[Claim] = (),
     ) -> None:
@@ -144,6 +148,7 @@ class Operator:
         set_field(self, "cost", cost)
         set_field(self, "constants", _names(name, "constants", constants))
         set_field(self, "state", _names(name, "state", state))
+        set_field(self, "reset", _reset(name, reset, self.state))
         set_field(self, "source", str(source))
         set_field(self, "claims", check_claims(name, claims, self.cases, self.variants))
         if both := set(self.constants) & set(self.state):
@@ -257,6 +262,18 @@ def _tolerance(operator: str, value: Any) -> Tolerance | dict[str, Tolerance]:
     raise DeclarationError(
         f"operator {operator!r}: tolerance is {value!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype"
     )
+
+
+def _reset(operator: str, value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:
+    if not (isinstance(value, bool) or callable(value)):
+        raise DeclarationError(
+            f"operator {operator!r}: reset is {value!r}, expected True to restore the state's values, or a function of the state"
+        )
+    if value and not state:
+        raise DeclarationError(
+            f"operator {operator!r}: reset= puts state back, but there is none; name the inputs that a call changes: state=['cache']"
+        )
+    return value if callable(value) else bool(value)
 
 
 def _names(operator: str, what: str, value: Any) -> tuple[str, ...]:

@@ -93,6 +93,10 @@ class Telemetry:
     temperature_c: float | None = None
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    performance_states: tuple[int, ...] = ()
+    """NVML's performance states that were seen; 0 is the highest."""
+    foreign_processes: tuple[int, ...] = ()
+    """Ids of other processes that computed on the GPU at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)

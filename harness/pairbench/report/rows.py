@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pairbench.model.case import TIERS
+from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES
@@ -57,7 +58,25 @@ class RecordRow:
 
 def rows_of(records: Iterable[Record]) -> list[RecordRow]:
     """Return records as rows, in the order of `ordered`."""
-    return [RecordRow(record=record, cells=cells_of(COLUMNS, record)) for record in ordered(records)]
+    return [RecordRow(record=record, cells=_cells(record)) for record in ordered(records)]
+
+
+def _cells(record: Record) -> dict[str, str]:
+    cells = cells_of(COLUMNS, record)
+    if withheld(record.device_kind, record.environment) and record.status == Status.MEASURED:
+        cells |= {name: f"{cells[name]}?" for name in ("P50", "P95")} | {"interval": ""}
+        cells["speedup"] = "withheld" if cells["speedup"] else ""
+    return cells
+
+
+def load_remarks(records: Iterable[Record]) -> list[str]:
+    """Return a sentence for each run whose speedups are not shown, for its host had other work to do."""
+    remarks = {
+        f"run {row.run_id}: {why}; they are marked with ?, and speedups are withheld"
+        for row in records
+        if row.status == Status.MEASURED and (why := withheld(row.device_kind, row.environment))
+    }
+    return sorted(remarks)
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:

@@ -11,11 +11,23 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
+from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.report.layout import INDENT, Column, Layout, telling
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_table, markdown_text, to_json
-from pairbench.report.rows import COLUMNS, RecordRow, case_line, case_of, heading, note, operator_of, rows_of, title
+from pairbench.report.rows import (
+    COLUMNS,
+    RecordRow,
+    case_line,
+    case_of,
+    heading,
+    load_remarks,
+    note,
+    operator_of,
+    rows_of,
+    title,
+)
 
 _BAD = tuple(status for status in Status if status.bad)
 
@@ -33,6 +45,7 @@ def render(
     """
     if output == "json":
         return to_json({"records": [expanded(record) for record in records], "problems": problems})
+    problems = [*problems, *load_remarks(records)]
     if output == "markdown":
         return _markdown(records, problems)
     if output != "table":
@@ -90,6 +103,8 @@ def _cell(row: RecordRow, column: Column[Record]) -> str:
 
 def _style(record: Record, column: Column[Record]) -> str:
     if column.header not in ("speedup", "interval") or record.role == "baseline":
+        return ""
+    if withheld(record.device_kind, record.environment):
         return ""
     # Coloured only where the whole interval lies on one side.
     if record.speedup_low is not None and record.speedup_low > 1:

@@ -36,7 +36,7 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
 
-    def captures(_: Callable[[], Any]) -> Replay:
+    def captures(_: Callable[[], Any], **__: Any) -> Replay:
         return made.captured(0.0)
 
     monkeypatch.setattr(torch.cuda, "Event", made.event)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
@@ -41,6 +42,8 @@ class DeviceSession:
         self._device = device
         self._observer = observer
         self.states = [CaseState(planned=case) for case in plan.cases]
+        self.foreign_cores: list[float | None] = []
+        """Processors of the host that others kept busy during each round so far; None where that is not known."""
 
     def verify(self, *, impostors: bool) -> None:
         """Verify every case, and report what ended there."""
@@ -60,6 +63,7 @@ class DeviceSession:
         for index in range(rounds):
             states = self.timed()
             random.Random(self._context.settings.seed * 1000 + index).shuffle(states)
+            meter = LoadMeter()
             with Workers(self._context, self._device) as workers:
                 for state in states:
                     self._observer.step(self._device, f"round {index + 1}/{rounds}", state.planned.case.key)
@@ -68,6 +72,7 @@ class DeviceSession:
                     if entries := state.timed():
                         self._observer.so_far([state.outcome(entry) for entry in entries])
                     self._observer.stepped(self._device)
+            self.foreign_cores.append(meter.foreign_cores())
 
     def profile(self) -> None:
         """Count launches, operators and memory of everything that was timed, in a worker that never times; then a case is done.

@@ -125,11 +125,11 @@ class _Server:
         return InterleavedCases(self._hello, self._heartbeat)
 
     def is_spoilt(self) -> bool:
-        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite replaced what all share."""
+        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite replaced what all share or has a thread."""
         from pairbench.execute.worker.faults import gpu_is_broken
-        from pairbench.execute.worker.trusted import replaced
+        from pairbench.execute.worker.trusted import left_running, replaced
 
-        return gpu_is_broken() or replaced() is not None
+        return gpu_is_broken() or replaced() is not None or left_running() is not None
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:

@@ -26,6 +26,10 @@ class Call:
     kwargs: dict[str, Any]
     """The keyword arguments of the call: the shared inputs, its own copies of state, what it prepared."""
     run: Callable[[], Any]
+    reset: Callable[[], None]
+    """Puts its state back, if the operator declares how; to be called before `run`, outside of the clock."""
+    initial: dict[str, Any]
+    """What `reset` restores; empty where it restores no values."""
 
     def refill(self, fresh: dict[str, Any]) -> bool:
         """Put fresh values into what only this call uses, at the same addresses; False where their shapes differ.
@@ -33,6 +37,7 @@ class Call:
         The shared inputs are left to the caller.
         """
         own = {name: value for name, value in self.kwargs.items() if value is not self.shared.get(name)}
+        refill(self.initial, {name: fresh[name] for name in self.initial})
         replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
         return refill(own, {name: replacement[name] for name in own})
 
@@ -42,11 +47,12 @@ class Call:
         return len(self.run.replays) if isinstance(self.run, Rotation) else 1
 
     def observe(self) -> Any:
-        """Run once and return all that is judged: the outputs, and what the call left in its state.
+        """Put the state back, run once and return all that is judged: the outputs, and what the call left in its state.
 
         Raises:
             DeclarationError: the implementation has other parameters.
         """
+        self.reset()
         try:
             outputs = self.run()
         except TypeError:
@@ -70,11 +76,30 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     Raises:
         CaptureError: the mode is graph, and the call cannot be captured.
     """
-    kwargs = {**inputs, **_own_state(operator, inputs), **_prepared(operator, variant, inputs)}
+    state = _own_state(operator, inputs)
+    initial = copy_tree(state) if operator.reset is True else {}
+    reset = functools.partial(_reset, operator, state, initial)
+    kwargs = {**inputs, **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     eager = functools.partial(function, **kwargs)
-    run = capture(eager) if mode == "graph" else eager
-    return Call(operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs, run=run)
+    run = capture(eager, before=reset) if mode == "graph" else eager
+    return Call(
+        operator=operator,
+        variant=variant,
+        mode=mode,
+        shared=inputs,
+        kwargs=kwargs,
+        run=run,
+        reset=reset,
+        initial=initial,
+    )
+
+
+def _reset(operator: Operator, state: dict[str, Any], initial: dict[str, Any]) -> None:
+    if callable(operator.reset):
+        operator.reset(**state)
+    elif operator.reset:
+        refill(state, initial)
 
 
 def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:

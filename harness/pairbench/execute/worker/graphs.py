@@ -22,6 +22,10 @@ _LONG_US = 100 * _SHORT_US
 """A call whose first replay takes longer than this is not short, although that replay uploads the graph."""
 
 
+def _nothing() -> None:
+    """Do nothing: most calls have no state that is put back."""
+
+
 class CaptureError(Exception):
     """A call cannot be captured as a CUDA graph."""
 
@@ -33,6 +37,8 @@ class Replay:
     call: Callable[[], Any]
     graph: torch.cuda.CUDAGraph
     outputs: Any
+    before: Callable[[], None] = _nothing
+    """What puts the call's state back."""
 
     def __call__(self) -> Any:
         """Replay the graph and return its outputs."""
@@ -40,13 +46,16 @@ class Replay:
         return self.outputs
 
 
-def capture(call: Callable[[], Any], shared_pool: tuple[int, int] | None = None) -> Replay:
+def capture(
+    call: Callable[[], Any], shared_pool: tuple[int, int] | None = None, *, before: Callable[[], None] = _nothing
+) -> Replay:
     """Capture a call as a CUDA graph.
 
     Args:
         call: what to capture.
         shared_pool: memory that other graphs use, too (`torch.cuda.graph_pool_handle`): what one of them leaves is overwritten by the
             next one that is replayed, its outputs excepted. Without it the graph has memory of its own.
+        before: puts the call's state back, which is not captured.
 
     Raises:
         CaptureError: it cannot be captured, with the call that forbids it.
@@ -56,11 +65,13 @@ def capture(call: Callable[[], Any], shared_pool: tuple[int, int] | None = None)
     began = time.perf_counter()
     with torch.cuda.stream(stream):
         for _ in range(_CAPTURE_WARM_UP):
+            before()
             call()
             stream.synchronize()
             if time.perf_counter() - began > WARM_ENOUGH_S:
                 break
     torch.cuda.current_stream().wait_stream(stream)
+    before()
     torch.cuda.synchronize()
     graph, pool = torch.cuda.CUDAGraph(), shared_pool or torch.cuda.graph_pool_handle()
     try:
@@ -70,7 +81,7 @@ def capture(call: Callable[[], Any], shared_pool: tuple[int, int] | None = None)
     except Exception as error:
         reason = _first_line(error)
     else:
-        return Replay(call, graph, outputs)
+        return Replay(call, graph, outputs, before)
     # Without the exception, whose frames hold the call's tensors.
     graph.reset()
     _give_back(pool, release=shared_pool is None)
@@ -99,7 +110,7 @@ def rotate(replay: Replay) -> Replay | Rotation:
     if _replays_us(replay, 1) > _LONG_US or _replays_us(replay, _CAPTURE_WARM_UP) > _SHORT_US:
         return replay
     # The others in memory of their own: to lie elsewhere is what they are for, and short calls need little.
-    replays = (replay, *(capture(replay.call) for _ in range(_CAPTURES - 1)))
+    replays = (replay, *(capture(replay.call, before=replay.before) for _ in range(_CAPTURES - 1)))
     return Rotation(replays, itertools.cycle(replays))
 
 
@@ -107,6 +118,7 @@ def _replays_us(replay: Replay, times: int) -> float:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(times):
+        replay.before()
         replay()
     end.record()
     end.synchronize()

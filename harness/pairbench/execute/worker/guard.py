@@ -6,25 +6,32 @@ from typing import Any
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
 from pairbench.execute.worker.faults import SuiteFaultError, explain
-from pairbench.execute.worker.trusted import replaced
+from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
+from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
     """Run one entry's step and return its result; what it raises becomes that entry's `Ended`."""
-    entry = job.entries[index]
+    entry, flags = job.entries[index], read_flags()
     found: Any
     try:
         with heartbeat.entry(index):
             found = step()
     except SuiteFaultError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # of the suite's: a worker is interrupted by its parent alone, which kills it
         status, reason = explain(error)
         found = Ended(entry=entry, status=status, reason=reason)
+    changed = changed_flags(flags)
+    if changed:
+        restore_flags(flags)
     if why := replaced():
         return Ended(entry=entry, status=Status.FAILED, reason=why)
-    return found
+    if isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED:
+        return found
+    why = f"changes global flags, which are pinned alike for all: {changed}" if changed else left_running()
+    return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
 
 
 def of_case(results: Iterator[Any]) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pairbench.errors import DeclarationError
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.protocol import (
     BreakDownCase,
@@ -31,6 +32,7 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
+from pairbench.execute.worker.profile.honest import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
@@ -150,20 +152,30 @@ def _profile_entry(
     variant = operator.implementations[entry.implementation]
     if device.type != "cuda":
         call = make_call(operator, variant, entry.mode, inputs)
+        call.reset()
         call.run()
+        call.reset()
         peak, allocations = memory.host_memory(call.run)
         counted = Launches(status="not_applicable")
     else:
         warm = make_call(operator, variant, "eager" if entry.mode == "graph" else entry.mode, inputs)
+        warm.reset()
         warm.run()
+        warm.reset()
         # What a graph needs is allocated once, while it is captured, and held from then on.
         peak, allocations = memory.cuda_memory(warm.run)
         call = make_call(operator, variant, entry.mode, inputs) if entry.mode == "graph" else warm
         if entry.mode == "graph":
+            call.reset()
             _, allocations = memory.cuda_memory(call.run)
         counted = (
-            Launches(status="unavailable", reason=unavailable) if unavailable else launches.count_launches(call.run)
+            Launches(status="unavailable", reason=unavailable)
+            if unavailable
+            else launches.count_launches(call.run, call.reset if operator.reset else None)
         )
+    if why := profiled_otherwise(call, inputs, device):
+        raise DeclarationError(why)
+    call.reset()
     return Profile(
         entry=entry,
         launches=counted,

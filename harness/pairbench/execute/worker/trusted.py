@@ -9,12 +9,16 @@ process is believed. This is no sandbox: native code, or a change that is taken 
 import gc
 import random
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from pairbench.suite.modules import NAMESPACE
 
 perf_counter = time.perf_counter
 perf_counter_ns = time.perf_counter_ns
@@ -93,3 +97,20 @@ def replaced() -> str | None:
     return (
         names and f"replaces {names}, which every implementation in the process shares; call your own functions instead"
     )
+
+
+def left_running() -> str | None:
+    """Return a sentence about a thread that is within a suite's code although no call is under way, or None.
+
+    It would take processors, or the interpreter's lock, from whatever is timed next. Threads of native code are not seen.
+    """
+    for ident, top in sys._current_frames().items():
+        frame = top if ident != threading.get_ident() else None
+        while frame is not None:
+            if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
+                place = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+                return (
+                    f"leaves a thread running ({place}), which slows what is timed next; end it before the call returns"
+                )
+            frame = frame.f_back
+    return None

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from pairbench.analyze.plausible import believed
 from pairbench.analyze.records import Run
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
@@ -189,7 +190,7 @@ def _only(planned: PlannedCase, entries: Iterable[Entry]) -> PlannedCase:
 
 
 def _keep(recorder: Recorder, state: CaseState) -> dict[Entry, tuple[Outcome, Record]]:
-    outcomes = [state.outcome(entry) for entry in state.planned.entries]
+    outcomes = believed([state.outcome(entry) for entry in state.planned.entries], recorder.environment)
     if not outcomes:
         raise PairbenchError(f"{state.planned.case.key}: nothing of it was planned; please report this")
     return dict(zip(state.planned.entries, zip(outcomes, recorder.keep(outcomes), strict=True), strict=True))

@@ -14,11 +14,13 @@ from pairbench.analyze.records import Run
 from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.config import Config
 from pairbench.errors import StoreError, UsageError
+from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device, Environment
-from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Status
+from pairbench.model.load import HostLoad
+from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plan import Plan
 from pairbench.model.record import Record
 from pairbench.model.settings import OWN_TIMERS
@@ -41,6 +43,8 @@ class DoneRun:
     wall_s: float = 0.0
     measuring_s: dict[str, float] = field(default_factory=dict)
     """Seconds inside timed calls and the flushes between them, by the device's selector."""
+    loads: dict[str, HostLoad] = field(default_factory=dict)
+    """Other work on the host and on the device, by the device's selector."""
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
 
@@ -61,6 +65,10 @@ class DoneRun:
             "measuring_s": self.measuring_s,
             "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
             "remeasured_blocks": remeasured_blocks(timed),
+            "host_load": {
+                name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])}
+                for name, load in self.loads.items()
+            },
             "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
             "statuses": dict(Counter(record.status for record in self.records)),
             "interrupted": self.interrupted,
@@ -121,25 +129,37 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
     def work(device: Device) -> None:
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
+        meter = LoadMeter()
         environment, plan = probe_environment(context, device), plans[device]
+        load = HostLoad(cores=count_cores(), before=meter.foreign_cores())
         requested = requested_of(chosen, device, context.settings)
         if skip_existing:
             plan = without_existing(config, environment, plan, progress.notify)
             if len(plan.cases) < len(plans[device].cases):
                 requested = requested.for_cases(plan.cases)
-        environment = requested.put_in(environment)
+        environment = load.put_in(requested.put_in(environment))
+        if why := load.disturbs(device.kind):
+            progress.notify(f"pairbench: {device.selector}: {why}")
         warn_of_foreign(environment, progress.notify)
         recorder = Recorder(
             run=run, environment=environment, writer=writers[device.slug], lock=lock, records=done.records
         )
         recorder.keep_broken(plan)
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
-        reporter = Reporter(progress=progress, keep=recorder.keep, hold=recorder.hold)
+
+        def keep(outcomes: list[Outcome]) -> None:
+            recorder.environment = load_of_session(load, session).put_in(environment)
+            recorder.keep(outcomes)
+
+        reporter = Reporter(progress=progress, keep=keep, hold=recorder.hold)
         session = DeviceSession(contexts[device], device, plan, reporter)
         try:
             session.run(context.settings.rounds)
         finally:
             done.measuring_s[device.selector] = session.measuring_s()
+            done.loads[device.selector] = measured = load_of_session(load, session)
+            if not load.disturbs(device.kind) and (why := measured.disturbs(device.kind)):
+                progress.notify(f"pairbench: {device.selector}: {why}")
 
     try:
         on_devices(context, tuple(plans), progress, work)
@@ -149,6 +169,17 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         done.interrupted = context.interrupted.is_set()
         done.wall_s = time.monotonic() - began
     return done
+
+
+def load_of_session(before: HostLoad, session: DeviceSession) -> HostLoad:
+    """Return a load with what a session has seen since: each of its rounds, and what a GPU said during these."""
+    readings = [timed.telemetry for state in session.states for timed in state.rounds]
+    return replace(
+        before,
+        rounds=tuple(session.foreign_cores),
+        performance_states=tuple(sorted({state for item in readings for state in item.performance_states})),
+        foreign_processes=tuple(sorted({pid for item in readings for pid in item.foreign_processes})),
+    )
 
 
 def new_run(checkout: Path, *, confirms: str | None = None) -> Run:

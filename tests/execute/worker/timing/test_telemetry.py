@@ -1,5 +1,6 @@
 """What NVML says, in words; NVML itself is a stand-in that answers from a list."""
 
+import os
 from typing import Any
 
 import pytest
@@ -47,6 +48,12 @@ class FakeNvml(Nvml):
     def reading(self) -> tuple[float | None, float | None, float | None, int | None]:
         return next(self._readings)
 
+    def performance_state(self) -> int | None:
+        return 2
+
+    def compute_processes(self) -> list[int] | None:
+        return [os.getpid(), 4242]
+
 
 def test_a_recorder_sums_up() -> None:
     recorder = TelemetryRecorder(FakeNvml((1900, 40, 300, 0), (1500, 60, 500, 0x4), (1800, 50, 400, 0x40 | 0x4)))
@@ -54,6 +61,7 @@ def test_a_recorder_sums_up() -> None:
     found = recorder.summary()
     assert (found.sm_clock_mhz, found.temperature_c, found.power_w) == (1800, 60, 400)
     assert found.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
+    assert found.performance_states == (2,) and found.foreign_processes == (4242,)
 
 
 def test_what_the_driver_refuses_is_unknown() -> None:

@@ -127,6 +127,7 @@ class _Subject:
     def _warm(self) -> float:
         self._restore()
         started = time.perf_counter()
+        self._call.reset()
         self._call.run()
         synchronize(self._device)
         return time.perf_counter() - started

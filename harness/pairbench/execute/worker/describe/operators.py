@@ -37,6 +37,7 @@ def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
         repr(operator.tolerance),
         operator.constants,
         operator.state,
+        *_reset_text(operator, source),
     ]
 
     def described(name: str, variant: Variant) -> ImplementationDescription:
@@ -57,6 +58,13 @@ def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
         costs={case.key: cost for case in operator.cases if (cost := _cost(operator, dict(case.axes), case.key))},
         claims=operator.claims,
     )
+
+
+def _reset_text(operator: Operator, source: Callable[[Callable[..., Any]], str]) -> list[str]:
+    """Return what `reset` adds to a definition: nothing where it is not declared, as in all definitions before there was one."""
+    if operator.reset is True:
+        return ["reset"]
+    return [f"reset {source(operator.reset)}"] if operator.reset else []
 
 
 def _cost(operator: Operator, axes: dict[str, Any], key: str) -> tuple[float, float] | None:

@@ -15,6 +15,7 @@ import torch
 
 from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
+from pairbench.execute.worker.timing import persisting
 from pairbench.execute.worker.timing.telemetry import open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, HostTimer, Timer
 from pairbench.model.environment import Device, Environment
@@ -32,6 +33,7 @@ def probe(device: Device) -> Environment:
     observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device))}
     if gpu:
         observed["nvml"] = missing or "available"
+        observed["persisting_l2_reset"] = persisting.missing() or "available"
         observed["foreign_processes"] = _foreign(nvml.compute_processes()) if nvml else None
         if device.beside:
             observed["foreign_processes_beside"] = {item.selector: _on(item) for item in device.beside}

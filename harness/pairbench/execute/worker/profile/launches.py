@@ -74,10 +74,15 @@ def unusable() -> str | None:
     return None
 
 
-def count_launches(run: Callable[[], Any]) -> Launches:
-    """Count what one call launches."""
+def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
+    """Count what one call launches.
+
+    Args:
+        run: The call.
+        reset: What puts its state back, if that is declared. It must not be counted, so each group of calls has a session of its own.
+    """
     try:
-        counted = _trace(run, CALLS)
+        counted = _trace(run, CALLS) if reset is None else [_after(reset, run, calls) for calls in CALLS]
     except _TraceError as error:
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
@@ -102,6 +107,12 @@ def count_launches(run: Callable[[], Any]) -> Launches:
             for name, count in one.kernels.most_common()
         ),
     )
+
+
+def _after(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
+    reset()
+    (counted,) = _trace(run, (calls,))
+    return counted
 
 
 def _difference(one: Counts, several: Counts, calls: int) -> str:

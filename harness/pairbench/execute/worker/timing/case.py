@@ -9,7 +9,7 @@ import torch
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
-from pairbench.execute.worker.faults import explain
+from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
 from pairbench.execute.worker.timing.pinning import on_one_core
 from pairbench.execute.worker.timing.ready import make_ready
@@ -27,6 +27,11 @@ def time_case(
     if not ready.timed:
         return
     try:
+        if config.settings.timer == "do_bench" and operator.reset:
+            reason = (
+                "do_bench cannot put state back between its calls, which reset= asks for; leave out --timer do_bench"
+            )
+            raise SuiteFaultError(Status.SKIPPED, reason)
         if config.settings.timer == "do_bench":
             result = time_with_do_bench(
                 ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat

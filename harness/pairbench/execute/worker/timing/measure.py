@@ -30,6 +30,10 @@ _READING_S = 0.02
 """Seconds between two readings of the GPU, about as often as NVML renews them."""
 
 
+def _nothing() -> None:
+    """Do nothing: most calls have no state that is put back."""
+
+
 @dataclass(kw_only=True)
 class Timed:
     """One entry in the timing loop with the samples that it has so far."""
@@ -41,6 +45,8 @@ class Timed:
     device_clock: DeviceClock | None = None
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
+    reset: Callable[[], None] = _nothing
+    """Puts the call's state back; it comes before the flush, outside of the clock."""
     lead_in: int = 0
     """Untimed calls before each sample."""
     kept: list[tuple[int, Any]] = field(default_factory=list)
@@ -167,9 +173,11 @@ class Blocks:
             with _of(timed, self._heartbeat):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
+                    timed.reset()
                     self._timer.flush()
                     timed.run()
                 self._change_values()  # after the lead-in, so that what was remembered of it is of other values
+                timed.reset()
                 self._timer.flush()
                 sample = self._timer.sample(timed.run, keep=self._keep)
                 if sample.kept is not None:
@@ -219,6 +227,7 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
         with _of(timed, heartbeat):
             began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
+                timed.reset()
                 timer.flush()
                 call_ns.append(timer.sample(timed.run).call_ns)
                 if timed.device_clock is not None:
@@ -233,7 +242,7 @@ def _of(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
     with heartbeat.entry(timed.index):
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise EntryFailedError(timed.index) from error
 
 

@@ -3,7 +3,7 @@
 import time
 import zlib
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.flags import read_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
@@ -43,6 +44,8 @@ class Ready:
     rng: np.random.Generator
     """The random generator that orders the samples within blocks."""
     values: Values
+    flags: dict[str, Any] = field(default_factory=read_flags)
+    """The global switches as they were when everything was ready."""
 
 
 def make_ready(
@@ -60,6 +63,7 @@ def make_ready(
         def step(entry: Entry = entry) -> tuple[Call, float]:
             started = time.perf_counter_ns()
             call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+            call.reset()
             call.run()
             synchronize(device)
             first_call_ns = float(time.perf_counter_ns() - started)
@@ -76,6 +80,7 @@ def make_ready(
             index=index,
             entry=entry,
             run=calls[entry].run,
+            reset=calls[entry].reset,
             device_clock=clocks.get(entry),
             first_call_ns=first_call_ns[entry],
         )
@@ -119,7 +124,7 @@ def _device_clocks(
     if torch.cuda.mem_get_info()[0] < _ROOM * needed:
         replays = {}
     return {
-        entry: DeviceClock(timer, call.run, replays.get(entry))
+        entry: DeviceClock(timer, call.run, replays.get(entry), call.reset)
         for entry, call in calls.items()
         if entry.mode != "graph"
     }
@@ -127,6 +132,6 @@ def _device_clocks(
 
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
     try:
-        return rotate(capture(call.run, pool))
+        return rotate(capture(call.run, pool, before=call.reset))
     except CaptureError:
         return None

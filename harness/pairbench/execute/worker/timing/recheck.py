@@ -11,12 +11,13 @@ from pairbench.execute.protocol import Ended
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.flags import changed_flags, restore_flags
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree, refill
-from pairbench.execute.worker.trusted import replaced
+from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.outcome import Status
@@ -41,7 +42,11 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
     Raises:
         SuiteFaultError: something that all implementations share was replaced meanwhile, so no time can be believed.
     """
-    if why := replaced():
+    if changed := changed_flags(ready.flags):
+        restore_flags(ready.flags)
+        reason = f"while they were timed, one of the implementations changes global flags, which are pinned alike for all: {changed}"
+        raise SuiteFaultError(Status.FAILED, reason)
+    if why := replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
     yield from _recheck(ready, heartbeat, ended)
@@ -52,10 +57,10 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
     ended: set[Entry] = set()
     for number in sorted({number for timed in ready.timed for number, _ in timed.kept}):
         given = {**ready.inputs, **ready.values.sets[number]}
-        expected = _right(ready, given)
+        expected = _outputs(ready, _right(ready, given))
         for timed in ready.timed:
             outputs = [kept for index, kept in timed.kept if index == number]
-            step = functools.partial(_first_wrong, ready, outputs, expected, given)
+            step = functools.partial(_first_wrong, ready, outputs, expected, given, alone=True)
             verdict = guarded(ready.job, timed.index, heartbeat, step) if timed.entry not in ended else None
             if verdict is not None:
                 ended.add(timed.entry)
@@ -111,6 +116,7 @@ def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: d
         if known is not None:
             _put(ready, call, known)
             for _ in range(timed.lead_in):
+                call.reset()
                 ready.timer.flush()
                 call.run()
             ready.timer.flush()
@@ -185,17 +191,25 @@ def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
     call.refill(inputs)
 
 
+def _outputs(ready: Ready, observed: Any) -> Any:
+    """Return the outputs alone of what was observed: timed calls keep no state."""
+    return observed["output"] if ready.operator.state and observed is not None else observed
+
+
 def _right(ready: Ready, inputs: dict[str, Any]) -> Any:
     call = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(inputs))
     return copy_tree(call.observe())
 
 
-def _first_wrong(ready: Ready, several: list[Any], expected: Any, inputs: dict[str, Any]) -> str | None:
+def _first_wrong(
+    ready: Ready, several: list[Any], expected: Any, inputs: dict[str, Any], *, alone: bool = False
+) -> str | None:
     for outputs in several:
         if not judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
             continue
         # Strays are for the oracle to tell. It is asked only here, for it costs more than all that was timed.
         truth, _ = oracle_or_why(ready.operator, inputs)
+        truth = _outputs(ready, truth) if alone else truth
         if wrong := judge(outputs, expected, truth, ready.operator.tolerance_for).mismatch:
             return wrong
     return None

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import os
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -44,6 +45,11 @@ class Nvml:
             self._read("nvmlDeviceGetCurrentClocksThrottleReasons"),
         )
 
+    def performance_state(self) -> int | None:
+        """Return the performance state: 0 is the highest; None where it is not known."""
+        state = self._read("nvmlDeviceGetPerformanceState")
+        return None if state is None or not 0 <= state <= 15 else int(state)
+
     def facts(self) -> dict[str, Any]:
         """Return the settings that can move a latency."""
         ecc = self._read("nvmlDeviceGetEccMode")
@@ -81,6 +87,7 @@ class TelemetryRecorder:
         self._beside = beside
         self._readings: list[tuple[float | None, float | None, float | None]] = []
         self._reasons: dict[str, None] = {}
+        self._states: dict[int, None] = {}
 
     def throttling(self) -> bool:
         """Take a reading and return whether the GPU throttles, or one beside it."""
@@ -92,6 +99,8 @@ class TelemetryRecorder:
             functools.reduce(operator.or_, [gpu.reading()[3] or 0 for gpu in self._beside], bits or 0)
         )
         self._reasons.update(dict.fromkeys(reasons))
+        if (state := self._nvml.performance_state()) is not None:
+            self._states[state] = None
         return bool(reasons)
 
     def summary(self) -> Telemetry:
@@ -108,6 +117,8 @@ class TelemetryRecorder:
             temperature_c=max(temperatures, default=None),
             power_w=statistics.median(powers) if powers else None,
             throttle_reasons=tuple(self._reasons),
+            performance_states=tuple(self._states),
+            foreign_processes=tuple(pid for pid in self._nvml.compute_processes() or () if pid != os.getpid()),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.timing import persisting
 from pairbench.model.settings import OWN_TIMERS
 
 Run = Callable[[], Any]
@@ -101,7 +102,8 @@ class CudaTimer:
         self._behind = torch.cuda.Event()
 
     def flush(self) -> None:
-        """Queue a flush."""
+        """Queue a flush, behind which no line stays in the L2 that some call has declared to be kept there."""
+        persisting.reset()
         self._flush.zero_()
 
     def sample(self, run: Run, keep: Keep | None = None) -> Sample:
@@ -180,19 +182,24 @@ class DeviceClock:
     """Cycles of the longest spinning kernel, about 0.2 s; the first one takes about 0.1 ms."""
     _LONGEST_SPIN_S = 0.2
 
-    def __init__(self, timer: CudaTimer, run: Run, replay: Run | None) -> None:
+    def __init__(
+        self, timer: CudaTimer, run: Run, replay: Run | None, reset: Callable[[], None] = lambda: None
+    ) -> None:
         self._timer = timer
         self._run = run
         self._replay = replay
+        self._reset = reset
         self._spin = self._FIRST_SPIN
         self.name: str | None = "graph_replay" if replay else "spin"
 
     def sample(self) -> float | None:
         """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
         if self._replay is not None:
+            self._reset()
             self._timer.flush()
             return self._timer.sample(self._replay).call_ns
         while self.name is not None:
+            self._reset()
             self._timer.flush()
             sample = self._timer.sample_behind_spin(self._run, self._spin)
             if sample.hidden:

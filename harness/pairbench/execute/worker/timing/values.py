@@ -33,7 +33,7 @@ class Values:
     place_s: float
     """Seconds that it takes to put a set in place."""
     judged: bool
-    """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state."""
+    """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state that is not put back."""
     current: int = 0
     _debt_s: float = field(default=0.0, init=False)
 
@@ -48,7 +48,7 @@ class Values:
             inputs: Of the case with the first seed: the first set, and where all others will be put.
         """
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
-        shared, judged = {name: inputs[name] for name in names}, not operator.state
+        shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
         if not tensors(shared) or not has_room(shared, copies=1 + _MORE[0][1]):
             return cls(shared=shared, sets=(shared,), place_s=0.0, judged=judged)
 

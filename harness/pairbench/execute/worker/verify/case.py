@@ -73,6 +73,8 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     exact = upcast_tree(inputs)
     if operator.oracle is None:
         return make_call(operator, baseline, "eager", exact).observe()
+    if callable(operator.reset):
+        operator.reset(**{name: exact[name] for name in operator.state})
     outputs = operator.oracle(**exact)
     return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
 
@@ -216,7 +218,7 @@ def _strays(verdicts: list[OutputVerdict]) -> str | None:
 
 def _uncapturable(call: Call) -> str | None:
     try:
-        replay = capture(call.run)
+        replay = capture(call.run, before=call.reset)
         replay()
         torch.cuda.synchronize()
     except CaptureError as error:

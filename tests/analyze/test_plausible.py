@@ -1,0 +1,147 @@
+"""Results that cannot be are no results; every honest one of the reference runs is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pairbench.analyze.plausible import BANDWIDTH_LIMIT, RATE_LIMIT, believed
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Launches, Outcome, Profile, Status
+from pairbench.model.plan import Entry
+from tests.analyze.test_records import BASELINE, CASE, ENVIRONMENT, FAST, OPERATOR, outcome, records, round_of, samples
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "records"
+CPU = replace(ENVIRONMENT, device=Device(selector="cpu", kind="cpu", name="a CPU"))
+
+
+def timed(entry: Entry, ns: float, device_ns: float | None = None, **more: object) -> Outcome:
+    devices = None if device_ns is None else (device_ns,) * 20
+    return outcome(entry, round_of(samples(entry, (ns,) * 20, devices)), **more)
+
+
+def costing(flops: float, moved: float, ns: float, device_ns: float | None = None) -> Outcome:
+    return replace(timed(FAST, ns, device_ns), operator=replace(OPERATOR, costs={CASE.key: (flops, moved)}))
+
+
+def profile(entry: Entry, ops: int, launches: int | None, allocations: int = 1, status: str = "exact") -> Profile:
+    return Profile(
+        entry=entry,
+        launches=Launches(status=status, launches=launches, kernels=launches),
+        ops=ops,
+        allocations=allocations,
+    )
+
+
+def judged(ours: Outcome, *others: Outcome, environment: object = ENVIRONMENT) -> Outcome:
+    *_, found = believed([*others, ours], environment)  # type: ignore[arg-type]
+    return found
+
+
+def test_faster_than_the_arithmetic_that_is_declared() -> None:
+    # 8e12 FLOP at the highest rate of 800 TFLOP/s take 10 ms, a fifth of that is 2 ms.
+    found = judged(costing(8e12, 1.0, 1.9e6))
+    assert found.status is Status.FAILED and found.rounds == ()
+    assert str(found.reason).startswith("implausible: 1.9e+03 us for the 8e+12 FLOP")
+    assert "5.26 times the highest rate measured here, 800" in str(found.reason)
+    assert judged(costing(8e12, 1.0, 2.1e6)).status is Status.MEASURED
+
+
+def test_faster_than_the_memory_by_the_device_latency() -> None:
+    # 4e9 bytes at 4000 GB/s take 1 ms.
+    assert judged(costing(1.0, 4e9, 1e6, 0.6e6)).status is Status.FAILED
+    assert "1.67 times the bandwidth of a copy here, 4000" in str(judged(costing(1.0, 4e9, 1e6, 0.6e6)).reason)
+    assert judged(costing(1.0, 4e9, 1e6, 0.7e6)).status is Status.MEASURED
+
+
+def test_what_may_stay_in_the_cache_of_a_gpu_does_not_count() -> None:
+    cached = replace(ENVIRONMENT, rest={**ENVIRONMENT.rest, "gpu": {"l2_bytes": 60_000_000}})
+    assert judged(costing(1.0, 60e6, 1e3), environment=cached).status is Status.MEASURED
+    assert judged(costing(1.0, 60e6, 1e3)).status is Status.FAILED
+
+
+def test_a_cpu_may_have_everything_in_its_caches() -> None:
+    assert judged(costing(1.0, 4e9, 1e3), environment=CPU).status is Status.MEASURED
+    assert judged(costing(8e12, 1.0, 0.4e6), environment=CPU).status is Status.FAILED
+
+
+def test_several_gpus_have_so_many_roofs() -> None:
+    ours = costing(8e12, 1.0, 1.5e6)
+    two = tuple(replace(item, needs=("gpus:2",)) for item in ours.operator.implementations)
+    assert judged(ours).status is Status.FAILED
+    assert judged(replace(ours, operator=replace(ours.operator, implementations=two))).status is Status.MEASURED
+
+
+def test_no_cost_or_no_ceiling_no_limit() -> None:
+    ours = costing(8e12, 4e9, 1.0)
+    assert judged(replace(ours, operator=replace(OPERATOR, costs={}))).status is Status.MEASURED
+    assert judged(ours, environment=replace(ENVIRONMENT, rest={})).status is Status.MEASURED
+
+
+@pytest.mark.parametrize(("environment", "status"), [(ENVIRONMENT, "exact"), (CPU, "not_applicable")])
+def test_a_call_that_does_nothing_where_the_baseline_works(environment: object, status: str) -> None:
+    none = None if status != "exact" else 0
+    control = timed(BASELINE, 5e6, profile=profile(BASELINE, 3, 3, status=status))
+    idle = timed(FAST, 5e6, profile=profile(FAST, 0, none, 0, status=status))
+    found = judged(idle, control, environment=environment)
+    assert found.status is Status.FAILED and found.profile is not None
+    assert "implausible: a call dispatches 0 operators and" in str(found.reason)
+    assert "baseline dispatches 3" in str(found.reason)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "environment"),
+    [
+        # A kernel of Triton's own dispatches nothing and launches something.
+        (profile(FAST, 0, 1, 0), profile(BASELINE, 3, 3), ENVIRONMENT),
+        # Both return their input as it is.
+        (profile(FAST, 0, 0, 0), profile(BASELINE, 0, 0, 0), ENVIRONMENT),
+        # A view, as the baseline's, that does not even dispatch.
+        (profile(FAST, 0, 0, 0), profile(BASELINE, 1, 0, 0), ENVIRONMENT),
+        (profile(FAST, 0, 0, 0, "unreliable"), profile(BASELINE, 3, 3), ENVIRONMENT),
+        # Native code that writes into state, beside a baseline that does so by an operator.
+        (profile(FAST, 0, None, 0, "not_applicable"), profile(BASELINE, 1, None, 0, "not_applicable"), CPU),
+        (profile(FAST, 0, None, 1, "not_applicable"), profile(BASELINE, 1, None, 1, "not_applicable"), CPU),
+    ],
+)
+def test_what_does_little_and_may(ours: Profile, theirs: Profile, environment: object) -> None:
+    found = judged(timed(FAST, 5e6, profile=ours), timed(BASELINE, 5e6, profile=theirs), environment=environment)
+    assert found.status is Status.MEASURED
+
+
+def test_compiled_code_on_a_cpu_may_dispatch_nothing() -> None:
+    entries = [Entry(implementation=name, mode="compile") for name in ("baseline", "fast")]
+    profiles = [profile(entry, number, None, number) for entry, number in zip(entries, (3, 0), strict=True)]
+    control, ours = (timed(entry, 5e6, profile=item) for entry, item in zip(entries, profiles, strict=True))
+    assert judged(ours, control, environment=CPU).status is Status.MEASURED
+
+
+def test_its_record_has_no_latency_and_an_implausible_baseline_gives_no_speedup() -> None:
+    control, ours = timed(BASELINE, 5e6), timed(FAST, 5e6)
+    cheap = replace(control, operator=replace(OPERATOR, costs={CASE.key: (8e15, 1.0)}))
+    baseline, fast = records(cheap, ours)
+    assert (baseline.status, baseline.call_p50_ns, baseline.n_samples) == ("failed", None, None)
+    assert str(baseline.reason).startswith("implausible: ")
+    assert fast.status == "measured" and fast.speedup is None
+
+
+def test_no_honest_implementation_of_the_reference_runs_is_near_the_limits() -> None:
+    """Recomputed from the stored rows: what the docstrings of the limits say is the highest there."""
+    rows = [
+        row
+        for file in REFERENCE.rglob("*.parquet")
+        for row in pq.read_table(file).to_pylist()
+        if row["status"] == "measured" and row["bytes_moved"] is not None and row["device_kind"] == "cuda"
+    ]
+    highest_rate = highest_bandwidth = 0.0
+    for row in rows:
+        ceilings = json.loads(row["environment"])["observed"]["ceilings"]
+        latency_ns = row["device_p50_ns"] or row["call_p50_ns"]
+        rate = max(value for name, value in ceilings.items() if name.endswith("_tflops"))
+        highest_rate = max(highest_rate, row["flops"] / latency_ns / 1e3 / rate)
+        highest_bandwidth = max(highest_bandwidth, row["bytes_moved"] / latency_ns / ceilings["copy_gbps"])
+    assert len(rows) >= 2880
+    assert 0.9 < highest_rate < 1 < RATE_LIMIT["cuda"]
+    assert 1 < highest_bandwidth < 1.1 < BANDWIDTH_LIMIT
