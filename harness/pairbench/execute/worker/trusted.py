@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -99,18 +100,38 @@ def replaced() -> str | None:
     )
 
 
-def left_running() -> str | None:
-    """Return a sentence about a thread that is within a suite's code although no call is under way, or None.
+_IDLE_NS = 2_000_000
+"""The processor time in ns that a thread which only waits may take between two looks."""
+_thread_ns: dict[int, int] = {}
+"""The processor time of each thread of a suite when it was last looked at."""
 
-    It would take processors, or the interpreter's lock, from whatever is timed next. Threads of native code are not seen.
+
+def left_running() -> str | None:
+    """Return a sentence about a thread that is at work in a suite's code although no call is under way, or None.
+
+    It would take processors, or the interpreter's lock, from whatever is timed next. One that waits in a library, for a process of
+    its own to end, say, takes nothing, as long as it has taken no processor time either. Threads of native code are not seen.
     """
     for ident, top in sys._current_frames().items():
         frame = top if ident != threading.get_ident() else None
-        while frame is not None:
-            if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
-                place = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
-                return (
-                    f"leaves a thread running ({place}), which slows what is timed next; end it before the call returns"
-                )
+        while frame is not None and not _is_of_suite(frame):
             frame = frame.f_back
+        if frame is not None and (frame is top or _took_ns(ident) > _IDLE_NS):
+            place = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+            return f"leaves a thread running ({place}), which slows what is timed next; end it before the call returns"
     return None
+
+
+def _is_of_suite(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}.")
+
+
+def _took_ns(ident: int) -> int:
+    """Return the processor time in ns that a thread has taken since this was last asked of it."""
+    try:
+        now = time.clock_gettime_ns(time.pthread_getcpuclockid(ident))
+    except OSError:  # it has just ended
+        return 0
+    taken = now - _thread_ns.get(ident, 0)
+    _thread_ns[ident] = now
+    return taken
