@@ -84,7 +84,7 @@ def judge_latencies(
         collected = collect(chosen, metric, pooled=metric == HOST.p50)
         effects[metric] = estimate(collected, groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy)
     judged = judgements(all_measured, effects, floor_of, policy)
-    return [{**of_one, **_shown_only(one, of_one)} for one, of_one in zip(all_measured, judged, strict=True)]
+    return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
 def _floors_of(all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor]) -> dict[str, Floats]:
@@ -115,15 +115,15 @@ def _is_judged(measured: MeasuredSides, metric: str, limit: float, policy: Polic
     return metric in (measured.latency.p50, measured.latency.p95)
 
 
-def _shown_only(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Return what a series has beside the latencies that are judged: on a GPU the host's time and the call's latency."""
+def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """Return a series' judgements with what it has beside the latencies that are judged: on a GPU the host's and the call's."""
     if measured.latency is not DEVICE:
-        return {}
+        return dict(judged)
     why = {
         HOST.p50: "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells",
         CALL.p50: "the device's latency is the result",
     }
-    shown = {}
+    shown = dict(judged)
     for metric, reason in why.items():
         before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
         if metric in judged or not before > 0 or not now > 0:

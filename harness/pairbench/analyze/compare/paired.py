@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from pairbench.analyze.compare.effect import Effects
-from pairbench.analyze.compare.latency import MeasuredSides, judgements, spread_groups
+from pairbench.analyze.compare.latency import MeasuredSides, judgements, spread_groups, with_shown
 from pairbench.analyze.compare.rounds import Floats, Ints, round_values
 from pairbench.analyze.compare.spread import groups_of, prior
 from pairbench.model.comparison import Judgement
@@ -32,7 +32,8 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
     metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
     effects = {metric: estimate_paired(*_ratios(all_measured, metric), groups, policy) for metric in metrics}
     none = np.full(len(all_measured), np.nan)
-    return judgements(all_measured, effects, dict.fromkeys(effects, none), policy)
+    judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy)
+    return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
 def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Floats], Floats]:
