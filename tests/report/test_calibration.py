@@ -1,0 +1,37 @@
+"""What a calibration prints."""
+
+import pytest
+
+from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.series import Series
+from pairbench.report.calibration import render_calibrations
+
+
+def calibration(*hosts: float | None) -> Calibration:
+    floors = {
+        Series(device_name="D", suite="s.py", case=f"op[n={index}]", implementation="fast", mode="eager"): Floor(
+            p50=0.002, p95=0.01, runs=5, source="calibration", latency="device", host=host
+        )
+        for index, host in enumerate(hosts)
+    }
+    return Calibration(
+        calibration_id="c",
+        made_at="2026-01-01T00:00:00+00:00",
+        device_name="D",
+        environment_hash="e",
+        runs=("a", "b"),
+        comparisons=1,
+        judged=3,
+        alarms=0,
+        floors=floors,
+    )
+
+
+def test_it_says_in_how_many_series_the_host_is_judged() -> None:
+    text = render_calibrations([calibration(0.03, 0.05, 0.4)], "markdown")
+    assert "host floor, median" in text and "| 5.0% | 2 of 3 |" in text
+
+
+@pytest.mark.parametrize("output", ["markdown", "table"])
+def test_of_a_cpu_it_says_nothing_of_the_host(output: str) -> None:
+    assert "host" not in render_calibrations([calibration(None, None)], output)
