@@ -52,7 +52,7 @@ OWN_OPTIONS = (
     "--mode",
     "eager",
     "-i",
-    "same",
+    "twice",
     "--rounds",
     "2",
     "--store",

@@ -1,12 +1,13 @@
 """Where suites and results are: names under which records know suites, and suites that were moved."""
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
 from pairbench.config import Config
 from pairbench.errors import SuiteError
-from pairbench.workflow.setup import catalogue_folder, choose, shown, store_of
+from pairbench.workflow.setup import catalogue_folder, choose, shown, stamp, store_of
 
 
 def test_a_suite_of_the_catalogue_has_one_name_wherever_it_lies(tmp_path: Path) -> None:
@@ -31,3 +32,11 @@ def test_the_old_name_of_a_suite_says_the_new_one(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SuiteError, match=r"suite 'suites/conv\.py' is 'suites/conv/causal\.py' now; name that"):
         choose(Config(root=tmp_path), None, ["suites/conv.py"])  # type: ignore[arg-type]
+
+
+def test_runs_of_one_second_are_in_the_order_of_their_names() -> None:
+    """What measures a run's suspects again may begin in the same second, and would pass for an earlier run."""
+    moments = [dt.datetime(2026, 1, 2, 3, 4, 5, 1000 * millisecond, tzinfo=dt.UTC) for millisecond in range(0, 1000, 7)]
+    names = [stamp(moment) for moment in moments]
+    assert names == sorted(names) and all(name.startswith("20260102T030405-") for name in names)
+    assert stamp(moments[0]) != stamp(moments[0])

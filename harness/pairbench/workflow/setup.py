@@ -253,7 +253,10 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
 
 
 def stamp(at: "dt.datetime") -> str:
-    """Return a name that nothing else has, even if it was made in the same second elsewhere."""
+    """Return a name that nothing else has, even if it was made at the same time elsewhere, and that sorts by the millisecond.
+
+    Runs are in the order of their names, and what measures a run's suspects again may begin in the same second.
+    """
     import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
 
-    return f"{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    return f"{at:%Y%m%dT%H%M%S}-{at.microsecond // 1000:03d}{secrets.token_hex(3)}"
