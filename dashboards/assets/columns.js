@@ -2,7 +2,7 @@
 (() => {
   'use strict';
 
-  // Return a view of a run: text(name, place), number(name, place), key(place) and the number of series.
+  // Return a view of a run: text(name, place), number(name, place), has(name), key(place) and the number of series.
   window.pairbench.columns = (data) => {
     const text = (name, place) => {
       const found = data.texts[name] ? data.texts[name][place] : -1;
@@ -13,6 +13,7 @@
       length: data.texts.case.length,
       text,
       number,
+      has: (name) => Boolean(data.numbers[name]),
       reason: (place) => data.reasons[place] || '',
       // What stays the same from run to run.
       key: (place) => JSON.stringify(['suite', 'case', 'implementation', 'mode'].map((name) => text(name, place))),

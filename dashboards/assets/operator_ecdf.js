@@ -101,7 +101,7 @@
             dtick: log ? charts.steps(across) : undefined,
             nticks: 7,
             tickformat: '~g',
-            title: { text: `latency of a call (${unit})` },
+            title: { text: `${state.series.latency} (${unit})` },
           },
           yaxis: {
             range: [-2, 102],

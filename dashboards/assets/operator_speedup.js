@@ -20,7 +20,9 @@
     return charts.lines(
       `<b>${charts.text(data.implementations[series.implementation], 40)}</b> ${charts.text(data.speedup.groups[group], 60)}`,
       `${units.ratio(speedup)} (${units.between(low, high, units.ratio)}), ${WORDS[state]}`,
-      `P50 ${units.duration(series.numbers.call_p50_ns)}, P95 ${units.duration(series.numbers.call_p95_ns)}`,
+      `P50 ${units.duration(series.numbers.p50_ns)}, P95 ${units.duration(series.numbers.p95_ns)} (${series.latency})`,
+      series.bound === 'host' &&
+        `host-bound: ${units.duration(series.numbers.host_p50_ns)} to issue ${units.duration(series.numbers.device_p50_ns)} of work`,
       run && charts.text(`run ${run.at}${run.commit ? `, commit ${run.commit}` : ''}`),
     );
   }

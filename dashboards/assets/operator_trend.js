@@ -47,7 +47,7 @@
   // What each panel shows stands above it: beside so low an axis there is no room for words.
   function titles(trend, list) {
     const words = {
-      latency: `latency of a call (${trend.unit})`,
+      latency: `${trend.latency} (${trend.unit})`,
       control: `P50 of the control, ${charts.text(trend.control_name, 30)} (${trend.unit})`,
       speedup: 'speedup over the baseline (x)',
     };

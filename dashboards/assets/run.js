@@ -5,6 +5,18 @@
   const { columns, cut, element, load, numberCell, state, units } = window.pairbench;
   const SHAPES = { measured: 'unchanged', skipped: 'skipped' };
 
+  // Return the cells of what stands beside a result on a GPU; the table of a run on a CPU has none of them.
+  function beside(run, place) {
+    if (!run.has('call')) {
+      return [];
+    }
+    const bound = run.text('bound', place) === 'host' ? 'host-bound' : '';
+    return ['call', 'host'].map((name) => {
+      const value = run.number(name, place);
+      return numberCell(value, units.duration(value), name === 'host' ? bound : '');
+    });
+  }
+
   function row(run, place) {
     const number = (name) => run.number(name, place);
     const text = (name) => run.text(name, place);
@@ -18,12 +30,12 @@
       element('td', { title: run.reason(place) || null }, state(status, SHAPES[status] || 'failed')),
       numberCell(number('p50'), units.duration(number('p50')), units.between(number('low'), number('high'), units.duration)),
       numberCell(number('p95'), units.duration(number('p95'))),
-      numberCell(number('device'), units.duration(number('device'))),
       numberCell(
         number('speedup'),
         units.ratio(number('speedup')),
         units.between(number('speedup_low'), number('speedup_high'), units.ratio),
       ),
+      ...beside(run, place),
       numberCell(number('launches'), units.count(number('launches'))),
       numberCell(number('ops'), units.count(number('ops'))),
       numberCell(number('peak'), units.size(number('peak'))),

@@ -7,7 +7,7 @@
   // Return why two series must not be compared, by name, or nothing.
   function apart(before, place, after, other) {
     const told = [];
-    for (const [name, what] of [['timer', 'timer'], ['definition', 'definition']]) {
+    for (const [name, what] of [['timer', 'timer'], ['latency', 'latency'], ['definition', 'definition']]) {
       const ends = [before.text(name, place), after.text(name, other)];
       if (ends[0] && ends[1] && ends[0] !== ends[1]) {
         told.push(`${what} ${ends[0]} and ${ends[1]}`);

@@ -33,6 +33,14 @@ MEASURED: dict[str, Any] = {
     "call_p50_ns_high": 41_100.0,
     "call_p95_ns": 43_000.0,
     "device_p50_ns": 39_000.0,
+    "device_p50_ns_low": 38_900.0,
+    "device_p50_ns_high": 39_100.0,
+    "device_p95_ns": 40_000.0,
+    "host_p50_ns": 20_000.0,
+    "bound": "device",
+    "device_speedup": 1.0,
+    "device_speedup_low": 1.0,
+    "device_speedup_high": 1.0,
     "speedup": 1.0,
     "speedup_low": 1.0,
     "speedup_high": 1.0,
@@ -44,7 +52,9 @@ MEASURED: dict[str, Any] = {
     "oracle_ratio": 1.0,
 }
 NOTHING = dict.fromkeys(
-    name for name in MEASURED if name.endswith(("_ns", "_low", "_high", "_per_call", "error", "ratio", "speedup"))
+    name
+    for name in MEASURED
+    if name.endswith(("_ns", "_low", "_high", "_per_call", "error", "ratio", "speedup", "bound"))
 )
 
 
@@ -56,7 +66,11 @@ def baseline() -> Callable[..., Record]:
 @pytest.fixture(scope="session")
 def variant() -> Callable[..., Record]:
     def make(name: str, speedup: float = 2.0, **changes: Any) -> Record:
-        ends = {"speedup": speedup, "speedup_low": speedup - 0.02, "speedup_high": speedup + 0.02}
+        ends = {
+            f"{latency}speedup{end}": speedup + reach
+            for latency in ("", "device_")
+            for end, reach in (("", 0.0), ("_low", -0.02), ("_high", 0.02))
+        }
         return Record(**{**MEASURED, "role": "variant", "implementation": name, **ends, **changes})
 
     return make

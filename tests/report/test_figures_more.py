@@ -80,7 +80,7 @@ def test_the_picture_of_a_roofline_shows_what_the_chart_has() -> None:
 
 def test_an_implementation_looks_the_same_in_every_picture() -> None:
     """A variant that lacks in one chart shifts no colour there."""
-    broken, rest = series()[-1], [replace(one, numbers={"call_p50_ns": 1.0}) for one in series()[1:2]]
+    broken, rest = series()[-1], [replace(one, numbers={"p50_ns": 1.0}) for one in series()[1:2]]
     given = [broken, *rest, *series()[2:4]]
     variants = speedup_chart(given).variants
     assert roofline_chart(given, CEILINGS).implementations == variants

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -22,18 +23,15 @@ def test_a_pipe_gets_everything_and_no_colour(baseline: Make, variant: Make) -> 
         lines[0] == "run 20260102T030405-aaaa, 2026-01-02T03:04:05+00:00, commit 0123456789 and changes, torch 2.11.0"
     )
     assert lines[2] == "rms_norm (suites/norm.py, NVIDIA H200)"
-    header = "implementation P50 ± P95 device speedup interval launches ops max error oracle ratio"
+    header = "implementation P50 ± P95 call host speedup interval launches ops max error oracle ratio"
     assert lines[3].split() == header.split()
     assert lines[4] == "  rms_norm[dtype=bfloat16,tokens=4096] (real)"
     assert lines[5].split() == [
         "baseline",
-        "41.00",
-        "us",
-        "±0.24%",
-        "43.00",
-        "us",
-        "39.00",
-        "us",
+        *("39.00", "us", "±0.26%"),
+        *("40.00", "us"),
+        *("41.00", "us"),
+        *("20.00", "us"),
         "6",
         "9",
         "0.0078",
@@ -43,6 +41,37 @@ def test_a_pipe_gets_everything_and_no_colour(baseline: Make, variant: Make) -> 
     assert lines[-1] == "2 measured"
     assert "\x1b" not in text
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_on_a_gpu_the_device_leads_and_a_call_that_the_host_limits_says_so(baseline: Make, variant: Make) -> None:
+    bound = replace(
+        variant("fused", device_p50_ns=17_900.0, host_p50_ns=88_000.0, bound="host"), speedup=9.0, speedup_low=8.0
+    )
+    for text in (
+        render([baseline(), bound], "table", terminal=PIPE),
+        render([baseline(), bound], "markdown"),
+    ):
+        (row,) = (line for line in text.splitlines() if "fused" in line)
+        assert row.index("17.90 us") < row.index("41.00 us") < row.index("88.00 us")
+        assert "2.000x" in row and "9.000x" not in row
+        assert "host-bound: 88 us to issue 18 us of work" in text
+        assert "on a GPU of the device, with the host's work hidden" in text
+
+
+def test_on_a_cpu_the_call_is_all_there_is(baseline: Make, variant: Make) -> None:
+    cpu = {"device_kind": "cpu", "host_p50_ns": None, "bound": None}
+    cpu |= {name: None for name in vars(baseline()) if name.startswith("device_") and name.endswith(("_ns", "_low"))}
+    cpu |= {f"device_speedup{end}": None for end in ("", "_low", "_high")}
+    text = render([baseline(**cpu), variant("fused", **cpu)], "table", terminal=PIPE)
+    lines = text.splitlines()
+    assert lines[3].split()[:6] == ["implementation", "P50", "±", "P95", "speedup", "interval"]
+    assert "41.00 us" in lines[5] and "43.00 us" in lines[5] and "2.000x" in lines[6]
+    assert "on a GPU" not in text and "host" not in text
+
+
+def test_a_row_without_a_latency_on_the_device_says_that_it_is_the_calls(baseline: Make) -> None:
+    text = render([baseline(device_p50_ns=None, bound=None)], "table", terminal=PIPE)
+    assert "41.00 us" in text and "P50 is the call's: the latency on the device could not be taken" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])

@@ -65,7 +65,7 @@ def test_a_point_says_its_commit_and_value(look: Opener, eventful: Site) -> None
             if (record.case, record.implementation) == (RMS[0], "fused")
         )
         said = beside(page, "trend", points, number)
-        for text in (run_id, sha(24 * number)[:7], units.duration(record.call_p50_ns), units.ratio(record.speedup)):
+        for text in (run_id, sha(24 * number)[:7], units.duration(record.device_p50_ns), units.ratio(record.speedup)):
             expect(said).to_contain_text(text)
         assert ("+10.1" in (said.text_content() or "")) == (number == STEP)
 
@@ -87,7 +87,7 @@ def test_the_control_is_in_the_same_chart(look: Opener, eventful: Site) -> None:
         for record in read_records(str(eventful.store), [run_id_of(24 * 3)])[0]
         if (record.case, record.implementation) == (RMS[1], "baseline")
     )
-    expect(beside(page, "trend", points, 3)).to_contain_text(units.duration(record.call_p50_ns))
+    expect(beside(page, "trend", points, 3)).to_contain_text(units.duration(record.device_p50_ns))
 
 
 def test_what_changed_is_marked_by_a_line_with_words(look: Opener) -> None:

@@ -57,14 +57,14 @@ def test_the_numbers_are_those_of_the_store(look: Opener, eventful: Site) -> Non
     for key in both:
         one = row(page, after[key])
         expect(one).to_have_count(1)
-        then, now = before[key].call_p50_ns, after[key].call_p50_ns
+        then, now = before[key].device_p50_ns, after[key].device_p50_ns
         assert then and now
         # Numbers come with five digits.
         rounded = [figures(value) or 0.0 for value in (then, now)]
         cells = one.get_by_role("cell").all_inner_texts()
         assert cells[3].splitlines()[0] == units.duration(rounded[0])
         assert cells[4].splitlines()[0] == units.duration(rounded[1])
-        ends = (figures(after[key].call_p50_ns_low), figures(after[key].call_p50_ns_high))
+        ends = (figures(after[key].device_p50_ns_low), figures(after[key].device_p50_ns_high))
         assert cells[4].splitlines()[1] == " to ".join(map(units.duration, ends))
         assert cells[5] == units.change(rounded[1] / rounded[0])
 

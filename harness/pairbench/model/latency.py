@@ -78,6 +78,11 @@ def speedup_of(record: Record | None) -> Interval | None:
     return of_device or interval_of(record, CALL.speedup)
 
 
+def speedup_is_of(record: Record) -> Latency:
+    """Return the latency that a record's speedup is of: the call's where the baseline has none on the device."""
+    return DEVICE if record.device_kind != "cpu" and interval_of(record, DEVICE.speedup) else CALL
+
+
 def interval_of(record: Record, column: str) -> Interval | None:
     """Return an estimate with the ends of its interval, NaN where they are not known; None where it is no positive number."""
     value = getattr(record, column)

@@ -59,6 +59,10 @@ class OverviewRow:
     """Smallest speedup of that variant over the cases."""
     most: float | None
     """Largest speedup of that variant over the cases."""
+    latency: str
+    """The latency that the speedups are of: `device` or `call`; `device and call` where it is not the same in all cases."""
+    host_bound: tuple[str, ...]
+    """Cases in which the host limits that variant: it takes longer to issue a call than the device to do its work."""
     losing: tuple[str, ...]
     """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
     statuses: Mapping[str, int]

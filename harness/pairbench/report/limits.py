@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
 from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction
+from pairbench.report.latency_words import issuing
 
 LIMITS = {
-    "host": "the call takes at least 1.25 times as long as its work on the device: the host comes late",
+    "host": "issuing the call takes the host longer than its work takes the device: a stream of calls waits for the host",
     "launches": "kernels take less than 10 us each on the device, much of which is starting and ending",
     "memory": "at least 60 % of the bandwidth of a copy",
     "compute": "at least 60 % of the rate of a library matrix product in its dtype",
@@ -17,7 +18,6 @@ LIMITS = {
 }
 """Words for what limits a series, each with its condition."""
 
-_LATE = 1.25
 _SHORT_NS = 10_000.0
 """Time of a kernel in ns below which launching limits: adding 64 Ki elements takes 4.4 us on an H200, mostly overhead."""
 _NEAR = 0.6
@@ -35,12 +35,10 @@ class Limit:
 
 def limit_of(one: SeriesFacts, ceilings: Mapping[str, float]) -> Limit:
     """Return what limits a series; of what applies, what comes first in `LIMITS`."""
-    call, device = one.numbers.get("call_p50_ns", math.nan), one.numbers.get("device_p50_ns", math.nan)
+    host, device = one.numbers.get("host_p50_ns"), one.numbers.get("device_p50_ns", math.nan)
     kernels = one.numbers.get("kernels_per_call", 0.0)
-    if call >= _LATE * device:
-        return Limit(
-            word="host", detail=f"{units.significant(call / device, 3)}x its {units.duration(device)} on the device"
-        )
+    if one.texts.get("bound") == "host":
+        return Limit(word="host", detail=issuing(host, device))
     if kernels >= 1 and device / kernels < _SHORT_NS:
         number = f"{units.count(kernels)} kernel{'' if kernels == 1 else 's'}"
         return Limit(word="launches", detail=f"{number} of {units.duration(device / kernels)}")

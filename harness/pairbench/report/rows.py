@@ -9,7 +9,7 @@ from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES
-from pairbench.report import units
+from pairbench.report import latency_words, units
 from pairbench.report.layout import Column, cells_of
 from pairbench.report.render import clean
 
@@ -29,22 +29,17 @@ def _unless_baseline(record: Record, text: str) -> str:
 COLUMNS: tuple[Column[Record], ...] = (
     Column(header="implementation", text=lambda row: row.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.mode or "", right=False, usual="eager"),
-    Column(header="P50", text=lambda row: units.duration(row.call_p50_ns)),
-    Column(
-        header="±", text=lambda row: units.spread(row.call_p50_ns, row.call_p50_ns_low, row.call_p50_ns_high), drop=4
-    ),
-    Column(header="P95", text=lambda row: units.duration(row.call_p95_ns), drop=1),
-    Column(header="device", text=lambda row: units.duration(row.device_p50_ns), drop=5),
-    Column(header="speedup", text=lambda row: _unless_baseline(row, units.ratio(row.speedup))),
-    Column(
-        header="interval",
-        text=lambda row: _unless_baseline(row, units.ratio_range(row.speedup_low, row.speedup_high)),
-        drop=2,
-    ),
+    Column(header="P50", text=latency_words.p50),
+    Column(header="±", text=latency_words.spread, drop=4),
+    Column(header="P95", text=latency_words.p95, drop=1),
+    Column(header="call", text=latency_words.call, drop=8),
+    Column(header="host", text=latency_words.host, drop=9),
+    Column(header="speedup", text=lambda row: _unless_baseline(row, latency_words.speedup(row))),
+    Column(header="interval", text=lambda row: _unless_baseline(row, latency_words.speedup_range(row)), drop=2),
     Column(header="launches", text=launches, drop=3),
-    Column(header="ops", text=lambda row: units.count(row.ops_per_call), drop=6),
-    Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=7),
-    Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=8),
+    Column(header="ops", text=lambda row: units.count(row.ops_per_call), drop=5),
+    Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=6),
+    Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=7),
 )
 
 
@@ -145,6 +140,7 @@ def case_line(record: Record, *, several_devices: bool) -> str:
 
 
 def note(record: Record) -> str:
-    """Return why a record is not plainly measured, or empty."""
+    """Return why a record is not plainly measured, and what is to be known beside its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
-    return clean(": ".join(part for part in (status, record.reason) if part))
+    why = ": ".join(part for part in (status, record.reason) if part)
+    return clean("; ".join(part for part in (why, latency_words.remark(record)) if part))

@@ -11,9 +11,11 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
+from pairbench.model.latency import CALL, result_of, speedup_of
 from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
+from pairbench.report.latency_words import LEGEND
 from pairbench.report.layout import INDENT, Column, Layout, telling
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_table, markdown_text, to_json
 from pairbench.report.rows import (
@@ -69,6 +71,8 @@ def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None
         yield Text()
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row.record)):
             yield from _operator_lines(list(of_operator), layout, several_devices=several)
+    if _on_gpu(records):
+        yield Text(LEGEND, style="dim")
     if rows:
         counts = Counter(record.status for record in records)
         yield Text(", ".join(f"{number} {status}" for status, number in counts.most_common()))
@@ -88,9 +92,14 @@ def _operator_lines(
         for row in in_case:
             yield layout.line(partial(_cell, row), partial(_style, row.record))
             if remark := note(row.record):
-                style = "red" if row.record.status in _BAD else "yellow"
+                style = "red" if row.record.status in _BAD else "yellow" if row.record.reason else "dim"
                 yield Padding(Text(remark, style=style), (0, 0, 0, INDENT + 2), expand=False)
     yield Text()
+
+
+def _on_gpu(records: Sequence[Record]) -> bool:
+    """Tell whether the table has another latency than the call's: a CPU has no other."""
+    return any(result_of(record) is not CALL for record in records)
 
 
 def _several_devices(rows: Sequence[RecordRow]) -> bool:
@@ -107,11 +116,10 @@ def _style(record: Record, column: Column[Record]) -> str:
     if withheld(record.device_kind, record.environment):
         return ""
     # Coloured only where the whole interval lies on one side.
-    if record.speedup_low is not None and record.speedup_low > 1:
-        return "green"
-    if record.speedup_high is not None and record.speedup_high < 1:
-        return "red"
-    return ""
+    speedup = speedup_of(record)
+    if speedup is None:
+        return ""
+    return "green" if speedup.low > 1 else "red" if speedup.high < 1 else ""
 
 
 def _object(text: str | None) -> object:
@@ -143,5 +151,7 @@ def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
                 for row in in_operator
             ]
             parts.append(markdown_table(names, cells, right=right))
+    if _on_gpu(records):
+        parts.append(f"{markdown_text(LEGEND)}\n")
     parts += [f"- {markdown_text(problem)}\n" for problem in problems]
     return "\n".join(parts)

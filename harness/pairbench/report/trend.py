@@ -12,6 +12,7 @@ from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
 from pairbench.report.comparison.words import OUTCOME_STYLES, era, short_commit, shorten
+from pairbench.report.latency_words import AXES
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
 
 _SHOWN = 15
@@ -69,6 +70,7 @@ def document(trend: Trend, problems: Sequence[str] = ()) -> dict[str, Any]:
         "name": trend.series.name,
         "series": trend.series,
         "timer": trend.timer,
+        "latency": trend.latency.name,
         "control": trend.control,
         "newest": trend.newest,
         "moves": [{**vars(move), **_range(trend, move)} for move in trend.moves],
@@ -99,7 +101,7 @@ def _plain(point: SeriesPoint) -> dict[str, Any]:
         **{name: getattr(record, name) for name in names},
         "part": point.part,
         "p50_ns": point.p50,
-        "p95_ns": record.call_p95_ns if point.p50 else None,
+        "p95_ns": point.p95_ns,
         "control_p50_ns": point.control_ns,
         "speedup": point.speedup,
     }
@@ -122,6 +124,7 @@ def _summary(trend: Trend) -> str:
         f"{gaps:,} without a value" if gaps else "",
         f"timer {trend.timer}" if trend.timer else "",
         f"control {trend.control}" if trend.control else "no control",
+        AXES[trend.latency.name] if any(point.record.device_kind != "cpu" for point in points) else "",
     ]
     return shorten(", ".join(part for part in parts if part), 400)
 
@@ -179,7 +182,7 @@ def _value(point: SeriesPoint) -> dict[str, object]:
         **_run(point),
         "P50": units.duration(p50.estimate),
         "±": units.spread(p50.estimate, p50.low, p50.high),
-        "P95": units.duration(point.record.call_p95_ns),
+        "P95": units.duration(point.p95_ns),
         "control": units.duration(point.control_ns),
         "speedup": units.ratio(point.speedup),
     }

@@ -14,6 +14,11 @@ def duration(ns: float | None) -> str:
     return _scaled(ns, _TIMES)
 
 
+def rough(ns: float | None) -> str:
+    """Return nanoseconds to two digits, like `12 us`, for a sentence."""
+    return _scaled(ns, _TIMES, 2)
+
+
 def size(n_bytes: float | None) -> str:
     """Return bytes like `1.5 GiB`; whole bytes are exact."""
     return f"{n_bytes:.0f} B" if n_bytes is not None and abs(n_bytes) < 2**10 else _scaled(n_bytes, _SIZES)
@@ -90,16 +95,16 @@ def scale_of(ns: float) -> tuple[float, str]:
     return _unit(ns, _TIMES)
 
 
-def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...], digits: int = 4) -> str:
     if value is None or math.isnan(value):
         return ""
-    scale, unit = _unit(value, units)
-    return f"{significant(value / scale)} {unit}"
+    scale, unit = _unit(value, units, digits)
+    return f"{significant(value / scale, digits)} {unit}"
 
 
-def _unit(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+def _unit(value: float, units: tuple[tuple[float, str], ...], digits: int = 4) -> tuple[float, str]:
     # Chosen after rounding, so that 999.97 ns is 1.000 us and not 1000 ns.
-    rounded = abs(float(f"{value:.3e}"))
+    rounded = abs(float(f"{value:.{digits - 1}e}"))
     return next((entry for entry in reversed(units) if rounded >= entry[0]), units[0])
 
 

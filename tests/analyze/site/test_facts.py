@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,31 @@ def test_only_numbers_that_are_there() -> None:
     assert not {"margin", "power_w", "dirty", "status"} & facts.numbers.keys()
     assert facts.texts["timer"] == "cuda_event" and facts.axes == {"dtype": "bfloat16"}
     assert facts.quantiles == pytest.approx(range(101))
-    few = series_facts(record, series, SeriesStatus(state="new"), columns=("speedup",))
-    assert set(few.numbers) == {"speedup"} and few.quantiles == ()
+    few = series_facts(record, series, SeriesStatus(state="new"), columns=("n_rounds",))
+    result = {f"{name}{end}" for name in ("p50_ns", "p95_ns") for end in ("", "_low", "_high")}
+    assert set(few.numbers) == {"n_rounds", "speedup", "call_speedup", *result} and few.quantiles == ()
+
+
+@pytest.mark.parametrize(("kind", "result"), [("cuda", "device"), ("cpu", "call")])
+def test_the_result_has_the_same_names_on_every_device(kind: str, result: str) -> None:
+    device: dict[str, Any] = {"device_p50_ns": 17_900.0, "device_p50_ns_low": 17_800.0, "device_p95_ns": 18_500.0}
+    record = replace(
+        make_run(0)[1], **device, device_kind=kind, device_speedup=1.27, device_speedup_high=1.3, bound="host"
+    )
+    series = Series.of(record)
+    assert series is not None
+    facts = series_facts(record, series, SeriesStatus(state="new"))
+    expected = {
+        "device": (17_900.0, 17_800.0, 18_500.0, 1.27, 1.3),
+        "call": (record.call_p50_ns, record.call_p50_ns_low, record.call_p95_ns, record.speedup, None),
+    }
+    names = ("p50_ns", "p50_ns_low", "p95_ns", "speedup", "speedup_high")
+    assert tuple(facts.numbers.get(name) for name in names) == expected[result]
+    assert facts.numbers["call_speedup"] == record.speedup
+    assert facts.texts["latency"] == result and facts.texts["bound"] == "host"
+    assert facts.texts["speedup_of"] == result
+    alone = series_facts(replace(record, device_speedup=None), series, SeriesStatus(state="new"))
+    assert (alone.texts["speedup_of"], alone.numbers["speedup"]) == ("call", record.speedup)
 
 
 def test_an_environment_that_is_no_json_is_empty() -> None:

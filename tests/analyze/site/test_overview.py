@@ -70,6 +70,23 @@ def test_a_case_in_which_the_best_variant_is_slower_is_named() -> None:
     assert row.speedup is not None and row.speedup.estimate == pytest.approx(1.0)
 
 
+def test_speedups_on_a_gpu_are_of_the_device_and_a_host_bound_case_is_named() -> None:
+    """The call's ratio of what the host limits is a coin: the same two launches read 11.9x, then 1.4x."""
+    made = [
+        replace(record, device_p50_ns=2e4, device_speedup=1.27, device_speedup_low=1.26, device_speedup_high=1.28)
+        if record.implementation == "fused"
+        else replace(record, device_p50_ns=2.54e4)
+        for record in runs(1)[0]
+    ]
+    bound = [replace(record, bound="host" if record.case == CASES[0] else "device") for record in made]
+    (row,) = overview_rows(series_of([bound]))
+    assert row.variant == "fused" and row.speedup is not None and row.speedup.estimate == pytest.approx(1.27)
+    assert row.spark == pytest.approx((1.27,)) and row.latency == "device" and row.host_bound == (CASES[0],)
+    (row,) = overview_rows(series_of([[replace(record, device_kind="cpu", bound=None) for record in made]]))
+    assert row.speedup is not None and row.speedup.estimate == pytest.approx(2.0)
+    assert row.latency == "call" and row.host_bound == ()
+
+
 def test_groups_are_apart_and_a_failure_is_the_state_of_its_row() -> None:
     half = [replace(record, dtype="float16") for record in runs(1)[0]]
     failed = [ended(record, "mismatched", "off by 3") if record.implementation == "slow" else record for record in half]

@@ -58,7 +58,7 @@ def test_a_case_without_a_dtype_has_a_roof_only_where_memory_limits_in_all() -> 
 
 
 def test_what_has_no_declared_arithmetic_is_counted_and_left_out() -> None:
-    undeclared = replace(facts("other"), numbers={"call_p50_ns": 1.0})
+    undeclared = replace(facts("other"), numbers={"p50_ns": 1.0})
     chart = roofline_chart([facts(), undeclared, facts("copies", flops=0.0, tflops=0.0), made.failed()], CEILINGS)
     assert [point.series_index for point in chart.points] == [0] and chart.left_out == 2
     assert math.isnan(intensity_of(undeclared))
@@ -92,9 +92,9 @@ def test_nothing_is_a_chart_too() -> None:
     ("numbers", "word", "detail"),
     [
         (
-            {"call_p50_ns": 30e6, "device_p50_ns": 4e6, "kernels_per_call": 2064},
+            {"host_p50_ns": 88e3, "device_p50_ns": 17.9e3, "kernels_per_call": 8},
             "host",
-            "7.50x its 4.000 ms on the device",
+            "88 us to issue 18 us of work",
         ),
         (
             {"call_p50_ns": 4.1e6, "device_p50_ns": 4e6, "kernels_per_call": 2000},
@@ -112,7 +112,8 @@ def test_nothing_is_a_chart_too() -> None:
     ],
 )
 def test_what_limits_a_series(numbers: dict[str, Any], word: str, detail: str) -> None:
-    found = limit_of(facts(**numbers), CEILINGS)
+    one = facts(**numbers)
+    found = limit_of(replace(one, texts={**one.texts, "bound": "host" if word == "host" else "device"}), CEILINGS)
     assert (found.word, found.detail) == (word, detail) and found.word in LIMITS
 
 

@@ -70,6 +70,24 @@ def test_the_chart_is_plain_values(trend: Trend) -> None:
     assert all(run.startswith(point.record.run_id) for run, point in zip(found.runs, trend.points, strict=True))
 
 
+@pytest.mark.parametrize(("kind", "axis"), [("cuda", "latency on the device"), ("cpu", "latency of a call")])
+def test_the_lines_are_of_the_result(kind: str, axis: str) -> None:
+    def filled(record: Record) -> Record:
+        device: dict[str, Any] = {
+            "device_p50_ns": 2e4,
+            "device_p95_ns": 2.2e4,
+            "device_speedup_low": 1.1,
+            "device_speedup_high": 1.4,
+        }
+        return replace(record, **device, device_kind=kind, speedup_low=1.9, speedup_high=2.1)
+
+    values = series_chart(make_trend([filled(record) for day in range(3) for record in make_run(day)], FUSED))
+    record = make_run(2)[1]
+    assert values.latency == axis and values.unit == "us"
+    assert values.p95[-1] == pytest.approx(22.0 if kind == "cuda" else (record.call_p95_ns or 0) / 1e3)
+    assert (values.speedup_low[-1], values.speedup_high[-1]) == ((1.1, 1.4) if kind == "cuda" else (1.9, 2.1))
+
+
 def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
     figure, values = trend_figure(trend), series_chart(trend)
     assert len(figure.axes) == 3

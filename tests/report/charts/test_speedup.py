@@ -19,7 +19,7 @@ def variant(case: str, name: str, speedup: float, *, reach: float = 0.01, mode: 
 
 
 def baseline(case: str, mode: str = "eager") -> SeriesFacts:
-    return replace(variant(case, "baseline", 1.0, mode=mode), numbers={"call_p50_ns": 1.0})
+    return replace(variant(case, "baseline", 1.0, mode=mode), numbers={"p50_ns": 1.0})
 
 
 def test_every_variant_of_every_case_has_a_row_below_the_name_of_its_case() -> None:
@@ -67,7 +67,7 @@ def test_only_an_interval_beside_one_is_proof(speedup: float, low: float, high: 
 
 
 def test_what_has_no_speedup_says_why() -> None:
-    alone = replace(made.series_facts(), numbers={"call_p50_ns": 1.0})
+    alone = replace(made.series_facts(), numbers={"p50_ns": 1.0})
     chart = speedup_chart([made.failed(status="mismatched"), alone])
     assert [(point.state, point.note) for point in chart.points] == [
         ("none", "mismatched"),

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +20,10 @@ from pairbench.model.comparison import (
     Side,
 )
 from pairbench.report.comparison.render import render_comparison
-from pairbench.report.comparison.words import headline, kernel_name
+from pairbench.report.comparison.words import headline, kernel_name, metric
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.stats import Interval
+from tests.report.conftest import median
 
 MakeChange = Callable[..., Change]
 MakeComparison = Callable[..., Comparison]
@@ -123,6 +125,22 @@ def test_what_decided_is_first_and_the_median_always_there(change: MakeChange, c
     assert rows[1].split() == ["peak", "memory", "2.000", "KiB", "4.000", "KiB", "+100%"]
     assert rows[2].split()[:3] == ["P50", "41.00", "us"]
     assert "2.000 KiB  2.000 KiB" not in text
+
+
+def test_on_a_gpu_the_device_has_the_short_names_and_a_host_that_moved_its_row(
+    change: MakeChange, comparison: MakeComparison
+) -> None:
+    of_device = median(1.001, GateOutcome.UNCHANGED, "device_p50_ns")
+    of_call = median(1.4, GateOutcome.UNCHANGED, "call_p50_ns")
+    of_host = median(1.3, GateOutcome.UNCHANGED, "host_p50_ns")
+    text = render_comparison(comparison(change(judgements=(of_device, of_call, of_host))), "table", terminal=PIPE)
+    told = [line for line in text.splitlines() if "41.00 us" in line]
+    assert [line.split("41.00")[0].split()[-2:] for line in told] == [["fused", "P50"], ["host", "P50"]]
+    still = replace(of_host, change=Interval(1.001, 0.99, 1.01))
+    text = render_comparison(comparison(change(judgements=(of_device, of_call, still))), "table", terminal=PIPE)
+    assert "host P50" not in text
+    assert metric(of_call, of=change(judgements=(of_call,))) == "P50"
+    assert metric(of_call, of=change(judgements=(of_device, of_call))) == "call P50"
 
 
 def test_a_changed_environment_is_a_heading_of_its_own(change: MakeChange, comparison: MakeComparison) -> None:

@@ -244,6 +244,38 @@ def test_refused_and_skipped_come_with_reasons_and_counts() -> None:
     assert {row["best variant"] for row in rows_of(text, "best variant")} == {"none was measured"}
 
 
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_the_device_leads_on_a_gpu_and_the_call_on_a_cpu(kind: str) -> None:
+    declared = operator(SIZES[0])
+    numbers = {"baseline": (22_733.0, None), "fused": (17_900.0, 1.27), "slow": (35_800.0, 0.635)}
+    records = [
+        replace(
+            record,
+            device_kind=kind,
+            device_p50_ns=numbers[str(record.implementation)][0],
+            device_speedup=numbers[str(record.implementation)][1],
+            host_p50_ns=88_000.0,
+            bound="host" if kind == "cuda" and record.implementation == "fused" else None,
+        )
+        for record in fixed(declared)
+    ]
+    text = page(declared, records)
+    (row,) = rows_of(text, "best variant")
+    (fused,) = (one for one in rows_of(text, "max error") if one["implementation"] == "fused")
+    if kind == "cuda":
+        assert (row["baseline"], row["P50"], row["speedup"]) == ("22.73 us", "17.90 us", "1.270x")
+        assert row["call"] == "200.0 us -\\> 100.0 us" or row["call"] == "200.0 us -&gt; 100.0 us"
+        assert row["host-bound"] == "best: 88 us to issue 18 us of work"
+        assert (fused["P50"], fused["speedup"], fused["call"], fused["host"]) == (
+            *("17.90 us", "1.270x"),
+            *("100.0 us", "88.00 us"),
+        )
+    else:
+        assert (row["baseline"], row["P50"], row["speedup"]) == ("200.0 us", "100.0 us", "2.000x")
+        assert not {"call", "host", "host-bound"} & {*row, *fused}
+    assert "1.270x" in text if kind == "cuda" else "1.270x" not in text
+
+
 def test_modes_stand_beside_one_another_with_what_compiling_costs() -> None:
     declared = operator(SIZES[0])
     eager = fixed(declared)

@@ -57,6 +57,8 @@ def row(**changes: Any) -> OverviewRow:
         speedup=Interval(2.0, 1.9, 2.1),
         least=1.5,
         most=2.5,
+        latency="device",
+        host_bound=(),
         losing=(),
         statuses={"measured": 4},
         margin=0.75,

@@ -162,13 +162,13 @@ def test_gaps_are_null_and_nothing_is_nan() -> None:
     series = made.case_facts()
     series = (
         series[0],
-        replace(series[1], numbers={**series[1].numbers, "speedup_low": math.nan, "call_p95_ns": math.inf}),
+        replace(series[1], numbers={**series[1].numbers, "speedup_low": math.nan, "p95_ns": math.inf}),
     )
     facts = made.operator(series=series, trends=tuple(make_trend(records, one.series) for one in series), events=())
     _, found = pages(made.site(4), facts)
     trend = found["series"][1]["trend"]
     assert trend["p50"][2] is None and trend["p50"][1] > 0 and trend["low"] == []
-    assert found["series"][1]["numbers"]["call_p95_ns"] is None
+    assert found["series"][1]["numbers"]["p95_ns"] is None
 
 
 def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts) -> None:

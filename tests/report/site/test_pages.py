@@ -1,6 +1,7 @@
 import posixpath
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -153,6 +154,25 @@ def test_the_overview_shows_a_row_each() -> None:
     assert {head.attributes["data-sort"] for head in heads} >= {"operator", "state", "speedup", "device", "losing"}
     # Every row has as many cells as there are heads, or a column would sort by another's values.
     assert [len(page.within(row, "th", "td")) for row in (first, second)] == [len(heads)] * 2
+
+
+def test_a_host_bound_row_says_so() -> None:
+    bound = made.row(host_bound=(made.CASE,))
+    files = {file.path: file.content.decode() for file in build(replace(made.site(), rows=(bound, made.row("silu"))))}
+    page = files["index.html"]
+    assert page.count("host-bound in 1 of 2") == 1 and "of the latency on the device" in page
+
+
+@pytest.mark.parametrize("latency", ["device", "call"])
+def test_a_run_on_a_gpu_has_the_call_and_the_host_beside_its_results(latency: str) -> None:
+    facts = made.series_facts()
+    one = replace(facts, texts={**facts.texts, "latency": latency, "bound": "host"})
+    found = build(made.site(), [replace(made.run(0), series=(one,))])
+    files = {file.path: file.content.decode() for file in found}
+    key = made.run(0).head.run_id, made.run(0).head.device_name
+    page, data = files[paths.run_page(*key)], files[paths.run_data(*key)]
+    assert ('data-sort="host"' in page) == ('"host":[' in data) == (latency == "device")
+    assert '"p50":[100000]' in data and ("on the device" in page) == (latency == "device")
 
 
 def test_the_overview_counts_what_needs_attention() -> None:

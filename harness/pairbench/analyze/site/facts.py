@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from numpy.typing import ArrayLike
 
+from pairbench.model.latency import CALL, ENDS, p50_of, p95_of, result_of, speedup_is_of, speedup_of
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
@@ -16,7 +17,7 @@ from pairbench.stats import percentiles
 
 _VERSIONS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
 _TEXTS = (
-    *("timer", "device_timer", "stop_reason", "launch_status", "throttle_reasons"),
+    *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
     *("definition_hash", "implementation_hash", "device_uuid"),
 )
 _HINTS = get_type_hints(Record)
@@ -35,14 +36,18 @@ def series_facts(
 ) -> SeriesFacts:
     """Return what a page shows of a record.
 
+    `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU
+    the device's where it has one, else the call's. `texts["latency"]` says which, and
+    `texts["speedup_of"]` which latency the speedup is of: the call's, too, where the baseline has none on the device.
+
     Args:
         record: the newest of its series.
         series: that series.
         gate_status: what the record means beside its reference.
-        samples: call latencies in ns.
-        columns: which numbers.
+        samples: those of the latency that is its result, in ns.
+        columns: which numbers, besides those of the result.
     """
-    values = ((name, getattr(record, name)) for name in columns)
+    values = {name: getattr(record, name) for name in columns} | _result(record)
     texts = ((name, getattr(record, name)) for name in _TEXTS)
     return SeriesFacts(
         series=series,
@@ -54,11 +59,22 @@ def series_facts(
         status=record.status,
         reason=record.reason,
         gate_status=gate_status,
-        numbers={name: value for name, value in values if value is not None and math.isfinite(value)},
-        texts={name: value for name, value in texts if value},
+        numbers={name: value for name, value in values.items() if value is not None and math.isfinite(value)},
+        texts={"latency": result_of(record).name, "speedup_of": speedup_is_of(record).name}
+        | {name: value for name, value in texts if value},
         kernels=record.kernels,
         quantiles=percentiles(samples, range(101)) if samples is not None else (),
     )
+
+
+def _result(record: Record) -> dict[str, float | None]:
+    """Return the result of a record under the same names on every device; the call's speedup is `call_speedup` beside it."""
+    intervals = {"p50_ns": p50_of(record), "p95_ns": p95_of(record), "speedup": speedup_of(record)}
+    values: dict[str, float | None] = {f"call_{CALL.speedup}": record.speedup}
+    for name, interval in intervals.items():
+        ends = (None, None, None) if interval is None else tuple(interval)
+        values |= {f"{name}{end}": value for end, value in zip(ENDS, ends, strict=True)}
+    return values
 
 
 def run_head(records: Sequence[Record]) -> RunHead:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.analyze.site.status import worst
+from pairbench.model.latency import CALL
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import OverviewRow, SeriesFacts
@@ -37,6 +38,7 @@ def _row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
     best = max(speedups, key=lambda name: (len(speedups[name]), _mean(speedups[name]).estimate), default=None)
     intervals = speedups[best] if best is not None else {}
     chosen = [(facts, trend) for facts, trend in group if facts.series.implementation == best]
+    shown = [facts for facts, _ in chosen if facts.series.case in intervals]
     margins = [facts.numbers["margin"] for facts, _ in group if "margin" in facts.numbers]
     return OverviewRow(
         device_name=first.device_name,
@@ -50,11 +52,16 @@ def _row(key: tuple[str, str, str], group: _Pairs) -> OverviewRow:
         speedup=_mean(intervals) if intervals else None,
         least=min((one.estimate for one in intervals.values()), default=None),
         most=max((one.estimate for one in intervals.values()), default=None),
+        latency=" and ".join(
+            sorted({one.texts.get("speedup_of", CALL.name) for one in shown}, key=("device", "call").index)
+        )
+        or CALL.name,
+        host_bound=tuple(sorted(one.series.case for one in shown if one.texts.get("bound") == "host")),
         losing=tuple(sorted(case for case, one in intervals.items() if one.high < 1)),
         statuses=Counter(facts.status for facts, _ in group),
         margin=min(margins, default=None),
         launches_before=_launches([facts for facts in baselines if facts.series.case in intervals]),
-        launches_after=_launches([facts for facts, _ in chosen if facts.series.case in intervals]),
+        launches_after=_launches(shown),
         spark=_spark(chosen),
         state=worst([facts.gate_status.state for facts, _ in group]),
         newest_run=max(facts.run_id for facts, _ in group),

@@ -81,7 +81,7 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
         label = labels[one.series.case]
         point = _point(index, one, f"{label}, {one.series.mode}" if several else label, ceilings)
         points += [point] if point else []
-    measured = sum("call_p50_ns" in one.numbers for one in series)
+    measured = sum("p50_ns" in one.numbers for one in series)
     roofs, x, y = _roofs(points, ceilings)
     return RooflineChart(
         title=shorten(f"{series[0].series.operator}: roofline" if series else "roofline", 115),

@@ -8,6 +8,7 @@ from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
 from pairbench.report.comparison.words import short_commit, shorten
+from pairbench.report.latency_words import AXES
 
 NAN = math.nan
 _LABELS = 12
@@ -46,6 +47,8 @@ class SeriesChart:
     title: str
     subtitle: str
     unit: str
+    latency: str
+    """What the axis of latencies says."""
     p50: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -74,13 +77,14 @@ def series_chart(trend: Trend) -> SeriesChart:
     p50 = _scaled([point.p50.estimate if point.p50 else NAN for point in points], scale)
     low = _scaled([point.p50.low if point.p50 else NAN for point in points], scale)
     high = _scaled([point.p50.high if point.p50 else NAN for point in points], scale)
-    p95 = _scaled([(point.record.call_p95_ns if point.p50 else None) for point in points], scale)
+    p95 = _scaled([point.p95_ns for point in points], scale)
     control = _scaled([point.control_ns for point in points], scale)
     values = [value for line in (p50, p95) for value in line if value > 0]
     return SeriesChart(
         title=shorten(trend.series.name, 115),
         subtitle=shorten(_subtitle(trend), 140),
         unit=unit,
+        latency=AXES[trend.latency.name],
         p50=p50,
         low=low,
         high=high,
@@ -88,8 +92,8 @@ def series_chart(trend: Trend) -> SeriesChart:
         control=control,
         control_name=shorten(trend.control or "", 30),
         speedup=tuple(point.speedup or NAN for point in points),
-        speedup_low=_scaled([_paired(point, point.record.speedup_low) for point in points], 1.0),
-        speedup_high=_scaled([_paired(point, point.record.speedup_high) for point in points], 1.0),
+        speedup_low=_scaled([_speedup_end(point, "_low") for point in points], 1.0),
+        speedup_high=_scaled([_speedup_end(point, "_high") for point in points], 1.0),
         levels=tuple(
             LevelStep(start=one.start, stop=one.stop, value=one.p50_ns / scale)
             for one in trend.levels
@@ -107,8 +111,12 @@ def series_chart(trend: Trend) -> SeriesChart:
     )
 
 
-def _paired(point: SeriesPoint, end: float | None) -> float | None:
-    return end if point.record.role != "baseline" and point.speedup is not None else None
+def _speedup_end(point: SeriesPoint, end: str) -> float | None:
+    """Return an end of the recorded interval of a speedup; none for a baseline."""
+    if point.record.role == "baseline" or point.speedup is None:
+        return None
+    value: float | None = getattr(point.record, f"{point.latency.speedup}{end}")
+    return value
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> tuple[float, ...]:

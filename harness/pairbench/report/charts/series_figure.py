@@ -95,7 +95,7 @@ def _latency(axes: Axes, values: SeriesChart) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.ticklabel_format(axis="y", useOffset=False)
-    axes.set_ylabel(f"latency of a call ({values.unit})")
+    axes.set_ylabel(f"{values.latency} ({values.unit})")
 
 
 def _control(axes: Axes, values: SeriesChart) -> None:

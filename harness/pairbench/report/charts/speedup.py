@@ -4,12 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pairbench.model.latency import DEVICE
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
 from pairbench.report.case_labels import case_labels
 from pairbench.report.comparison.words import shorten
+from pairbench.report.latency_words import AXES
 
 NAN = math.nan
 STATES = ("faster", "slower", "open", "none")
@@ -162,5 +164,7 @@ def _positive(value: float | None) -> float:
 def _subtitle(series: Sequence[SeriesFacts], points: Sequence[SpeedupPoint]) -> str:
     losing = sum(point.state == "slower" for point in points)
     parts = [series[0].series.device_name] if series else []
+    of_device = any(one.texts.get("latency") == DEVICE.name for one in series)
+    parts += [AXES[DEVICE.name]] if of_device else []
     parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
     return ", ".join(parts)

@@ -65,7 +65,9 @@ def _annotation(level: str, change: Change) -> str:
         ends = (words.value(one, one.reference), words.value(one, one.current))
         moved = words.change(one)
         numbers.append(
-            words.shorten(f"{words.metric(one)} {' -> '.join(filter(None, ends))}{f' ({moved})' if moved else ''}", 200)
+            words.shorten(
+                f"{words.metric(one, of=change)} {' -> '.join(filter(None, ends))}{f' ({moved})' if moved else ''}", 200
+            )
         )
     lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
     message = "\n".join([name, *filter(None, lines), *words.remarks(change)])

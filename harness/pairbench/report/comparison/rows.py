@@ -7,6 +7,7 @@ from itertools import groupby
 
 from pairbench.analyze.compare.rates import upper_bound
 from pairbench.model.comparison import Calibration, Change, Comparison, EraChange, GateOutcome, Judgement
+from pairbench.model.latency import HOST
 from pairbench.report import units
 from pairbench.report.comparison import words
 from pairbench.report.layout import Column
@@ -72,7 +73,7 @@ COLUMNS: tuple[Column[ComparisonRow], ...] = (
         right=False,
     ),
     Column(header="mode", text=_first(lambda row: row.change.series.mode), right=False, usual="eager"),
-    Column(header="metric", text=lambda row: words.metric(row.judgement), right=False, usual="P50"),
+    Column(header="metric", text=lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
     Column(
         header="reference",
         text=lambda row: words.shorten(words.value(row.judgement, row.judgement.reference), 40),
@@ -89,15 +90,25 @@ COLUMNS: tuple[Column[ComparisonRow], ...] = (
 
 
 def rows_of(change: Change) -> list[ComparisonRow]:
-    """Return the rows of a change: the metric that decided, the median, and every other metric that moved."""
+    """Return the rows of a change: the metric that decided, the median, and every other metric that moved.
+
+    A time of the host that moved has its row even where it is not judged.
+    """
+    p50 = change.p50
     chosen = [
         judgement
         for index, judgement in enumerate(change.judgements)
-        if index == 0 or judgement.metric == "call_p50_ns" or judgement.outcome in _MOVED
+        if index == 0 or judgement is p50 or judgement.outcome in _MOVED or _host_moved(judgement)
     ]
     return [
         ComparisonRow(change=change, judgement=judgement, first=not index) for index, judgement in enumerate(chosen)
     ]
+
+
+def _host_moved(judgement: Judgement) -> bool:
+    """Tell whether the host's time to issue a call is shown to have changed: its whole interval lies on one side."""
+    interval = judgement.change
+    return judgement.metric == HOST.p50 and interval is not None and (interval.low > 1 or interval.high < 1)
 
 
 def sections(comparison: Comparison) -> list[Section]:

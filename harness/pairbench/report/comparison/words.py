@@ -20,8 +20,11 @@ from pairbench.report import units
 from pairbench.report.render import clean
 
 METRICS = {
-    "call_p50_ns": "P50",
-    "call_p95_ns": "P95",
+    "call_p50_ns": "call P50",
+    "call_p95_ns": "call P95",
+    "device_p50_ns": "device P50",
+    "device_p95_ns": "device P95",
+    "host_p50_ns": "host P50",
     "margin": "margin",
     "memcpy_bytes_per_call": "memcpy bytes",
     "peak_bytes": "peak memory",
@@ -94,9 +97,17 @@ def name(series: Series) -> str:
     return f"{series.name if series.case else series.suite} ({series.device_name})"
 
 
-def metric(judgement: Judgement) -> str:
-    """Return a metric's name for readers."""
+def metric(judgement: Judgement, *, of: Change) -> str:
+    """Return a metric's name for readers: `P50` and `P95` are those of the latency that decides, others are named in full.
+
+    Args:
+        judgement: Of the metric.
+        of: The change that it belongs to.
+    """
     column = judgement.metric
+    deciding = of.p50.metric if of.p50 else ""
+    if deciding and column in (deciding, deciding.replace("p50", "p95")):
+        return "P95" if "p95" in column else "P50"
     return METRICS.get(column) or column.removesuffix("_per_call").removesuffix("_ns").replace("_", " ")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pairbench.model.claim import Claim
 from pairbench.model.results import ClaimState, JudgedClaim
-from pairbench.report import rows, units
+from pairbench.report import latency_words, rows, units
 from pairbench.report.layout import Column
 from pairbench.report.results.blocks import TableBlock, table_of
 
@@ -51,10 +51,10 @@ def ours(one: JudgedClaim) -> str:
         case "peak_gib":
             before = units.size(one.baseline.peak_bytes) if one.baseline else ""
             return arrow(before, units.size(one.variant.peak_bytes)) + by
-    interval = units.ratio_range(one.variant.speedup_low, one.variant.speedup_high)
-    speedup = ", ".join(filter(None, [units.ratio(one.variant.speedup), interval]))
-    before = units.duration(one.baseline.call_p50_ns) if one.baseline else ""
-    return f"{arrow(before, units.duration(one.variant.call_p50_ns))} ({speedup}){by}"
+    speedup = ", ".join(filter(None, [latency_words.speedup(one.variant), latency_words.speedup_range(one.variant)]))
+    latency = latency_words.common(one.baseline, one.variant)
+    before, after = (latency_words.p50(record, latency) for record in (one.baseline, one.variant))
+    return f"{arrow(before, after)} ({speedup}){by}"
 
 
 def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:

@@ -8,7 +8,8 @@ from pairbench.model.results import OperatorResults
 from pairbench.report.results.operator import case_names, part_of_roof
 
 _NUMBERS = (
-    *("run_id", "implementation", "mode", "status", "reason", "timer", "call_p50_ns", "first_call_ns"),
+    *("run_id", "implementation", "mode", "status", "reason", "timer", "device_p50_ns", "call_p50_ns"),
+    *("host_p50_ns", "bound", "first_call_ns", "device_speedup", "device_speedup_low", "device_speedup_high"),
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes"),
 )

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pairbench.model.latency import CALL, Latency, p50_of
 from pairbench.model.record import Record
 from pairbench.model.results import OperatorResults, StepGain
-from pairbench.report import rows, units
+from pairbench.report import latency_words, rows, units
 from pairbench.report.layout import Column
 from pairbench.report.results.blocks import TableBlock, table_of
 
@@ -19,17 +20,24 @@ class MeasurementRow:
 
     label: str
     record: Record
+    latency: Latency
+    """The latency in which it stands beside its baseline."""
     step: StepGain | None
 
 
 def every_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
     """Return what was measured of every implementation, in the order of declaration."""
     measurements = [
-        MeasurementRow(label=labels[case.case.key], record=record, step=mode.steps.get(str(record.implementation)))
+        MeasurementRow(
+            label=labels[case.case.key],
+            record=record,
+            latency=latency_words.common(record, mode.baselines.get(str(record.implementation))),
+            step=mode.steps.get(str(record.implementation)),
+        )
         for case in results.cases
         for mode in case.modes
         for record in ([mode.baseline] if mode.baseline else []) + list(mode.variants)
-        if record.call_p50_ns is not None
+        if p50_of(record)
     ]
     return table_of(
         _COLUMNS,
@@ -50,10 +58,11 @@ _COLUMNS: tuple[Column[MeasurementRow], ...] = (
     Column(header="case", text=lambda row: row.label, right=False),
     Column(header="implementation", text=lambda row: row.record.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.record.mode or "", right=False, usual="eager"),
-    Column(header="P50", text=lambda row: units.duration(row.record.call_p50_ns)),
-    Column(header="device", text=lambda row: units.duration(row.record.device_p50_ns)),
-    Column(header="speedup", text=lambda row: units.ratio(row.record.speedup)),
-    Column(header="95 %", text=lambda row: units.ratio_range(row.record.speedup_low, row.record.speedup_high)),
+    Column(header="P50", text=lambda row: latency_words.p50(row.record, row.latency)),
+    Column(header="speedup", text=lambda row: latency_words.speedup(row.record)),
+    Column(header="95 %", text=lambda row: latency_words.speedup_range(row.record)),
+    Column(header="call", text=lambda row: latency_words.call(row.record) if row.latency != CALL else ""),
+    Column(header="host", text=lambda row: latency_words.host(row.record)),
     Column(header="the step alone", text=_gain),
     Column(header="launches", text=lambda row: rows.launches(row.record)),
     Column(header="peak memory", text=lambda row: units.size(row.record.peak_bytes)),

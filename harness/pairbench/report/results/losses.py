@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pairbench.analyze.results.losses import SIZE, loses
 from pairbench.model.record import Record
 from pairbench.model.results import AxisBound, CaseResults, Losses, OperatorResults
-from pairbench.report import units
+from pairbench.report import latency_words, units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.layout import Column
 from pairbench.report.results.blocks import Block, Paragraph, TableBlock, table_of
@@ -107,11 +107,11 @@ def _term(one: AxisBound) -> str:
 
 
 def _cell(record: Record | None) -> str:
-    if record is None or record.speedup is None:
+    if record is None or not latency_words.speedup(record):
         return str(record.status) if record is not None and record.status != "measured" else ""
-    return f"slower, {_speedup(record)}" if loses(record) else units.ratio(record.speedup)
+    return f"slower, {_speedup(record)}" if loses(record) else latency_words.speedup(record)
 
 
 def _speedup(record: Record) -> str:
-    interval = units.ratio_range(record.speedup_low, record.speedup_high)
-    return f"{units.ratio(record.speedup)}{f' ({interval})' if interval else ''}"
+    interval = latency_words.speedup_range(record)
+    return f"{latency_words.speedup(record)}{f' ({interval})' if interval else ''}"

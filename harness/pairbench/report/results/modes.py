@@ -8,7 +8,7 @@ from pairbench.model.latency import speedup_of
 from pairbench.model.record import Record
 from pairbench.model.results import CaseResults, ModeResults, OperatorResults
 from pairbench.model.settings import MODES
-from pairbench.report import units
+from pairbench.report import latency_words, units
 from pairbench.report.charts.speedup import state_of
 from pairbench.report.layout import Column
 from pairbench.report.results.blocks import Block, Paragraph, table_of
@@ -36,7 +36,7 @@ def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterato
         several,
         title="Modes: baseline, and the best variant with its speedup over the baseline of the same mode. Compiling: "
         "the first call (warm: in a new process that finds what was compiled on disk), after how many calls it has paid for "
-        "itself beside the same implementation in eager mode, and how often was compiled where that is not once.",
+        "itself, by the latency of a call, beside the same implementation in eager mode, and how often was compiled where that is not once.",
         fold_above=_LONG,
     )
     for mode in modes:
@@ -45,7 +45,7 @@ def modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterato
 
 
 def _baseline(mode: str) -> Column[CaseResults]:
-    return Column(header=f"{mode}: baseline", text=lambda case: _latency(_baseline_of(case, mode)))
+    return Column(header=f"{mode}: baseline", text=lambda case: latency_words.p50(_baseline_of(case, mode)))
 
 
 def _best(mode: str) -> Column[CaseResults]:
@@ -53,7 +53,7 @@ def _best(mode: str) -> Column[CaseResults]:
         results = case.in_mode(mode)
         if results is None or results.best is None:
             return ""
-        return f"{_latency(results.best)} {results.best.implementation}, {units.ratio(results.best.speedup)}"
+        return f"{latency_words.p50(results.best)} {results.best.implementation}, {latency_words.speedup(results.best)}"
 
     return Column(header=f"{mode}: best", text=text)
 
@@ -113,7 +113,3 @@ def _state(one: ModeResults) -> str:
 def _baseline_of(case: CaseResults, mode: str) -> Record | None:
     results = case.in_mode(mode)
     return results.baseline if results else None
-
-
-def _latency(record: Record | None) -> str:
-    return units.duration(record.call_p50_ns) if record else ""

@@ -11,7 +11,7 @@ from pairbench.model.results import CaseResults, ContributingRun, JudgedClaim, M
 from pairbench.model.series import Series
 from pairbench.model.settings import MODES
 from pairbench.model.site import SeriesStatus
-from pairbench.report import rows, units
+from pairbench.report import latency_words, rows, units
 from pairbench.report.case_labels import labels_of
 from pairbench.report.charts.roofline import roof_fraction
 from pairbench.report.layout import Column
@@ -96,6 +96,24 @@ def _best(row: CaseRow) -> str:
     return f"{best.implementation}{f' ({mode})' if mode != 'eager' else ''}" if best else "none was measured"
 
 
+def _latency(row: CaseRow, record: Record | None) -> str:
+    return latency_words.p50(record, latency_words.common(row.mode.baseline, row.mode.best))
+
+
+def _calls(row: CaseRow) -> str:
+    """Return the latencies of one call of baseline and best where the result is another one."""
+    return arrow(*(latency_words.call(record) if record else "" for record in (row.mode.baseline, row.mode.best)))
+
+
+def _host_bound(row: CaseRow) -> str:
+    """Return which of baseline and best the host limits, with what issuing a call takes it."""
+    return "; ".join(
+        f"{name}: {latency_words.issuing(record.host_p50_ns, record.device_p50_ns)}"
+        for name, record in (("baseline", row.mode.baseline), ("best", row.mode.best))
+        if record and record.bound == "host"
+    )
+
+
 def _between(row: CaseRow, column: str) -> str:
     """Return baseline and best in one column of counts, sizes or parts."""
     before, after = row.mode.baseline, row.mode.best
@@ -139,18 +157,13 @@ def _implementation_of(claim: Claim) -> str:
 _COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="case", text=lambda row: row.label, right=False),
     Column(header="tier", text=lambda row: row.case.case.tier, right=False),
-    Column(
-        header="baseline", text=lambda row: units.duration(row.mode.baseline.call_p50_ns) if row.mode.baseline else ""
-    ),
+    Column(header="baseline", text=lambda row: _latency(row, row.mode.baseline)),
     Column(header="best variant", text=_best, right=False),
-    Column(header="P50", text=lambda row: units.duration(row.mode.best.call_p50_ns) if row.mode.best else ""),
-    Column(header="speedup", text=lambda row: units.ratio(row.mode.best.speedup) if row.mode.best else ""),
-    Column(
-        header="95 %",
-        text=lambda row: (
-            units.ratio_range(row.mode.best.speedup_low, row.mode.best.speedup_high) if row.mode.best else ""
-        ),
-    ),
+    Column(header="P50", text=lambda row: _latency(row, row.mode.best)),
+    Column(header="speedup", text=lambda row: latency_words.speedup(row.mode.best)),
+    Column(header="95 %", text=lambda row: latency_words.speedup_range(row.mode.best)),
+    Column(header="call", text=_calls),
+    Column(header="host-bound", text=_host_bound, right=False),
     Column(header="launches", text=lambda row: _between(row, "launches")),
     Column(header="peak memory", text=lambda row: _between(row, "peak_bytes")),
     Column(header="of the roof", text=lambda row: _between(row, "roofline_fraction")),

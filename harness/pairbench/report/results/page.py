@@ -3,6 +3,7 @@
 It holds no time of writing, so that equal stores and suites give equal pages.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -21,7 +22,8 @@ from pairbench.report.results.operator import main_mode, operator_blocks
 
 _ROWS = (
     "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
-    "both of the same run, the speedup with its 95 % interval over rounds, launches per call (kernels in brackets where "
+    "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
+    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, launches per call (kernels in brackets where "
     "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
     "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
     "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
@@ -104,13 +106,18 @@ def _main(one: OperatorResults) -> list[ModeResults]:
 
 def _best_is(one: OperatorResults) -> str:
     intervals = [speedup for mode in _main(one) if (speedup := speedup_of(mode.best))]
-    states = Counter(state_of(*speedup) for speedup in intervals)
-    words = {"faster": "faster", "open": "not told apart", "slower": "slower"}
+    states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in intervals)
+    words = {
+        "faster": "faster",
+        "open": "not told apart",
+        "slower": "slower",
+        "unknown": "of one round, without an interval,",
+    }
     return ", ".join(f"{words[state]} in {states[state]}" for state in words if states[state])
 
 
 def _range(one: OperatorResults) -> str:
-    speedups = [mode.best.speedup for mode in _main(one) if mode.best and mode.best.speedup]
+    speedups = [speedup.estimate for mode in _main(one) if (speedup := speedup_of(mode.best))]
     return " to ".join(dict.fromkeys([units.ratio(min(speedups)), units.ratio(max(speedups))])) if speedups else ""
 
 

@@ -30,8 +30,20 @@ _RUN = (
     *("confirms", "environment_hash", "versions", "statuses", "timers"),
 )
 _ROW = (
-    *("device_name", "suite", "operator", "dtype", "tier", "mode", "cases", "variant", "speedup", "least", "most"),
-    *("losing", "statuses", "margin", "launches_before", "launches_after", "spark", "state", "newest_run"),
+    *("device_name", "suite", "operator", "dtype", "tier", "mode", "cases", "variant", "latency", "speedup"),
+    *(
+        "least",
+        "most",
+        "host_bound",
+        "losing",
+        "statuses",
+        "margin",
+        "launches_before",
+        "launches_after",
+        "spark",
+        "state",
+        "newest_run",
+    ),
 )
 _EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name")
 _MOVED = ("change", "before_ns", "after_ns", "control", "attribution", "reason", "kernels", "accepted")
@@ -47,8 +59,8 @@ def index_json(facts: SiteFacts) -> File:
       `commit_at`, `branch`, `dirty`, `confirms`, `environment_hash`, `versions`, `statuses`, `timers`; `href` is its
       page, relative to index.json.
     - `rows`: what the overview's table holds, by `device_name`, `suite`, `operator`, `dtype`, `tier` and `mode`; `cases`,
-      `variant` (the best), `speedup` ([estimate, low, high] of baseline over variant, or null), `least` and `most` over
-      the cases, `losing` (cases), `statuses`, `margin`, `launches_before` and `launches_after` ([fewest, most] or null),
+      `variant` (the best), `latency` (what the speedups are of: device or call), `speedup` ([estimate, low, high] of baseline over variant, or null), `least` and `most` over
+      the cases, `host_bound` (cases in which issuing a call takes the host longer than the work takes the device), `losing` (cases), `statuses`, `margin`, `launches_before` and `launches_after` ([fewest, most] or null),
       `spark` (speedups of the newest runs, oldest first), `state`, `newest_run`, `href` of the operator's page, `badge`.
     - `events`: newest first; `key`, `kind`, `direction`, `outcome`, `accepted`, `device_name`, `before` and `after` (ids
       of runs; `before` may be null), `era`, `href`; `moved` lists the series: `series`, `change` (after over before),
@@ -92,7 +104,7 @@ def _badge(rows: Sequence[OverviewRow], state: str) -> bytes:
     interval = units.ratio_range(best.speedup.low, best.speedup.high)
     how = shorten(", ".join(filter(None, [best.dtype, best.tier, best.mode])), 60)
     cases = f", {over} over {best.cases} cases" if over else ""
-    title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}), {state}"
+    title = f"{name} on {device}: {shorten(best.variant or '', 40)} {speedup} (95 % interval {interval}{cases}; {how}; latency: {best.latency}), {state}"
     return draw_badge(name, f"{speedup} ({over or interval}) {state}", state, title)
 
 

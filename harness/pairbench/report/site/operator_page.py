@@ -18,7 +18,7 @@ from pairbench.report.limits import LIMITS
 from pairbench.report.site import operator_view, paths
 from pairbench.report.site.operator_payload import operator_payload, series_id
 from pairbench.report.site.pages import render
-from pairbench.report.site.payload import script
+from pairbench.report.site.payload import beside_result, script
 from pairbench.report.site.values import File, OperatorFacts
 
 TEMPLATE = "operator.html.j2"
@@ -60,6 +60,7 @@ def operator(
         known=any(point.state != "none" for point in speedups.points),
         measured=any(row.facts.status == Status.MEASURED for row in rows),
         next=_next(operator, tried=bool(rows)),
+        beside=beside_result(operator.series),
         choices=operator_view.choices(rows),
         limited=operator_view.limited(rows),
         LIMITS=LIMITS,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pairbench.analyze.history.trend import Trend
+from pairbench.model.latency import CALL
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
 from pairbench.model.site import SeriesFacts, SiteFacts
@@ -13,6 +14,7 @@ from pairbench.report.charts.roofline import roofline_chart
 from pairbench.report.charts.series import LevelStep, series_chart
 from pairbench.report.charts.speedup import speedup_chart
 from pairbench.report.comparison.words import kernel_name, short_commit, shorten
+from pairbench.report.latency_words import AXES
 from pairbench.report.site import links, paths
 from pairbench.report.site.payload import figures
 from pairbench.report.site.values import OperatorFacts
@@ -21,7 +23,10 @@ _DIGITS = 4
 _KERNEL = 60
 _NAME = 500
 """Number of letters of a name in a tooltip."""
-_NUMBERS = ("call_p50_ns", "call_p95_ns", "device_p50_ns", "host_p50_ns", "kernels_per_call", "launches_per_call")
+_NUMBERS = (
+    *("p50_ns", "p95_ns", "call_p50_ns", "device_p50_ns", "host_p50_ns"),
+    *("kernels_per_call", "launches_per_call"),
+)
 
 
 def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any]:
@@ -98,6 +103,8 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
         "status": shorten(one.status, 20),
         "reason": shorten(one.reason or "", _NAME),
         "numbers": {name: figures(one.numbers.get(name), _DIGITS) for name in _NUMBERS if name in one.numbers},
+        "latency": AXES[one.texts.get("latency", CALL.name)],
+        "bound": one.texts.get("bound", ""),
         "launch_status": shorten(one.texts.get("launch_status", ""), 40),
         "kernels": None if one.kernels is None else [_kernel(kernel, kernels) for kernel in one.kernels],
         "quantiles": _cut(one.quantiles),
@@ -115,6 +122,7 @@ def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
     arrays = {name: _cut(getattr(values, name)) for name in lines}
     return {
         "unit": values.unit,
+        "latency": values.latency,
         "subtitle": values.subtitle,
         "control_name": values.control_name,
         "log": values.log,

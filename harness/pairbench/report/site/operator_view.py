@@ -135,8 +135,12 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     throttled, counted = one.texts.get("throttle_reasons"), one.texts.get("launch_status")
     stop = one.texts.get("stop_reason")
     again = one.numbers.get("remeasured_blocks", 0.0)
+    of_call = "speedup" in one.numbers and one.texts.get("latency") != one.texts.get(
+        "speedup_of", one.texts.get("latency")
+    )
     remarks = [
         one.reason or "",
+        "the speedup is of the call: the baseline has no latency on the device" if of_call else "",
         f"throttled: {throttled}" if throttled else "",
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",

@@ -2,9 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pairbench.model.latency import DEVICE
+from pairbench.model.site import SeriesFacts
 from pairbench.report.comparison.words import shorten
 from pairbench.report.site.environment import fields
 from pairbench.report.site.values import RunFacts
@@ -14,11 +16,12 @@ _REASON = 500
 """Number of letters of a reason that a table shows."""
 
 NUMBERS = {
-    "p50": "call_p50_ns",
-    "low": "call_p50_ns_low",
-    "high": "call_p50_ns_high",
-    "p95": "call_p95_ns",
-    "device": "device_p50_ns",
+    "p50": "p50_ns",
+    "low": "p50_ns_low",
+    "high": "p50_ns_high",
+    "p95": "p95_ns",
+    "call": "call_p50_ns",
+    "host": "host_p50_ns",
     "speedup": "speedup",
     "speedup_low": "speedup_low",
     "speedup_high": "speedup_high",
@@ -30,10 +33,12 @@ NUMBERS = {
     "rounds": "n_rounds",
     "remeasured": "remeasured_blocks",
 }
-"""Columns of the record by their name in a run's data. A column without any value is left out."""
+"""Names in `SeriesFacts.numbers` by their name in a run's data; the call and the host only of runs on a GPU. A column without any value is left out."""
 
 _TEXTS = {
     "timer": "timer",
+    "latency": "latency",
+    "bound": "bound",
     "stop": "stop_reason",
     "throttle": "throttle_reasons",
     "definition": "definition_hash",
@@ -83,7 +88,10 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "status": [one.status for one in series],
         **{name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()},
     }
-    columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items()}
+    left_out = () if beside_result(series) else ("call", "host")
+    columns = {
+        name: [figures(one.numbers.get(key)) for one in series] for name, key in NUMBERS.items() if name not in left_out
+    }
     names: dict[str, int] = {}
     indices = {name: [_index(text, names) for text in column] for name, column in texts.items()}
     return {
@@ -99,6 +107,11 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
         "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }
+
+
+def beside_result(series: Iterable[SeriesFacts]) -> bool:
+    """Return whether the call's latency stands beside the results of any series: those of a GPU are the device's."""
+    return any(one.texts.get("latency") == DEVICE.name for one in series)
 
 
 def _index(text: str | None, names: dict[str, int]) -> int:

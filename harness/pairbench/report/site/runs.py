@@ -9,7 +9,7 @@ from pairbench.model.site import RunHead, SeriesFacts, SiteFacts
 from pairbench.report.site import paths
 from pairbench.report.site.environment import grouped
 from pairbench.report.site.pages import render
-from pairbench.report.site.payload import run_payload, script
+from pairbench.report.site.payload import beside_result, run_payload, script
 from pairbench.report.site.values import File, RunFacts
 
 SHOWN = 200
@@ -49,6 +49,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         troubled=sorted(troubled, key=_worst_first)[:SHOWN],
         troubles=len(troubled),
         operators=_operators(one.series),
+        beside=beside_result(one.series),
         data=data_name(*key),
         source=paths.run_data(*key),
     )

@@ -14,7 +14,7 @@ from pairbench.analyze.site.status import gate_status_of
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
-from pairbench.model.latency import RESULT_COLUMNS
+from pairbench.model.latency import RESULT_COLUMNS, result_of
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -23,8 +23,8 @@ from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
 from pairbench.store.breakdowns import read_breakdowns
-from pairbench.store.call_samples import call_samples
 from pairbench.store.history import read_series
+from pairbench.store.latency_samples import LatencySamples, latency_samples
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_records
 from pairbench.store.whole import WholeStore
@@ -196,7 +196,7 @@ class SiteReading:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
         gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
-        return series_facts(record, trend.series, gate_status, samples=samples.of(record.run_id, trend.series))
+        return series_facts(record, trend.series, gate_status, samples=samples.of(record, trend.series))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
         wanted = kernels_wanted(events[:_EXPLAINED])
@@ -223,17 +223,17 @@ def shown_store(config: Config) -> str:
 
 
 class _Samples:
-    """Raw call latencies of some runs, each read when it is first asked for."""
+    """Raw latencies of some runs, each read when it is first asked for."""
 
     def __init__(self, store: StoreLocation) -> None:
         self._store = store
-        self._runs: dict[str, dict[Series, Floats]] = {}
+        self._runs: dict[str, dict[Series, LatencySamples]] = {}
 
-    def of(self, run_id: str, series: Series) -> Floats | None:
-        """Return the latencies in ns of a series; None where they have been pruned."""
-        if run_id not in self._runs:
-            self._runs[run_id] = call_samples(self._store, run_id).value
-        return self._runs[run_id].get(series)
+    def of(self, record: Record, series: Series) -> Floats | None:
+        """Return the samples in ns of the latency that is a record's result; None where they have been pruned."""
+        if record.run_id not in self._runs:
+            self._runs[record.run_id] = latency_samples(self._store, record.run_id).value
+        return self._runs[record.run_id].get(series, {}).get(result_of(record).name)
 
 
 def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:

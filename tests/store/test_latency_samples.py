@@ -6,14 +6,19 @@ import pytest
 
 from pairbench.model.record import Samples
 from pairbench.model.series import Series
-from pairbench.store.call_samples import call_samples
+from pairbench.store.latency_samples import latency_samples
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, DEVICE, SUITE, make_run
 
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
 
 
-def round_of(number: int, call_ns: tuple[float, ...], throttled: tuple[bool, ...]) -> Samples:
+def round_of(
+    number: int,
+    call_ns: tuple[float, ...],
+    throttled: tuple[bool, ...],
+    device_ns: tuple[float, ...] | None = None,
+) -> Samples:
     places = tuple(range(len(call_ns)))
     return Samples(
         run_id=make_run(0)[0].run_id,
@@ -31,6 +36,7 @@ def round_of(number: int, call_ns: tuple[float, ...], throttled: tuple[bool, ...
         position=places,
         at_ns=places,
         call_ns=call_ns,
+        device_ns=device_ns,
         throttled=throttled,
         outlier=(False,) * len(call_ns),
     )
@@ -47,17 +53,24 @@ def write(store: Path, *rounds: Samples) -> str:
 def test_rounds_are_put_together_without_what_was_measured_again(tmp_path: Path) -> None:
     run_id = write(
         tmp_path,
-        round_of(0, (1.0, 2.0, 3.0), (False, True, False)),
+        round_of(0, (1.0, 2.0, 3.0), (False, True, False), device_ns=(0.1, 0.2, 0.3)),
         # Throttled throughout: measuring again did not help, so all of it counts.
         round_of(1, (4.0, 5.0), (True, True)),
     )
-    found = call_samples(tmp_path, run_id)
+    found = latency_samples(tmp_path, run_id)
     assert list(found.value) == [SERIES] and not found.problems
-    assert sorted(found.value[SERIES]) == pytest.approx([1.0, 3.0, 4.0, 5.0])
+    assert sorted(found.value[SERIES]["call"]) == pytest.approx([1.0, 3.0, 4.0, 5.0])
+    # Of the second round the device's latency could not be taken.
+    assert sorted(found.value[SERIES]["device"]) == pytest.approx([0.1, 0.3])
+
+
+def test_what_has_no_latency_on_the_device_has_no_samples_of_it(tmp_path: Path) -> None:
+    run_id = write(tmp_path, round_of(0, (1.0,), (False,)))
+    assert list(latency_samples(tmp_path, run_id).value[SERIES]) == ["call"]
 
 
 def test_samples_that_were_pruned_are_none(tmp_path: Path) -> None:
     run_id = write(tmp_path, round_of(0, (1.0,), (False,)))
     for path in (tmp_path / "samples").rglob("*.parquet"):
         path.unlink()
-    assert call_samples(tmp_path, run_id) == ({}, ())
+    assert latency_samples(tmp_path, run_id) == ({}, ())

@@ -1,0 +1,104 @@
+"""A record's latencies as text: the result first, what lies beside it, and a sentence where the host limits the call."""
+
+from pairbench.model.latency import (
+    CALL,
+    DEVICE,
+    HOST,
+    Latency,
+    interval_of,
+    p50_of,
+    p95_of,
+    result_of,
+    speedup_is_of,
+    speedup_of,
+)
+from pairbench.model.outcome import Status
+from pairbench.model.record import Record
+from pairbench.report import units
+
+AXES = {DEVICE.name: "latency on the device", CALL.name: "latency of a call", HOST.name: "time to issue a call"}
+"""What the axis of a chart says, by the name of the latency."""
+LEGEND = (
+    "P50, P95 and speedup: on a GPU of the device, with the host's work hidden, wherever that could be taken; "
+    "call: as the caller of one call sees it; host: to issue it"
+)
+"""What a table of records from a GPU shows; on a CPU there is the call's latency alone."""
+
+
+def p50(record: Record | None, latency: Latency | None = None) -> str:
+    """Return a median, that of the result if no latency is named; empty where there is none."""
+    known = p50_of(record, latency) if record else None
+    return units.duration(known.estimate) if known else ""
+
+
+def p95(record: Record) -> str:
+    """Return the 95th percentile of the result likewise."""
+    known = p95_of(record)
+    return units.duration(known.estimate) if known else ""
+
+
+def spread(record: Record) -> str:
+    """Return how far the interval of the result's median reaches."""
+    known = p50_of(record)
+    return units.spread(*known) if known else ""
+
+
+def speedup(record: Record | None) -> str:
+    """Return the speedup of the result; empty where there is none."""
+    known = speedup_of(record)
+    return units.ratio(known.estimate) if known else ""
+
+
+def speedup_range(record: Record | None) -> str:
+    """Return the interval of that speedup; empty where it is not known."""
+    known = speedup_of(record)
+    return units.ratio_range(known.low, known.high) if known else ""
+
+
+def call(record: Record) -> str:
+    """Return the median latency of a call where that is not the result already."""
+    return p50(record, CALL) if result_of(record) != CALL else ""
+
+
+def host(record: Record) -> str:
+    """Return the median time that it takes the host to issue the call; empty on a CPU."""
+    known = interval_of(record, HOST.p50) if record.device_kind != "cpu" else None
+    return units.duration(known.estimate) if known else ""
+
+
+def common(*records: Record | None) -> Latency:
+    """Return the latency in which records stand beside one another: the call's, unless all have the device's."""
+    return DEVICE if all(result_of(one) == DEVICE for one in records if one) else CALL
+
+
+def host_bound(record: Record) -> str:
+    """Return like `host-bound: 88 us to issue 18 us of work`; empty for what the device limits, or where that is not known."""
+    if record.bound != "host":
+        return ""
+    text = issuing(record.host_p50_ns, record.device_p50_ns)
+    return f"host-bound: {text}" if text else "host-bound"
+
+
+def issuing(host_ns: float | None, device_ns: float | None) -> str:
+    """Return like `88 us to issue 18 us of work`; empty where one of the two is not known."""
+    return f"{units.rough(host_ns)} to issue {units.rough(device_ns)} of work" if host_ns and device_ns else ""
+
+
+def remark(record: Record) -> str:
+    """Return what is to be known beside a record's latency; empty where nothing is."""
+    if (
+        record.device_kind != "cpu"
+        and record.status == Status.MEASURED
+        and result_of(record) == CALL
+        and p50_of(record)
+    ):
+        return "P50 is the call's: the latency on the device could not be taken"
+    other = (
+        "the speedup is of the call: the baseline's latency on the device could not be taken"
+        if record.role == "variant"
+        and result_of(record) == DEVICE
+        and speedup_of(record)
+        and speedup_is_of(record) == CALL
+        else ""
+    )
+    return "; ".join(filter(None, [host_bound(record), other]))
