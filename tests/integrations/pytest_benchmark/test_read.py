@@ -299,7 +299,7 @@ def test_a_history_made_just_now_can_be_judged(tmp_path: Path, capsys: pytest.Ca
         "import pytest, time\n"
         "@pytest.mark.parametrize('backend', ['torch', 'sleepless'])\n"
         "def test_wait(benchmark, backend):\n"
-        "    benchmark.pedantic(time.sleep, args=(0.002 if backend == 'torch' else 0.001,), rounds=5)\n"
+        "    benchmark.pedantic(time.sleep, args=(0.05 if backend == 'torch' else 0.025,), rounds=5)\n"
     )
     for number in (1, 2):
         subprocess.run(
