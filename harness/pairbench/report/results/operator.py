@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pairbench.analyze.site.facts import ceilings_of, series_facts
 from pairbench.model.claim import Claim
+from pairbench.model.latency import CALL
 from pairbench.model.record import Record
 from pairbench.model.results import CaseResults, ContributingRun, JudgedClaim, ModeResults, OperatorResults
 from pairbench.model.series import Series
@@ -101,7 +102,9 @@ def _latency(row: CaseRow, record: Record | None) -> str:
 
 
 def _calls(row: CaseRow) -> str:
-    """Return the latencies of one call of baseline and best where the result is another one."""
+    """Return the latencies of one call of baseline and best where those of the device stand before them."""
+    if latency_words.common(row.mode.baseline, row.mode.best) is CALL:
+        return ""
     return arrow(*(latency_words.call(record) if record else "" for record in (row.mode.baseline, row.mode.best)))
 
 
