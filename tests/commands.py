@@ -148,6 +148,9 @@ def _main(control: socket.socket) -> None:
         return
     tempfile.tempdir = None
     sys.path[0] = command.folder
+    if "compile" in command.arguments:
+        # Four seconds, and each worker of the command would take them again.
+        load("torch._inductor.compile_fx")
     ours, theirs = socket.socketpair()
     if not os.fork():
         ours.close()

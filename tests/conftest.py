@@ -12,6 +12,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+# What tests and all that they start find in their environment, unless whoever starts them says otherwise.
+QUICK = {
+    # Two workers of pytest share few cores: where each process has a thread for every core, they spin as they wait for one
+    # another, and verifying a case takes ten times as long.
+    "OMP_NUM_THREADS": "1",
+    # Compiles for this processor's vectors without asking the C++ compiler about each kind, which takes ten seconds a run.
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+    # The compiler's own processes are for kernels in Triton, and each worker that compiles would start them.
+    "TORCH_WARM_POOL": "0",
+}
+
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
 with contextlib.suppress(ImportError):
     import hypothesis
@@ -27,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # With -n, the controller has decided; its workers inherit the environment.
     if not _wants_gpu(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        for name, value in QUICK.items():
+            os.environ.setdefault(name, value)
         return
     import torch
 
