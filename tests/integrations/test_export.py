@@ -20,8 +20,10 @@ from pairbench.errors import UsageError
 from pairbench.integrations.export import csv_of
 from pairbench.integrations.foreign.into_store import Intake
 from pairbench.integrations.foreign.records import rows_of
+from pairbench.integrations.pytest_benchmark.fields import SAMPLES_OF
 from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
 from pairbench.integrations.pytest_benchmark.write import STATS_OF, benchmark_document, stats_of
+from pairbench.model.latency import CALL, result_of
 from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs
@@ -90,7 +92,11 @@ def test_real_runs_come_back(tmp_path: Path) -> None:
         restored, sampled = there_and_back(records, samples, tmp_path)
         assert sorted(restored, key=by_place) == sorted(records, key=by_place)
         kept = {(row.case, row.implementation, row.mode, row.round): len(row.call_ns) for row in sampled}
-        assert kept  # throttled ones that were measured again are no longer there
+        # The file has the samples of each result; those of the device alone are no samples of calls to restore.
+        of_calls = {(one.case, one.implementation, one.mode) for one in records if result_of(one) is CALL}
+        assert {place[:3] for place in kept} <= of_calls
+        whole = {(row.case, row.implementation, row.mode) for row in samples} & of_calls
+        assert not whole or kept  # throttled ones that were measured again are no longer there
         all_of = {(row.case, row.implementation, row.mode, row.round): len(row.call_ns) for row in samples}
         assert kept.keys() <= all_of.keys()
         assert all(count <= all_of[place] for place, count in kept.items())
@@ -137,6 +143,19 @@ def test_stats_are_of_the_samples_where_they_are_there() -> None:
     assert item["extra_info"][STATS_OF] == "samples"
     assert item["stats"]["data"] == pytest.approx([1e-6, 2e-6, 3e-6, 4e-6, 5e-6])
     assert (item["stats"]["median"], item["stats"]["rounds"]) == (pytest.approx(3e-6), 5)
+
+
+@pytest.mark.parametrize(("kind", "result"), [("cuda", "device"), ("cpu", "call")])
+def test_stats_are_of_the_device_on_a_gpu_and_of_calls_on_a_cpu(kind: str, result: str) -> None:
+    record = replace(make_run(rounds=1)[0], device_kind=kind, device_p50_ns=500.0, device_round_p50_ns=(500.0,))
+    samples = of(record, [[1000.0, 2000.0]], device_ns=(400.0, 600.0))
+    (item,) = benchmark_document((record,), samples).document["benchmarks"]
+    expected = {"device": [4e-7, 6e-7], "call": [1e-6, 2e-6]}[result]
+    assert item["stats"]["data"] == pytest.approx(expected)
+    assert item["extra_info"][SAMPLES_OF] == result and item["extra_info"]["call_p50_ns"] == record.call_p50_ns
+    (pruned,) = benchmark_document((record,), ()).document["benchmarks"]
+    middle = 5e-7 if result == "device" else (record.call_p50_ns or 0) / 1e9
+    assert pruned["stats"]["median"] == pytest.approx(middle) and pruned["extra_info"][SAMPLES_OF] == result
 
 
 def test_what_was_measured_again_is_left_out_as_in_our_statistics() -> None:

@@ -37,7 +37,8 @@ def export(
     """Export a run for pytest-benchmark, or as CSV. `pytest-benchmark compare` reads the one; the other has every column.
 
     The statistics of a pytest-benchmark file are of the raw samples where the store has them, else of the medians of
-    rounds; `extra_info.stats_of` says which. `pairbench import` restores such a file to the records that it was made of.
+    rounds; `extra_info.stats_of` says which. On a GPU they are of the latency on the device, wherever that could be taken;
+    `extra_info.samples_of` says so. `pairbench import` restores such a file to the records that it was made of.
 
     Exit code: 2 where there is no such run, or the file cannot be written; else 0.
 

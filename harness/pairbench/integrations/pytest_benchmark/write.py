@@ -10,11 +10,13 @@ from pairbench.integrations.pytest_benchmark.fields import (
     ENVIRONMENT_COLUMNS,
     KEY,
     ROUND_SIZES,
+    SAMPLES_OF,
     extra_info_of,
     machine_info_of,
     run_info_of,
     steady,
 )
+from pairbench.model.latency import CALL, DEVICE, Latency, result_of
 from pairbench.model.record import Record, Samples
 from pairbench.model.series import Series
 
@@ -27,6 +29,8 @@ _S = 1e-9
 
 _Place = tuple[Series | None, str | None]
 """A series, and on which of several devices of a model."""
+_Timed = tuple[Series | None, str | None, str]
+"""A series, on which of several devices of a model, and the name of a latency."""
 
 
 class Exported(NamedTuple):
@@ -50,7 +54,8 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
     several = len({record.device_uuid or record.device_name for record in records}) > 1
     benchmarks, rest = [], []
     for record in records:
-        timed = _timed(record, rounds.get(_place(record), []))
+        latency = result_of(record)
+        timed = _timed(record, latency, rounds.get((*_place(record), latency.name), []))
         extra = extra_info_of(record) | _differing(record, machine)
         if timed is None:
             rest.append((record, extra))
@@ -123,26 +128,28 @@ def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
     return 0.75 * ordered[n] + 0.25 * ordered[n + 1], 0.25 * ordered[3 * n + 1] + 0.75 * ordered[3 * n + 2]
 
 
-def _timed(record: Record, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Return the stats of a record, of its samples or else of what it knows itself; None where it has no latency.
+def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
+    """Return the stats of a record's result, of its samples or else of what it knows itself; None where it has no latency.
 
-    `STATS_OF` and `ROUND_SIZES` are not for pytest-benchmark: they say what the others are of.
+    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` are not for pytest-benchmark: they say what the others are of.
     """
     if record.status != "measured":
         return None
     if rounds:
         seconds = [value * _S for values in rounds for value in values]
         sizes = [len(values) for values in rounds]
-        return {STATS_OF: "samples", ROUND_SIZES: sizes, **stats_of(seconds), "data": seconds}
-    medians = record.round_p50_ns or (() if record.call_p50_ns is None else (record.call_p50_ns,))
+        how = {STATS_OF: "samples", SAMPLES_OF: latency.name, ROUND_SIZES: sizes}
+        return {**how, **stats_of(seconds), "data": seconds}
+    p50 = getattr(record, latency.p50)
+    medians = getattr(record, latency.rounds[0]) or (() if p50 is None else (p50,))
     medians = tuple(value for value in medians if value is not None and 0 < value < math.inf)
     if not medians:
         return None
-    return {STATS_OF: "round_p50_ns", **stats_of([value * _S for value in medians])}
+    return {STATS_OF: "round_p50_ns", SAMPLES_OF: latency.name, **stats_of([value * _S for value in medians])}
 
 
 def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, several: bool) -> dict[str, Any]:
-    how = {name: timed.pop(name) for name in (STATS_OF, ROUND_SIZES) if name in timed}
+    how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
     return {
@@ -182,12 +189,12 @@ def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
 
 
-def _by_place(samples: Sequence[Samples]) -> dict[_Place, list[tuple[float, ...]]]:
-    """Return the call latencies in ns that the statistics rest on, by round.
+def _by_place(samples: Sequence[Samples]) -> dict[_Timed, list[tuple[float, ...]]]:
+    """Return the latencies in ns, of calls and of the device, that the statistics rest on, by round.
 
     What was taken while the GPU throttled is left out of a round where it was measured again, as in the statistics.
     """
-    latencies: dict[_Place, list[tuple[float, ...]]] = {}
+    latencies: dict[_Timed, list[tuple[float, ...]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
         series = Series(
             device_name=row.device_name,
@@ -196,10 +203,12 @@ def _by_place(samples: Sequence[Samples]) -> dict[_Place, list[tuple[float, ...]
             implementation=row.implementation,
             mode=row.mode,
         )
-        good = [value for value, throttled in zip(row.call_ns, row.throttled, strict=True) if not throttled]
-        kept = tuple(good) if 2 * len(good) > len(row.call_ns) else tuple(row.call_ns)
-        if kept:
-            latencies.setdefault((series, row.device_uuid), []).append(kept)
+        of_device = [(DEVICE, row.device_ns)] if row.device_ns else []
+        for latency, taken in [(CALL, row.call_ns), *of_device]:
+            good = [value for value, throttled in zip(taken, row.throttled, strict=True) if not throttled]
+            kept = tuple(good) if 2 * len(good) > len(taken) else tuple(taken)
+            if kept:
+                latencies.setdefault((series, row.device_uuid, latency.name), []).append(kept)
     return latencies
 
 
