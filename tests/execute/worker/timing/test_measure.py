@@ -190,15 +190,16 @@ def test_all_blocks_since_the_last_reading_are_labelled(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "_READING_S", 0.01)
+    clock = {"now_ns": 0}
+    monkeypatch.setattr(trusted, "perf_counter_ns", lambda: clock["now_ns"])
 
     def slow() -> float:
-        time.sleep(0.002)
+        clock["now_ns"] += 2_000_000
         return 1.0
 
     throttles = itertools.chain([False, True], itertools.repeat(False))
     found = take(timed(baseline=slow), throttles, least=40)
-    labels = [index for index, label in enumerate(found.throttled) if label]
-    assert labels == list(range(len(labels))) and 2 <= len(labels) <= 6
+    assert [index for index, label in enumerate(found.throttled) if label] == [0, 1, 2, 3, 4]
 
 
 def test_a_device_that_throttles_throughout_is_measured_once(
