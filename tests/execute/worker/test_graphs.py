@@ -1,5 +1,7 @@
 """Which captured calls take turns with other captures of themselves, and how often they are replayed to find out."""
 
+import contextlib
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 from pairbench.execute.worker import graphs
-from pairbench.execute.worker.graphs import Replay, Rotation, rotate
+from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
 
 
 class Device:
@@ -57,3 +59,35 @@ def test_short_calls_take_turns(device: Device, ms: float, first_ms: float, rota
     found = rotate(device.captured(ms, first_ms=first_ms))
     assert isinstance(found, Rotation) is rotates
     assert device.replays == replays
+
+
+@pytest.mark.parametrize(
+    ("ends", "attempts"),
+    [
+        pytest.param(["CUDA error: operation failed due to a previous error during capture"], 2, id="ended by another"),
+        pytest.param(["CUDA error: operation not permitted when stream is capturing"], 1, id="forbids it itself"),
+        pytest.param(["CUDA error: operation failed due to a previous error during capture"] * 2, 2, id="ended twice"),
+    ],
+)
+def test_what_another_ended_is_captured_once_more(
+    monkeypatch: pytest.MonkeyPatch, ends: list[str], attempts: int
+) -> None:
+    tried: list[str] = []
+
+    def capture_once(*_: Any) -> Replay | str:
+        tried.append("")
+        return ends[len(tried) - 1] if len(tried) <= len(ends) else Device().captured(1.0)
+
+    monkeypatch.setattr(graphs, "_capture_once", capture_once)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for name in ("Stream", "current_stream"):
+        monkeypatch.setattr(
+            torch.cuda, name, lambda: SimpleNamespace(wait_stream=lambda _: None, synchronize=lambda: None)
+        )
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    if attempts == len(ends):
+        with pytest.raises(CaptureError, match=re.escape(ends[-1])):
+            capture(lambda: None)
+    else:
+        assert isinstance(capture(lambda: None), Replay)
+    assert len(tried) == attempts

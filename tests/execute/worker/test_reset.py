@@ -7,6 +7,7 @@ import torch
 
 from pairbench import Operator, grid
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker import calls
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.timing.values import Values
 from pairbench.model.case import make_case
@@ -89,3 +90,17 @@ def test_a_reset_that_cannot_be_is_refused() -> None:
         operator(reset=True, state=[])
     with pytest.raises(DeclarationError, match="reset is 'cache', expected True"):
         operator(reset="cache")
+
+
+def test_a_captured_call_begins_where_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capturing calls it, and what it left in its state is not what is judged next."""
+
+    def capture(call: Any, **_: Any) -> Any:
+        call()
+        return call
+
+    monkeypatch.setattr(calls, "capture", capture)
+    op = operator()
+    captured, eager = (make_call(op, op.baseline, mode, inputs(None, 1)).observe() for mode in ("graph", "eager"))
+    assert torch.equal(captured["output"], eager["output"])
+    assert torch.equal(captured["state"]["position"], eager["state"]["position"])

@@ -83,6 +83,8 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     eager = functools.partial(function, **kwargs)
     run = capture(eager, before=reset) if mode == "graph" else eager
+    if mode == "graph":
+        refill(state, {name: inputs[name] for name in state})  # capturing has called it some times
     return Call(
         operator=operator,
         variant=variant,
