@@ -118,7 +118,8 @@ def before(environment: tuple[Path, dict[str, str]]) -> tuple[str, str, bytes, l
 @pytest.fixture(scope="module")
 def done(environment: tuple[Path, dict[str, str]], before: object) -> Done:
     folder, variables = environment
-    return call(folder, variables, "ab", "main", "--device", "cpu", "--rounds", "3", "--format", "json")
+    loaded = {**variables, "TESTS_HOST_LOAD": "0.9"}
+    return call(folder, loaded, "ab", "main", "--device", "cpu", "--rounds", "3", "--format", "json")
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,7 @@ def test_a_regression_is_exit_code_1_and_both_sides_are_named(done: Done, docume
     assert document["current"]["asked"] == "the working tree with uncommitted changes"
     assert document["exit_code"] == 1
     assert "the working tree with uncommitted changes (" in done.stderr
+    assert done.stderr.count("cores are busy with other work") == 1
 
 
 def test_what_takes_twice_as_long_is_caught_confirmed_and_the_code_did_it(changes: dict[str, dict[str, Any]]) -> None:

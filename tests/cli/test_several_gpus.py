@@ -13,8 +13,8 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
 from pairbench.model.settings import Settings
 from pairbench.plan import parse_selection
+from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.run.devices import on_devices, plans_for
-from pairbench.workflow.run.record import warn_of_foreign
 from pairbench.workflow.setup import Chosen
 
 GPUS = tuple(
@@ -123,8 +123,8 @@ def test_foreign_processes_are_named_with_the_gpu_that_they_are_on() -> None:
         rest={"observed": observed},
     )
     said: list[str] = []
-    warn_of_foreign(environment, said.append)
-    assert said == [
+    HostWatch(GPUS[0], said.append).begin(environment)
+    assert [line for line in said if "cores are busy" not in line] == [
         "pairbench: processes [7] compute on cuda:0 too; latencies will be far too long",
         "pairbench: processes [8, 9] compute on cuda:2 too; latencies will be far too long",
     ]

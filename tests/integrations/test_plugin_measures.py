@@ -24,6 +24,7 @@ def project(tmp_path: Path) -> Project:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
     """Return a project that was measured with everything that pytest-benchmark has."""
     project = Project(tmp_path_factory.mktemp("measured"), rounds=2)
+    project.environment["TESTS_HOST_LOAD"] = "0.9"
     done = project.pytest(
         *("suites", "--benchmark-only", "--benchmark-autosave", "--benchmark-save-data", "--benchmark-json=all.json"),
         *("--benchmark-histogram=pictures/of", "--junitxml=junit.xml", "--durations=3", "-rs"),
@@ -43,6 +44,13 @@ def test_the_table_shows_a_pair_side_by_side(measured: tuple[Project, Finished])
     assert "2 passed" in done.out
     assert "needs a CUDA device; this is cpu" in done.out
     assert "slowest 3 durations" in done.out
+
+
+def test_a_loaded_host_is_said_once_and_recorded(measured: tuple[Project, Finished]) -> None:
+    project, done = measured
+    assert done.out.count("cores are busy with other work") == 1
+    load = json.loads(project.document("all.json")["pairbench"]["environment"])["observed"]["load"]
+    assert load["before"] > 0.25 * load["cores"] and len(load["rounds"]) == 1
 
 
 def test_its_numbers_are_those_of_the_samples(measured: tuple[Project, Finished]) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.exchange import Exchange, LostError, SideWorker
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.execute.parent.steps import about
@@ -103,6 +104,8 @@ class Interleaving:
             DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer),
             DeviceSession(contexts[1], device, plans[1], observer),
         )
+        self.foreign_cores: list[float | None] = []
+        """Processors of the host that others kept busy during each round so far; None where that is not known."""
         before = {_of(state): state for state in self.sessions[0].states}
         self.twins = [
             SharedCase(reference=before[_of(state)], current=state)
@@ -165,11 +168,13 @@ class Interleaving:
         for index in range(first, first + rounds):
             order = [twin for twin in twins if twin.comparable()]
             random.Random(self._settings.seed * 1000 + index).shuffle(order)
+            meter = LoadMeter()
             with self._workers() as sides:
                 for twin in order:
                     self._observer.step(self._device, f"round {index + 1}/{first + rounds}", twin.key)
                     self._time_twin(twin, sides, index)
                     self._observer.stepped(self._device)
+            self.foreign_cores.append(meter.foreign_cores())
 
     def _time_twin(self, twin: SharedCase, sides: tuple[SideWorker, SideWorker], index: int) -> None:
         """Time one case in one round; when an entry ends on a side, all start over without it, on both."""

@@ -11,6 +11,7 @@ from pairbench.config import Config
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.case_by_case import CaseByCase
 from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
@@ -22,8 +23,9 @@ from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
 from pairbench.store.writer import RunWriter
+from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import Requested, requested_of
-from pairbench.workflow.run.record import checkout_of, context_for, new_run, warn_of_foreign, writer_for
+from pairbench.workflow.run.record import checkout_of, context_for, new_run, writer_for
 from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.setup import Chosen
 
@@ -110,7 +112,11 @@ class Bench:
         if key not in self._results:
             self.verified(item)
             recorder = self._recorder  # a store that cannot be written is known before anything is measured
+            meter = LoadMeter()
             self._cases.measure(self._states[key])
+            load = self._watch.during([self._states[key]], [meter.foreign_cores()])
+            recorder.environment = load.put_in(self.environment)
+            self._watch.end(load)
             self._results[key] = _keep(recorder, self._states[key])
         return self._results[key][item.entry]
 
@@ -121,7 +127,13 @@ class Bench:
         Raises:
             PairbenchError: the device cannot be used.
         """
-        return self._asked().put_in(probe_environment(self._context, self._device))
+        watch = self._watch
+        environment = self._asked().put_in(probe_environment(self._context, self._device))
+        return watch.begin(environment).put_in(environment) if self._times else environment
+
+    @functools.cached_property
+    def _watch(self) -> HostWatch:
+        return HostWatch(self._device, self._notify)
 
     @functools.cached_property
     def run(self) -> Run:
@@ -158,7 +170,7 @@ class Bench:
         self.loader.close()  # its worker has done its work
         if self._times:
             # While no worker of ours is on the device, for it tells who else is.
-            warn_of_foreign(self.environment, self._notify)
+            _ = self.environment
         return self._held.enter_context(CaseByCase(context_for(self._context, self.config, device), device))
 
     @functools.cached_property

@@ -213,7 +213,11 @@ class PluginSession:
 def _notify(config: pytest.Config) -> Any:
     def notify(text: str) -> None:
         terminal = config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None:
+        if terminal is None:
+            return
+        capture = config.pluginmanager.get_plugin("capturemanager")
+        # While a test runs, pytest keeps what is printed for the report of its failure.
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             terminal.ensure_newline()
             terminal.write_line(text)
 

@@ -33,9 +33,9 @@ from pairbench.report.comparison.render import document
 from pairbench.report.table import expanded
 from pairbench.workflow.ab.arguments import Arguments, LoadedSide, load_side, plan_side
 from pairbench.workflow.git.worktrees import open_checkouts
+from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.run.devices import Reporter, on_devices
-from pairbench.workflow.run.record import warn_of_foreign
 from pairbench.workflow.setup import open_context, pick_devices, stamp
 
 _ROUNDS = 5
@@ -157,6 +157,7 @@ class _Measurement:
     plans: tuple[Plan, Plan]
     device: Device
     environment: Environment
+    watch: HostWatch
     alternation: Interleaving
     runs: tuple[Run, Run]
     again: list[SharedCase] = field(default_factory=list)
@@ -170,25 +171,28 @@ class _Measurement:
             for name, side in zip(("reference", "current"), loaded.sides, strict=True)
         )
         reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
+        watch = HostWatch(device, loaded.progress.notify)
+        environment = probe_environment(loaded.context, device)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
         return cls(
             loaded=loaded,
             plans=plans,
             device=device,
-            environment=probe_environment(loaded.context, device),
+            environment=watch.begin(environment).put_in(environment),
+            watch=watch,
             alternation=Interleaving(contexts, device, plans, reporter, loaded.scratch),
             runs=(reference, current),
         )
 
     def run(self) -> SideBySide:
         rounds = self.loaded.context.settings.rounds
-        warn_of_foreign(self.environment, self.loaded.progress.notify)
         alternation = self.alternation
         cases = sum(len(session.states) for session in alternation.sessions)
         self.loaded.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
         alternation.prepare()
         alternation.time(rounds, alternation.twins)
         alternation.profile()
+        self._take_in_load()
         first = self._compare()
         self.again = self._suspected(first.comparison.changes)
         if not self.again:
@@ -198,7 +202,14 @@ class _Measurement:
         )
         self.loaded.progress.expect(self.device, rounds * len(self.again))
         alternation.time(rounds, self.again, first=rounds)
+        self._take_in_load()
         return self._compare()
+
+    def _take_in_load(self) -> None:
+        states = [state for session in self.alternation.sessions for state in session.states]
+        load = self.watch.during(states, self.alternation.foreign_cores)
+        self.environment = load.put_in(self.environment)
+        self.watch.end(load)
 
     def _suspected(self, changes: tuple[Change, ...]) -> list[SharedCase]:
         wanted = set(suspects(changes))

@@ -14,7 +14,6 @@ from pairbench.analyze.records import Run
 from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.config import Config
 from pairbench.errors import StoreError, UsageError
-from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.parent.session import DeviceSession
@@ -29,6 +28,7 @@ from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
 from pairbench.store.writer import RunWriter
 from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.run.recorder import Recorder
@@ -129,18 +129,15 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
     def work(device: Device) -> None:
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
-        meter = LoadMeter()
+        watch = HostWatch(device, progress.notify)
         environment, plan = probe_environment(context, device), plans[device]
-        load = HostLoad(cores=count_cores(), before=meter.foreign_cores())
+        load = watch.begin(environment)
         requested = requested_of(chosen, device, context.settings)
         if skip_existing:
             plan = without_existing(config, environment, plan, progress.notify)
             if len(plan.cases) < len(plans[device].cases):
                 requested = requested.for_cases(plan.cases)
         environment = load.put_in(requested.put_in(environment))
-        if why := load.disturbs(device.kind):
-            progress.notify(f"pairbench: {device.selector}: {why}")
-        warn_of_foreign(environment, progress.notify)
         recorder = Recorder(
             run=run, environment=environment, writer=writers[device.slug], lock=lock, records=done.records
         )
@@ -148,7 +145,7 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
 
         def keep(outcomes: list[Outcome]) -> None:
-            recorder.environment = load_of_session(load, session).put_in(environment)
+            recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
             recorder.keep(outcomes)
 
         reporter = Reporter(progress=progress, keep=keep, hold=recorder.hold)
@@ -157,9 +154,8 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
             session.run(context.settings.rounds)
         finally:
             done.measuring_s[device.selector] = session.measuring_s()
-            done.loads[device.selector] = measured = load_of_session(load, session)
-            if not load.disturbs(device.kind) and (why := measured.disturbs(device.kind)):
-                progress.notify(f"pairbench: {device.selector}: {why}")
+            done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
+            watch.end(measured)
 
     try:
         on_devices(context, tuple(plans), progress, work)
@@ -169,17 +165,6 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         done.interrupted = context.interrupted.is_set()
         done.wall_s = time.monotonic() - began
     return done
-
-
-def load_of_session(before: HostLoad, session: DeviceSession) -> HostLoad:
-    """Return a load with what a session has seen since: each of its rounds, and what a GPU said during these."""
-    readings = [timed.telemetry for state in session.states for timed in state.rounds]
-    return replace(
-        before,
-        rounds=tuple(session.foreign_cores),
-        performance_states=tuple(sorted({state for item in readings for state in item.performance_states})),
-        foreign_processes=tuple(sorted({pid for item in readings for pid in item.foreign_processes})),
-    )
 
 
 def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
@@ -226,18 +211,6 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
     """Return the folder whose commit the results belong to: the first suite's."""
     operators = chosen.survey.operators
     return Path(operators[0].path).parent if operators else config.root
-
-
-def warn_of_foreign(environment: Environment, notify: Callable[[str], None]) -> None:
-    """Say which other processes compute on the device, if any."""
-    observed = environment.rest.get("observed", {})
-    processes = {
-        environment.device.selector: observed.get("foreign_processes"),
-        **observed.get("foreign_processes_beside", {}),
-    }
-    for selector, foreign in processes.items():
-        if foreign:
-            notify(f"pairbench: processes {foreign} compute on {selector} too; latencies will be far too long")
 
 
 def without_existing(config: Config, environment: Environment, plan: Plan, notify: Callable[[str], None]) -> Plan:
