@@ -24,7 +24,7 @@ ALWAYS = ("suites/kv/index.py", "suites/linear/qkv.py", "suites/patch_embed/imag
 _LONGEST = ("vae", "dit", "conv", "depthwise", "attention")
 """The families with the longest suites, which go first so that no core waits for them at the end."""
 _LATELY = 10
-"""The number of commits whose changes count."""
+"""The number of commits, back from the newest, whose changes count."""
 
 
 def suites() -> list[str]:
@@ -38,7 +38,7 @@ def part_of(names: list[str]) -> list[str]:
     commit = git("rev-parse", "HEAD").strip()
     if not commit:  # no checkout, so nothing tells
         return names
-    changed = {*git("log", f"-{_LATELY}", "--name-only", "--pretty=", "--", "suites").split()}
+    changed = {*git("diff", "--name-only", f"HEAD~{_LATELY}", "HEAD", "--", "suites").split()}
     helpers = {str(Path(file).parent) for file in changed if file.endswith(".py") and file not in names}
     return [
         name
