@@ -159,8 +159,6 @@ def _main(control: socket.socket) -> None:
             os.dup2(nothing, number)
         worker = serve(theirs)
         if worker is not None:
-            if "TRITON_INTERPRET" in worker.environment:
-                _forget_triton()
             work(worker)
         os._exit(0)
     theirs.close()
@@ -187,12 +185,6 @@ def _main(control: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
-
-
-def _forget_triton() -> None:
-    """Have Triton's Python imported anew: whether kernels are interpreted is settled as it is imported."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
-        del sys.modules[name]
 
 
 if __name__ == "__main__":

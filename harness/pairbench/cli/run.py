@@ -17,6 +17,8 @@ from pairbench.cli.options import (
 from pairbench.cli.verdicts import report_problems
 from pairbench.workflow.setup import configure, open_request
 
+_MEANWHILE = ("pairbench.workflow.run.record", "pyarrow.parquet", "scipy.special")
+
 
 def run(
     select: Select = None,
@@ -64,15 +66,15 @@ def run(
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """
-    from pairbench.report.render import to_json
-    from pairbench.report.table import render
-    from pairbench.workflow.run.record import record_run
-
     config = configure(
         output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
     )
     confirmed = None
-    with open_request(config, select, device, implementation or ()) as request:
+    with open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE) as request:
+        from pairbench.report.render import to_json
+        from pairbench.report.table import render
+        from pairbench.workflow.run.record import record_run
+
         done = record_run(request, skip_existing=skip_existing)
         if confirm and done.records and not done.interrupted:
             from pairbench.workflow.run.confirm import confirm_run

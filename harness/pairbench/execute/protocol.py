@@ -39,6 +39,11 @@ class FindDevices:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Asks for nothing: it is done when the worker has loaded torch."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Describe:
     """Asks for the `OperatorDescription`s of a suite file, or one `BrokenSuite`."""
 
@@ -158,7 +163,7 @@ AnyCaseJob = (
 )
 
 
-Job = FindDevices | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
+Job = FindDevices | Wait | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -43,19 +44,20 @@ def configure(output: str = "table", **options: Any) -> Config:
 @contextlib.contextmanager
 def make_context(config: Config) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, which is removed at the end."""
-    from pairbench.execute.parent.launch import open_launcher
-    from pairbench.execute.parent.pool import WorkerContext, available_memory
+    from pairbench.execute.parent.launch import open_launchers
+    from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
 
     with (
-        open_launcher() as launcher,
+        open_launchers() as launchers,
         tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
     ):
+        prepare(launchers, Path(cache))
         yield WorkerContext(
             settings=config.settings,
             cache=Path(cache),
             interrupted=threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
-            launcher=launcher,
+            launchers=launchers,
         )
 
 
@@ -120,7 +122,12 @@ class Request:
 
 @contextlib.contextmanager
 def open_request(
-    config: Config, select: list[str] | None, device: str, implementations: Iterable[str] = ()
+    config: Config,
+    select: list[str] | None,
+    device: str,
+    implementations: Iterable[str] = (),
+    *,
+    meanwhile: Iterable[str] = (),
 ) -> "Iterator[Request]":
     """Load the suites that are asked for and pick the devices; Ctrl-C and SIGTERM end it in order.
 
@@ -129,6 +136,7 @@ def open_request(
         select: SELECT arguments; None or empty for everything.
         device: The value of `--device`.
         implementations: Names or globs, none for all.
+        meanwhile: Modules that the command needs later, which are imported while its workers load torch.
 
     Raises:
         UsageError: a file or device does not exist.
@@ -136,6 +144,8 @@ def open_request(
     from pairbench.workflow.progress import open_progress
 
     with open_context(config) as context, open_progress() as progress:
+        for module in meanwhile:
+            import_module(module)
         chosen = choose(config, context, select, implementations)
         devices = pick_devices(device, chosen.survey.devices)
         yield Request(config=config, context=context, chosen=chosen, devices=devices, progress=progress)

@@ -184,7 +184,7 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         log = Log()
 
         class FakeWorkers:
-            def __init__(self, site: Any, device: Device, *, interpret: bool = False) -> None:
+            def __init__(self, site: Any, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
                 self._make: Callable[[], FakeWorker] = lambda: FakeWorker(site.name, fates or {}, log)
                 self._worker: FakeWorker | None = None
 
@@ -194,6 +194,8 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
             def __exit__(self, *_: object) -> None:
                 pass
 
+            def close(self) -> None: ...
+            def wait(self) -> None: ...
             def get(self) -> FakeWorker:
                 if self._worker is None or not self._worker.alive:
                     self._worker = self._make()
@@ -204,11 +206,13 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
         sites: Any = (Site("old"), Site("new"))
         made = Interleaving(sites, GPU, plans, Quiet(), tmp_path)
-        made.prepare()
-        made.time(2, made.twins)
+        with made.ahead(2) as ahead:
+            made.prepare()
+            made.time(2, made.twins, ahead)
         made.profile()
         if again:
-            made.time(2, made.twins, first=2)
+            with made.ahead(2) as ahead:
+                made.time(2, made.twins, ahead, first=2)
         return made, log
 
     return go

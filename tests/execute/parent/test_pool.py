@@ -16,7 +16,7 @@ import pytest
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent import pool
 from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import open_launcher
+from pairbench.execute.parent.launch import Launchers, open_launchers
 from pairbench.execute.parent.pool import (
     WorkerContext,
     WorkerEndedError,
@@ -94,7 +94,7 @@ def either(request: pytest.FixtureRequest, context: WorkerContext, servers: Fork
 
 def forking(context: WorkerContext, servers: ForkServers) -> WorkerContext:
     # A cache of one place, as for all workers of a run: its folder is part of the environment.
-    return replace(context, launcher=servers, cache=Path("/tmp"))
+    return replace(context, launchers=Launchers(servers, servers), cache=Path("/tmp"))
 
 
 @pytest.fixture(autouse=True)
@@ -238,16 +238,16 @@ def told_by(worker: WorkerProcess, folder: Path) -> dict[str, Any]:
 def test_a_server_for_each_environment_that_is_read_at_import(
     context: WorkerContext, servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads and Triton's interpreter are settled when torch and Triton are imported, the GPU when it is used first."""
+    """Threads are settled when torch is imported, the GPU when it is used first, Triton's interpreter when a suite imports Triton."""
     patient = replace(forking(context, servers), settings=Settings(timeout_s=60))
     told = []
-    for device, interpret, threads in ((CPU, False, "1"), (GPU, False, "1"), (CPU, True, "2")):
+    for device, interpret, threads in ((CPU, True, "1"), (GPU, False, "1"), (CPU, False, "2")):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         with WorkerProcess(patient, device, interpret=interpret) as worker:
             told.append(told_by(worker, tmp_path))
     plain, gpu, other = told
     assert gpu["parent"] == plain["parent"] != other["parent"]
-    assert [one["environment"].get("TRITON_INTERPRET") for one in told] == [None, None, "1"]
+    assert [one["environment"].get("TRITON_INTERPRET") for one in told] == ["1", None, None]
     assert [one["environment"]["OMP_NUM_THREADS"] for one in told] == ["1", "1", "2"]
     assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in told] == ["", "GPU-1", ""]
     assert all(one["leads"] and one["folder"] == str(Path.cwd()) for one in told)
@@ -289,8 +289,8 @@ def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext,
 
 def test_an_unknown_way_to_start_workers_is_refused() -> None:
     with (
-        pytest.raises(UsageError, match=r"PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* or 'fork'"),
-        open_launcher({"PAIRBENCH_WORKERS": "spoon"}),
+        pytest.raises(UsageError, match=r"PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* 'fork' .*"),
+        open_launchers({"PAIRBENCH_WORKERS": "spoon"}),
     ):
         pass
 
@@ -305,4 +305,4 @@ BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
 def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
     context: WorkerContext, device: Device, visible: str
 ) -> None:
-    assert _environment(context, device, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
+    assert _environment(context.cache, device, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible

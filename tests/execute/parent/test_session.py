@@ -118,6 +118,9 @@ class FakeWorkers:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def close(self) -> None: ...
+    def wait(self) -> None: ...
+
     def get(self) -> FakeWorker:
         if self._worker is None or not self._worker.alive:
             self._worker = FakeWorker(self._fates, self._jobs)

@@ -1,12 +1,10 @@
 """The stages of a run on one device, taken case by case in the order in which somebody asks, as pytest does."""
 
-import contextlib
 from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
+from pairbench.execute.parent.pool import WorkerContext, Workers, wait_for
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
-from pairbench.execute.protocol import FindDevices
 from pairbench.model.environment import Device
 
 
@@ -20,7 +18,7 @@ class CaseByCase:
     def __init__(self, context: WorkerContext, device: Device) -> None:
         self._verifier = Workers(context, device, interpret=device.kind == "cpu")
         self._profiler = Workers(context, device)
-        self._rounds = tuple(Workers(context, device) for _ in range(context.settings.rounds))
+        self._rounds = tuple(Workers(context, device, timed=True) for _ in range(context.settings.rounds))
         self._started = False
 
     def __enter__(self) -> Self:
@@ -49,6 +47,4 @@ class CaseByCase:
         if self._started:
             return
         self._started = True
-        for worker in [workers.get() for workers in (self._profiler, *self._rounds)]:
-            with contextlib.suppress(WorkerEndedError):  # its first case will tell why
-                list(worker.request(FindDevices()))
+        wait_for((self._profiler, *self._rounds))

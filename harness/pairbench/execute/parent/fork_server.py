@@ -14,9 +14,12 @@ from typing import Protocol, Self
 
 from pairbench.execute.forking import ForkRequest, receive_number, send_request
 
-_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
+_LATE = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_INTERPRET"}
+)
 """Variables that nothing reads before a worker is at work; the driver reads the first when a GPU is used first, and a
-server never does. All others decide which server serves, so that none can be forgotten."""
+server never does, and a worker that interprets kernels imports Triton anew. All others decide which server serves, so
+that none can be forgotten."""
 _END_S = 1.0
 
 
@@ -99,10 +102,12 @@ class ForkServer:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._control, self._process = start_server(environment)
         self._turn = threading.Lock()
+        self._used = False
 
     def fork(self, request: ForkRequest) -> Forked | None:
         """Ask for a process; there is none if the server has ended."""
         with self._turn, contextlib.suppress(OSError):
+            self._used = True
             return Forked(send_request(self._control, request), self._process)
         return None
 
@@ -115,18 +120,19 @@ class ForkServer:
     def close(self) -> None:
         """End the server, and with it what it has forked."""
         self._control.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:  # still loading torch
-            self._process.kill()
-            self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._used:
+                self._process.wait(_END_S)
+                return
+        self._process.kill()  # still loading torch
+        self._process.wait()
 
 
 class ForkServers:
     """Starts each worker by a fork. A context manager: its servers end with it, or with this process, however that ends."""
 
     def __init__(self) -> None:
-        self._servers: dict[object, ForkServer] = {}
+        self._servers: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
         self._turn = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -136,19 +142,31 @@ class ForkServers:
         for server in self._servers.values():
             server.close()
 
+    def prepare(self, environment: Mapping[str, str]) -> None:
+        """Start the server of an environment, which then loads torch."""
+        with self._turn:
+            self._server(environment)
+
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
         """Start a worker. See `Launcher`."""
-        folder = str(Path.cwd())
-        request = ForkRequest(environment=dict(environment), folder=folder, files=(log, log, connection, heartbeat))
-        early = frozenset(item for item in environment.items() if item[0] not in _LATE)
+        request = ForkRequest(
+            environment=dict(environment), folder=str(Path.cwd()), files=(log, log, connection, heartbeat)
+        )
         with self._turn:
-            if process := self._server((folder, early), environment).fork(request):
+            if process := self._server(environment).fork(request):
                 return process
-            self._servers.pop((folder, early)).close()  # it was killed since
-            server = self._server((folder, early), environment)
+            self._servers.pop(_early(environment)).close()  # it was killed since
+            server = self._server(environment)
             return server.fork(request) or server.fail()
 
-    def _server(self, key: object, environment: Mapping[str, str]) -> ForkServer:
+    def _server(self, environment: Mapping[str, str]) -> ForkServer:
+        key = _early(environment)
         if key not in self._servers:
-            self._servers[key] = ForkServer(environment)
+            started_with = {name: value for name, value in environment.items() if name != "TRITON_INTERPRET"}
+            self._servers[key] = ForkServer(started_with)
         return self._servers[key]
+
+
+def _early(environment: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Return what has to be alike for two workers to be of one server: the folder, and what is read as torch is imported."""
+    return str(Path.cwd()), frozenset(item for item in environment.items() if item[0] not in _LATE)

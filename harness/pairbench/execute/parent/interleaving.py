@@ -8,7 +8,7 @@ both sides alike.
 import contextlib
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.exchange import Exchange, LostError, SideWorker
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
+from pairbench.execute.parent.rounds import RoundWorkers
 from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.execute.parent.steps import about
 from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock
@@ -117,8 +118,13 @@ class Interleaving:
         """Verify both sides, and compare their outputs with each other."""
         for session in self.sessions:
             session.verify(impostors=False)
-        with self._workers(interpret=self._device.kind == "cpu") as sides:
-            exchange = Exchange(sides=sides, scratch=self._scratch)
+        interpret = self._device.kind == "cpu"
+        with contextlib.ExitStack() as stack:
+            before, now = (
+                SideWorker(stack.enter_context(Workers(context, self._device, interpret=interpret)))
+                for context in self._sites
+            )
+            exchange = Exchange(sides=(before, now), scratch=self._scratch)
             for twin in self.twins:
                 self._observer.step(self._device, "outputs", twin.key)
                 cases = (twin.reference.planned, twin.current.planned)
@@ -139,14 +145,14 @@ class Interleaving:
         for session in self.sessions:
             session.profile()
 
-    @contextlib.contextmanager
-    def _workers(self, *, interpret: bool = False) -> Iterator[tuple[SideWorker, SideWorker]]:
-        with contextlib.ExitStack() as stack:
-            before, now = (
-                SideWorker(stack.enter_context(Workers(context, self._device, interpret=interpret)))
-                for context in self._sites
-            )
-            yield before, now
+    def ahead(self, rounds: int) -> RoundWorkers:
+        """Return workers for rounds of timing, two for each, which now begin to load torch."""
+
+        def party() -> tuple[Workers, Workers]:
+            before, now = (Workers(context, self._device, timed=True) for context in self._sites)
+            return before, now
+
+        return RoundWorkers(party, rounds)
 
     def _leave_out(self, twin: SharedCase) -> None:
         both = twin.both()
@@ -157,24 +163,25 @@ class Interleaving:
         for entry in entries:
             state.end(entry, Status.VERIFIED, NOT_BOTH)
 
-    def time(self, rounds: int, twins: list[SharedCase], first: int = 0) -> None:
+    def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, each in two fresh workers.
 
         Args:
             rounds: How many.
             twins: The cases.
+            ahead: Workers of as many rounds.
             first: Number of the first round.
         """
         for index in range(first, first + rounds):
             order = [twin for twin in twins if twin.comparable()]
             random.Random(self._settings.seed * 1000 + index).shuffle(order)
-            meter = LoadMeter()
-            with self._workers() as sides:
+            with ahead.round() as (before, now):
+                meter, sides = LoadMeter(), (SideWorker(before), SideWorker(now))
                 for twin in order:
                     self._observer.step(self._device, f"round {index + 1}/{first + rounds}", twin.key)
                     self._time_twin(twin, sides, index)
                     self._observer.stepped(self._device)
-            self.foreign_cores.append(meter.foreign_cores())
+                self.foreign_cores.append(meter.foreign_cores())
 
     def _time_twin(self, twin: SharedCase, sides: tuple[SideWorker, SideWorker], index: int) -> None:
         """Time one case in one round; when an entry ends on a side, all start over without it, on both."""

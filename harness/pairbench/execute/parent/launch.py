@@ -1,7 +1,8 @@
 """How a worker process comes to be: as a fresh interpreter, or forked by a server that has torch loaded.
 
 A fresh interpreter is independent of all others down to its addresses, which matters to times on a CPU; importing torch
-takes it seconds. `PAIRBENCH_WORKERS` chooses.
+takes it seconds. So what is timed, and all that works on a GPU, is in fresh ones, and the rest is forked;
+`PAIRBENCH_WORKERS` has all workers be of one kind.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pairbench.errors import UsageError
 from pairbench.execute.parent.fork_server import ForkServers
@@ -34,6 +35,9 @@ class Launched(Protocol):
 
 class Launcher(Protocol):
     """Starts worker processes, each in a session of its own."""
+
+    def prepare(self, environment: Mapping[str, str]) -> None:
+        """Begin to load what workers with an environment need, so that the first one is there sooner."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
         """Start a worker process.
@@ -71,6 +75,9 @@ class FreshInterpreter:
 class FreshInterpreters:
     """Starts each worker as a new interpreter."""
 
+    def prepare(self, environment: Mapping[str, str]) -> None:
+        """Do nothing: nobody knows yet how many are needed."""
+
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
         """Start a worker. See `Launcher`."""
         command = [sys.executable, "-m", "pairbench.execute.worker", str(connection), str(heartbeat), str(os.getpid())]
@@ -86,21 +93,33 @@ class FreshInterpreters:
         return FreshInterpreter(process)
 
 
+class Launchers(NamedTuple):
+    """What starts a run's workers."""
+
+    shared: Launcher = FreshInterpreters()
+    """Starts those that may share with others what they have loaded, and where it lies in memory."""
+    alone: Launcher = FreshInterpreters()
+    """Starts those in which something is timed, and those that use a GPU."""
+
+
 @contextlib.contextmanager
-def open_launcher(environment: Mapping[str, str] = os.environ) -> Iterator[Launcher]:
-    """Give the launcher that the environment asks for, and end what it keeps running.
+def open_launchers(environment: Mapping[str, str] = os.environ) -> Iterator[Launchers]:
+    """Give the launchers that the environment asks for, and end what they keep running.
 
     Raises:
         UsageError: it asks for something else.
     """
     match environment.get(VARIABLE, ""):
-        case "" | "fresh":
-            yield FreshInterpreters()
+        case "":
+            with ForkServers() as servers:
+                yield Launchers(shared=servers)
+        case "fresh":
+            yield Launchers()
         case "fork":
             with ForkServers() as servers:
-                yield servers
+                yield Launchers(servers, servers)
         case other:
             raise UsageError(
-                f"{VARIABLE} is {other!r}, expected 'fresh' for a new interpreter per worker, which is the default, or "
-                "'fork' for workers forked from one that has torch loaded"
+                f"{VARIABLE} is {other!r}, expected 'fresh' for a new interpreter per worker, 'fork' for workers forked "
+                "from one that has torch loaded, or nothing for fresh ones wherever times or a GPU depend on it"
             )

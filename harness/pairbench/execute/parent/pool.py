@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.heartbeat import SIZE, Heartbeat, read_heartbeat
-from pairbench.execute.parent.launch import FreshInterpreters, Launcher
-from pairbench.execute.protocol import Broken, Done, Job, StandIn, WorkerConfig
+from pairbench.execute.parent.launch import Launchers
+from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
@@ -30,6 +30,8 @@ from pairbench.model.settings import Settings
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 _FATAL = "fatal: "
 """Begins the line on stderr in which code that has to end a worker says why."""
+_NVIDIA = Path("/dev/nvidiactl")
+"""Is there where NVIDIA's driver is."""
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -56,7 +58,7 @@ class WorkerContext:
     memory_bytes: int
     stand_in: StandIn | None = None
     """Files of another commit that stand in for those of the checkout; None for the checkout itself."""
-    launcher: Launcher = field(default_factory=FreshInterpreters)
+    launchers: Launchers = field(default_factory=Launchers)
     """How each worker is started."""
 
 
@@ -73,7 +75,15 @@ def available_memory(fraction: float) -> int:
 class WorkerProcess:
     """One worker. Use it as a context manager; it is killed at the end, with whatever it has started."""
 
-    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False) -> None:
+    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
+        """Start it.
+
+        Args:
+            context: What all workers of the run share.
+            device: The device that it works on.
+            interpret: Whether Triton's kernels are interpreted in it.
+            timed: Whether something is going to be timed in it.
+        """
         self._context = context
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -82,8 +92,10 @@ class WorkerProcess:
         Heartbeat(self._memory).rest()
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = context.launcher.launch(
-                _environment(context, device, interpret=interpret),
+            launchers = context.launchers
+            launcher = launchers.alone if timed or uses_gpu(device) else launchers.shared
+            self._process = launcher.launch(
+                _environment(context.cache, device, interpret=interpret),
                 connection=theirs.fileno(),
                 heartbeat=self._memory_file.fileno(),
                 log=self._log.fileno(),
@@ -193,18 +205,38 @@ class WorkerProcess:
         return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
 
 
-def _environment(context: WorkerContext, device: Device, *, interpret: bool) -> dict[str, str]:
+ANY = Device(selector="any", kind="any", name="any")
+"""Of a worker that finds out which devices there are."""
+
+
+def uses_gpu(device: Device) -> bool:
+    """Return whether a worker on a device may use a GPU."""
+    return device.kind == "cuda" or (device.kind == "any" and _NVIDIA.exists())
+
+
+def prepare(launchers: Launchers, cache: Path) -> None:
+    """Have the launchers of a run begin to load what its first worker needs.
+
+    Args:
+        launchers: The launchers.
+        cache: The run's folder for what is compiled.
+    """
+    if not uses_gpu(ANY):
+        launchers.shared.prepare(_environment(cache, ANY, interpret=False))
+
+
+def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
-        "TRITON_CACHE_DIR": str(context.cache / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(context.cache / "inductor"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
-        environment["PYTHONPYCACHEPREFIX"] = str(context.cache / "bytecode")
+        environment["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
@@ -233,8 +265,11 @@ def _resident_bytes(pid: int) -> int:
 class Workers:
     """A worker that is replaced by a fresh one whenever it has ended."""
 
-    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False) -> None:
-        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(context, device, interpret=interpret)
+    def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
+        """Start nothing yet. See `WorkerProcess`."""
+        self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(
+            context, device, interpret=interpret, timed=timed
+        )
         self._worker: WorkerProcess | None = None
 
     def __enter__(self) -> Self:
@@ -253,3 +288,17 @@ class Workers:
         if self._worker is None or not self._worker.alive:
             self._worker = self._start()
         return self._worker
+
+    def wait(self) -> None:
+        """Return when the worker has loaded torch, or has ended; it is started if it was not yet."""
+        with contextlib.suppress(WorkerEndedError):  # its first case will tell why
+            list(self.get().request(Wait()))
+
+
+def wait_for(all_workers: Iterable[Workers]) -> None:
+    """Return when several workers have loaded torch, which they do side by side."""
+    several = tuple(all_workers)
+    for workers in several:
+        workers.get()
+    for workers in several:
+        workers.wait()

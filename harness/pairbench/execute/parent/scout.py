@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
 from pairbench.model.environment import Device, Environment
 from pairbench.model.finding import Finding
@@ -26,7 +26,7 @@ class Scout:
     """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
 
     def __init__(self, context: WorkerContext) -> None:
-        self._workers = Workers(context, Device(selector="any", kind="any", name="any"))
+        self._workers = Workers(context, ANY)
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
+from pairbench.execute.parent.rounds import RoundWorkers
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
@@ -58,13 +59,15 @@ class DeviceSession:
         """Return what became of the impostors that were tried so far."""
         return [(state.planned, found) for state in self.states for found in state.impostors]
 
-    def time(self, rounds: int) -> None:
+    def time(self, rounds: int, ahead: RoundWorkers) -> None:
         """Time everything that was verified, each round in a fresh worker and in another order of cases."""
         for index in range(rounds):
             states = self.timed()
+            if not states:
+                return
             random.Random(self._context.settings.seed * 1000 + index).shuffle(states)
-            meter = LoadMeter()
-            with Workers(self._context, self._device) as workers:
+            with ahead.round() as (workers,):
+                meter = LoadMeter()
                 for state in states:
                     self._observer.step(self._device, f"round {index + 1}/{rounds}", state.planned.case.key)
                     time_case(state, workers, index)
@@ -72,7 +75,7 @@ class DeviceSession:
                     if entries := state.timed():
                         self._observer.so_far([state.outcome(entry) for entry in entries])
                     self._observer.stepped(self._device)
-            self.foreign_cores.append(meter.foreign_cores())
+                self.foreign_cores.append(meter.foreign_cores())
 
     def profile(self) -> None:
         """Count launches, operators and memory of everything that was timed, in a worker that never times; then a case is done.
@@ -103,8 +106,9 @@ class DeviceSession:
             InterruptedRunError: the user interrupted; everything has been accounted for.
         """
         try:
-            self.verify(impostors=False)
-            self.time(rounds)
+            with RoundWorkers(lambda: (Workers(self._context, self._device, timed=True),), rounds) as ahead:
+                self.verify(impostors=False)
+                self.time(rounds, ahead)
             self.profile()
             self.finish()
         except InterruptedRunError:

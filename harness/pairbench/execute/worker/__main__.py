@@ -35,6 +35,7 @@ from pairbench.execute.protocol import (
     Probe,
     StandIn,
     TakeBlock,
+    Wait,
     WorkerConfig,
 )
 from pairbench.model.operator import Operator
@@ -98,6 +99,8 @@ class _Server:
                 yield from self._turns.close(job)
             case OpenCase():
                 yield from self._turns.open(job, self._load(job.path)[job.operator])
+            case Wait():
+                pass
             case FindDevices():
                 from pairbench.execute.worker.devices import find_devices
 

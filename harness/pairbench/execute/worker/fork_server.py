@@ -7,7 +7,6 @@ the threads of an OpenMP pool survive a fork. It has one thread of Python, and d
 import contextlib
 import gc
 import importlib
-import importlib.util
 import os
 import selectors
 import signal
@@ -26,6 +25,7 @@ _LOADED = (
     "pairbench.execute.worker.interleaved",
     "pairbench.execute.worker.stages",
     "scipy.special",
+    "triton",
 )
 """What workers need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
 
@@ -160,14 +160,21 @@ def work(request: ForkRequest) -> None:
     """Be the worker that was asked for."""
     from pairbench.execute.worker import __main__ as worker
 
+    if "TRITON_INTERPRET" in request.environment:
+        _forget_triton()
     sys.modules["__main__"] = worker  # as in an interpreter of its own, for what a suite pickles or spawns
     _, _, connection, heartbeat = request.files
     worker.main(connection, heartbeat, os.getppid())
 
 
+def _forget_triton() -> None:
+    """Have a suite import Triton's Python anew: whether kernels are interpreted is settled as it is imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton" and "._C" not in name]:
+        del sys.modules[name]
+
+
 if __name__ == "__main__":
-    # Triton decides as it is imported whether kernels are interpreted, so it is there only where that is settled.
-    load(*_LOADED, *(["triton"] if importlib.util.find_spec("triton") else []))
+    load(*_LOADED)
     forked = serve(socket.socket(fileno=int(sys.argv[1])))
     if forked is not None:
         work(forked)

@@ -189,8 +189,9 @@ class _Measurement:
         alternation = self.alternation
         cases = sum(len(session.states) for session in alternation.sessions)
         self.loaded.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
-        alternation.prepare()
-        alternation.time(rounds, alternation.twins)
+        with alternation.ahead(rounds) as ahead:
+            alternation.prepare()
+            alternation.time(rounds, alternation.twins, ahead)
         alternation.profile()
         self._take_in_load()
         first = self._compare()
@@ -201,7 +202,8 @@ class _Measurement:
             f"pairbench: {len(self.again)} case(s) look slower and are measured again before anything fails"
         )
         self.loaded.progress.expect(self.device, rounds * len(self.again))
-        alternation.time(rounds, self.again, first=rounds)
+        with alternation.ahead(rounds) as ahead:
+            alternation.time(rounds, self.again, ahead, first=rounds)
         self._take_in_load()
         return self._compare()
 

@@ -1,0 +1,59 @@
+"""Workers for rounds of timing, started before they are needed, so that nobody waits for each of them to load torch."""
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from pairbench.execute.parent.pool import Workers, wait_for
+
+_AHEAD = 8
+"""Processes that are there at once at most: each holds some 200 MB."""
+
+Party = tuple[Workers, ...]
+"""The workers of one round: one, or one for each of two commits."""
+
+
+class RoundWorkers:
+    """Gives each round workers of its own. No process starts while something is timed, but for one that ended too early."""
+
+    def __init__(self, make: Callable[[], Party], rounds: int) -> None:
+        """Start as many as there may be at once.
+
+        Args:
+            make: Makes the workers of a round.
+            rounds: How many rounds there are going to be; further ones wait until theirs are there.
+        """
+        self._make = make
+        self._ready: deque[Party] = deque()
+        self._left = rounds
+        self._fill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for workers in itertools.chain(*self._ready):
+            workers.close()
+
+    def _fill(self) -> None:
+        while self._left and sum(map(len, self._ready)) < _AHEAD:
+            party = self._make()
+            self._ready.append(party)
+            self._left -= 1
+            for workers in party:
+                workers.get()
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[Party]:
+        """Give the workers of the next round, when all that were started have loaded torch; they end with the round."""
+        self._left = max(self._left, 0 if self._ready else 1)
+        self._fill()
+        wait_for(itertools.chain(*self._ready))
+        party = self._ready.popleft()
+        try:
+            yield party
+        finally:
+            for workers in party:
+                workers.close()
