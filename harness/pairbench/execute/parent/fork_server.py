@@ -20,6 +20,9 @@ _LATE = frozenset(
 """Variables that nothing reads before a worker is at work; the driver reads the first when a GPU is used first, and a
 server never does, and a worker that interprets kernels imports Triton anew. All others decide which server serves, so
 that none can be forgotten."""
+_IDLE = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""What a server starts with where its user says nothing else: interpreters that load torch beside its workers take the cores
+that their threads wait for, and spinning, as is the default, these take ten times as long."""
 _END_S = 1.0
 
 
@@ -163,7 +166,7 @@ class ForkServers:
         key = _early(environment)
         if key not in self._servers:
             started_with = {name: value for name, value in environment.items() if name != "TRITON_INTERPRET"}
-            self._servers[key] = ForkServer(started_with)
+            self._servers[key] = ForkServer(_IDLE | started_with)
         return self._servers[key]
 
 

@@ -13,7 +13,7 @@ from torch.testing._comparison import default_tolerances
 
 from pairbench.execute.worker.verify import distance as module
 from pairbench.execute.worker.verify.distance import output_spacing, resolve_tolerance
-from pairbench.execute.worker.verify.judge import judge, worst
+from pairbench.execute.worker.verify.judge import clearly_right, judge, worst
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
 
@@ -407,3 +407,47 @@ def test_strays_are_few() -> None:
     assert "in 3 of 20000" in str(mismatch(value, many(**places), TRUTH, TWO_SPACINGS))
     small, few = many(at_5=0.99, at_6=0.99)[:9_000], many(at_5=1.015625, at_6=1.015625)[:9_000]
     assert "in 2 of 9000" in str(mismatch(small, few, TRUTH[:9_000], TWO_SPACINGS))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [0.0, 1e-7, 1e-4, 1e-2, 1.0, 1e4])
+def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    right = 0
+    for shift in (0.0, 0.1, 0.4, 0.6, 0.9, 1.1, 2.0):
+        for tolerance in (
+            Tolerance(),
+            Tolerance(rtol=1e-3, atol=1e-4),
+            Tolerance(rtol=0, atol=0),
+            Tolerance(atol_rms=1e-3),
+        ):
+            expected = (scale * torch.randn(64, generator=generator, dtype=torch.float64)).to(dtype)
+            limit = resolve_tolerance(expected, tolerance)
+            off = shift * (limit.atol + limit.rtol * expected.double().abs())
+            outputs = (expected.double() + off).to(dtype)
+            clear = clearly_right(outputs, expected, lambda _, tolerance=tolerance: tolerance)
+            assert (
+                not clear or judge(outputs, expected, None, lambda _, tolerance=tolerance: tolerance).mismatch is None
+            )
+            right += clear
+    assert right >= 4
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        torch.tensor([1.0, math.nan]),
+        torch.tensor([1.0, math.inf]),
+        torch.tensor([1.0, 2.1]),
+        torch.tensor([1.0, 2.0, 3.0]),
+        torch.tensor([1, 2]),
+        [torch.tensor([1.0, 2.0])],
+        1.0,
+        torch.tensor([1.0, 2.0]).to_sparse(),
+    ],
+)
+def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object) -> None:
+    assert clearly_right(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]), lambda _: Tolerance())
+    assert not clearly_right(outputs, torch.tensor([1.0, 2.0]), lambda _: Tolerance())
+    assert not clearly_right(torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.inf]), lambda _: Tolerance())
+    assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), lambda _: Tolerance())

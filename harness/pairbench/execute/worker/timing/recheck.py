@@ -19,7 +19,7 @@ from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
-from pairbench.execute.worker.verify.judge import judge
+from pairbench.execute.worker.verify.judge import clearly_right, judge
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 from pairbench.stats import percentile
@@ -205,6 +205,8 @@ def _first_wrong(
     ready: Ready, several: list[Any], expected: Any, inputs: dict[str, Any], *, alone: bool = False
 ) -> str | None:
     for outputs in several:
+        if clearly_right(outputs, expected, ready.operator.tolerance_for):
+            continue
         if not judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
             continue
         # Strays are for the oracle to tell. It is asked only here, for it costs more than all that was timed.

@@ -12,6 +12,7 @@ from pairbench.execute.worker.trees import leaves
 from pairbench.execute.worker.verify.distance import (
     AS_EXACT_AS_THE_ORACLE,
     Distance,
+    clearly_within,
     distance,
     find_beyond,
     output_spacing,
@@ -71,6 +72,28 @@ def judge(
         if verdict.mismatch:
             return OutputVerdict(mismatch=verdict.mismatch, correctness=worst)
     return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
+
+
+def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str], Tolerance]) -> bool:
+    """Return whether outputs are so near to the baseline's that `judge` cannot find anything wrong; False says nothing.
+
+    See `judge` for the arguments.
+    """
+    mine, theirs = list(leaves(outputs)), list(leaves(baseline))
+    if [path for path, _ in mine] != [path for path, _ in theirs]:
+        return False
+    return all(
+        _alike(value, expected) and clearly_within(value, expected, tolerance_for(dtype_name(expected)))
+        for (_, value), (_, expected) in zip(mine, theirs, strict=True)
+    )
+
+
+def _alike(value: Any, expected: Any) -> bool:
+    """Return whether both are plain dense tensors of one shape, dtype and device."""
+    if not (type(value) in _PLAIN and type(expected) in _PLAIN) or _not_plain(value, expected):
+        return False
+    kinds = [(one.shape, one.dtype, one.device, one.layout) for one in (value, expected)]
+    return kinds[0] == kinds[1] and value.layout is torch.strided
 
 
 def _not_plain(value: torch.Tensor, expected: torch.Tensor) -> str | None:
