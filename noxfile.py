@@ -47,7 +47,7 @@ def tests(session: nox.Session) -> None:
         return
     # By file, as most share something within one.
     session.run("python", "-m", "pytest", "-n", "2", "-m", "not timing and not slow", "--dist", "loadfile")
-    session.run("python", "-m", "pytest", "-m", "timing")
+    session.run("python", "-m", "pytest", "tests/timing")
 
 
 @nox.session

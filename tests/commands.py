@@ -163,7 +163,7 @@ def _main(control: socket.socket) -> None:
         os._exit(0)
     theirs.close()
 
-    def start_server(environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
+    def start_server(environment: Mapping[str, str], *, everything: bool) -> tuple[socket.socket, Server]:
         return ours.dup(), _Mother()
 
     # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.

@@ -5,17 +5,12 @@ Imports inside functions and under TYPE_CHECKING count like all others: a deferr
 
 import ast
 import functools
-import os
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-from tests.clock import cpu_seconds
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "harness" / "pairbench"
@@ -248,20 +243,3 @@ def test_import_pairbench_is_light() -> None:
     code = f"import sys, pairbench; print(*[name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert loaded == []
-
-
-@pytest.mark.timing
-def test_help_is_fast(tmp_path: Path) -> None:
-    """Compiled, in processor time, beside what Typer itself needs: how fast or busy this machine is has no say in it."""
-    compiled = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    compiled.pop("PYTHONDONTWRITEBYTECODE", None)
-
-    def seconds(*arguments: str) -> float:
-        command = [sys.executable, *arguments]
-        return min(
-            cpu_seconds(lambda: subprocess.run(command, check=True, capture_output=True, env=compiled))
-            for _ in range(5)
-        )
-
-    typer, own = seconds("-c", "import typer.main"), seconds("-m", "pairbench", "--help")
-    assert own < 2.5 * typer, "`python -X importtime -m pairbench --help` shows what it loads"

@@ -1,7 +1,6 @@
 """A run from the command line to the store, on the CPU."""
 
 import json
-import shutil
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -223,22 +222,6 @@ def test_markdown_and_the_closing_lines(own_run: Done) -> None:
     assert "| " in own_run.stdout and "slow" in own_run.stdout and "stored in here" in own_run.stdout
     for closing in ("What ended the measuring: ", "Blocks measured again because the device throttled: 0"):
         assert any(line.startswith(closing) for line in own_run.stdout.splitlines()[-5:]), own_run.stdout
-
-
-@pytest.mark.timing
-def test_twice_the_work_takes_twice_as_long(suites: Path, tmp_path: Path) -> None:
-    """Beside the half of it, in the same blocks, by the fastest calls: a longer call is interrupted more often."""
-    shutil.copy(suites / "slow.py", tmp_path / "my_ops.py")
-    # With two threads each of the operators waits for both, and on a busy machine that is all that is timed.
-    environment = {**settle(tmp_path, case_seconds=0.5), "OMP_NUM_THREADS": "1"}
-    done = call(tmp_path, environment, "run", "my_ops.py", "--device", "cpu", "--rounds", "3")
-    assert done.returncode == 0, done.stderr
-    samples = pd.read_parquet(tmp_path / "results" / "samples").set_index("implementation")["call_ns"]
-    fastest = {name: min(min(found) for found in samples[[name]]) for name in ("baseline", "twice", "same")}
-    assert 0.4 < fastest["baseline"] / fastest["twice"] < 0.6
-    assert 0.8 < fastest["baseline"] / fastest["same"] < 1.25
-    (twice,) = [record for record in read_run(tmp_path / "results").value if record.implementation == "twice"]
-    assert (twice.speedup or 1.0) < 0.8
 
 
 def test_compile_pays_once(own: dict[tuple[str, str], Record]) -> None:

@@ -15,7 +15,7 @@ def list_(select: Select = None, output: FormatOption = "table") -> None:
     from pairbench.report.render import render_rows
 
     config = configure(output)
-    with open_context(config) as context:
+    with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     rows = [
         {

@@ -43,7 +43,7 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
         SelectionError: nothing is selected.
         StoreError: there is no such store, or it is empty.
     """
-    with open_context(config) as context:
+    with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     operators = chosen.operators()
     if not operators and not chosen.survey.broken:

@@ -42,8 +42,13 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def make_context(config: Config) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, which is removed at the end."""
+def make_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
+    """Give workers a folder of their own, which is removed at the end.
+
+    Args:
+        config: The settings.
+        describes: Whether workers only tell what there is, so that they need less.
+    """
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
 
@@ -51,7 +56,7 @@ def make_context(config: Config) -> "Iterator[WorkerContext]":
         open_launchers() as launchers,
         tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
     ):
-        prepare(launchers, Path(cache))
+        prepare(launchers, Path(cache), everything=not describes)
         yield WorkerContext(
             settings=config.settings,
             cache=Path(cache),
@@ -62,9 +67,9 @@ def make_context(config: Config) -> "Iterator[WorkerContext]":
 
 
 @contextlib.contextmanager
-def open_context(config: Config) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end."""
-    with make_context(config) as context:
+def open_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
+    """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
+    with make_context(config, describes=describes) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
             context.interrupted.set()

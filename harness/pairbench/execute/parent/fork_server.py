@@ -36,11 +36,17 @@ class Server(Protocol):
         """Kill it; its workers die with it."""
 
 
-def start_server(environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
-    """Start a fork server, and return the line on which it takes requests."""
+def start_server(environment: Mapping[str, str], *, everything: bool) -> tuple[socket.socket, Server]:
+    """Start a fork server, and return the line on which it takes requests.
+
+    Args:
+        environment: Its environment.
+        everything: Whether it loads at once what verifying and profiling need, and not only torch.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "pairbench.execute.worker.fork_server", str(theirs.fileno())]
+        module, what = "pairbench.execute.worker.fork_server", "everything" if everything else "torch"
+        command = [sys.executable, "-m", module, str(theirs.fileno()), what]
         process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),
@@ -102,8 +108,8 @@ class Forked:
 class ForkServer:
     """One server. It is started at once, and takes requests while it is still loading torch."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._control, self._process = start_server(environment)
+    def __init__(self, environment: Mapping[str, str], *, everything: bool) -> None:
+        self._control, self._process = start_server(environment, everything=everything)
         self._turn = threading.Lock()
         self._used = False
 
@@ -145,10 +151,10 @@ class ForkServers:
         for server in self._servers.values():
             server.close()
 
-    def prepare(self, environment: Mapping[str, str]) -> None:
-        """Start the server of an environment, which then loads torch."""
+    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+        """Start the server of an environment, which then loads torch. See `Launcher`."""
         with self._turn:
-            self._server(environment)
+            self._server(environment, everything=everything)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
         """Start a worker. See `Launcher`."""
@@ -162,11 +168,11 @@ class ForkServers:
             server = self._server(environment)
             return server.fork(request) or server.fail()
 
-    def _server(self, environment: Mapping[str, str]) -> ForkServer:
+    def _server(self, environment: Mapping[str, str], *, everything: bool = True) -> ForkServer:
         key = _early(environment)
         if key not in self._servers:
             started_with = {name: value for name, value in environment.items() if name != "TRITON_INTERPRET"}
-            self._servers[key] = ForkServer(_IDLE | started_with)
+            self._servers[key] = ForkServer(_IDLE | started_with, everything=everything)
         return self._servers[key]
 
 

@@ -36,8 +36,13 @@ class Launched(Protocol):
 class Launcher(Protocol):
     """Starts worker processes, each in a session of its own."""
 
-    def prepare(self, environment: Mapping[str, str]) -> None:
-        """Begin to load what workers with an environment need, so that the first one is there sooner."""
+    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+        """Begin to load what workers with an environment need, so that the first one is there sooner.
+
+        Args:
+            environment: All of their environment.
+            everything: Whether something is going to be verified, and not only described.
+        """
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
         """Start a worker process.
@@ -75,7 +80,7 @@ class FreshInterpreter:
 class FreshInterpreters:
     """Starts each worker as a new interpreter."""
 
-    def prepare(self, environment: Mapping[str, str]) -> None:
+    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
         """Do nothing: nobody knows yet how many are needed."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:

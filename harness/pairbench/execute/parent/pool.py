@@ -214,15 +214,16 @@ def uses_gpu(device: Device) -> bool:
     return device.kind == "cuda" or (device.kind == "any" and _NVIDIA.exists())
 
 
-def prepare(launchers: Launchers, cache: Path) -> None:
+def prepare(launchers: Launchers, cache: Path, *, everything: bool) -> None:
     """Have the launchers of a run begin to load what its first worker needs.
 
     Args:
         launchers: The launchers.
         cache: The run's folder for what is compiled.
+        everything: Whether something is going to be verified, and not only described.
     """
     if not uses_gpu(ANY):
-        launchers.shared.prepare(_environment(cache, ANY, interpret=False))
+        launchers.shared.prepare(_environment(cache, ANY, interpret=False), everything=everything)
 
 
 def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, str]:

@@ -16,18 +16,21 @@ import warnings
 
 from pairbench.execute.forking import ForkRequest, receive_request, send_number
 
-_LOADED = (
+_FIRST = (
     "torch",
-    "torch._dynamo",
     "pairbench.execute.worker.describe.operators",
-    "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.devices",
+)
+"""What a worker needs that tells which devices and operators there are."""
+_THEN = (
+    "torch._dynamo",
+    "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.interleaved",
     "pairbench.execute.worker.stages",
     "scipy.special",
     "triton",
 )
-"""What workers need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
+"""What the others need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
 
 
 def load(*modules: str) -> None:
@@ -39,21 +42,27 @@ def load(*modules: str) -> None:
     gc.freeze()
 
 
-def serve(control: socket.socket) -> ForkRequest | None:
+def serve(control: socket.socket, *then: str) -> ForkRequest | None:
     """Fork whatever is asked for until the parent hangs up, then kill what is left.
+
+    Args:
+        control: Where requests come from.
+        then: Modules to load before anything but the first request.
 
     Returns:
         In a process that was forked: what it was asked for, with its environment, folder and output as they should be
         and in a session of its own. In the server: nothing.
     """
-    return _Server(control).serve()
+    return _Server(control, then).serve()
 
 
 class _Server:
     """Waits for requests, for the ends of what it has forked, and for the wish to have it killed."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, then: tuple[str, ...]) -> None:
         self._control = control
+        self._then = then
+        self._requests = 0
         self._lines: dict[int, socket.socket] = {}
         self._wakes, self._waker = os.pipe()
         for end in (self._wakes, self._waker):
@@ -74,6 +83,9 @@ class _Server:
                         for pid in self._lines:
                             _kill(pid)
                         return None
+                    self._requests += 1
+                    if self._requests == 2:
+                        load(*self._then)
                     if self._fork(*asked):
                         return _settled(asked[1])
                 elif key.fileobj == self._wakes:
@@ -174,7 +186,9 @@ def _forget_triton() -> None:
 
 
 if __name__ == "__main__":
-    load(*_LOADED)
-    forked = serve(socket.socket(fileno=int(sys.argv[1])))
+    # Not while the first worker is at work where much is to come: what it measures would be slower.
+    everything = sys.argv[2] == "everything"
+    load(*_FIRST, *(_THEN if everything else ()))
+    forked = serve(socket.socket(fileno=int(sys.argv[1])), *(() if everything else _THEN))
     if forked is not None:
         work(forked)

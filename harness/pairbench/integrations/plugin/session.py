@@ -58,7 +58,7 @@ class PluginSession:
             PairbenchError: the options cannot be followed.
         """
         with contextlib.ExitStack() as stack:
-            context = stack.enter_context(make_context(options.config))
+            context = stack.enter_context(make_context(options.config, describes=config.option.collectonly))
             loader = SuiteLoader(options.config, context, options.device, files)
             stack.callback(loader.close)
             device = loader.device  # one that is not there is known before anything else

@@ -447,7 +447,12 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
     ],
 )
 def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object) -> None:
-    assert clearly_right(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]), lambda _: Tolerance())
-    assert not clearly_right(outputs, torch.tensor([1.0, 2.0]), lambda _: Tolerance())
-    assert not clearly_right(torch.tensor([1.0, 2.0]), torch.tensor([1.0, math.inf]), lambda _: Tolerance())
-    assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), lambda _: Tolerance())
+    given = torch.tensor([1.0, 2.0])
+    assert clearly_right(torch.tensor([1.0, 2.0]), given, usual)
+    assert not clearly_right(outputs, given, usual)
+    assert not clearly_right(given, torch.tensor([1.0, math.inf]), usual)
+    assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), usual)
+
+
+def usual(_: str) -> Tolerance:
+    return Tolerance()

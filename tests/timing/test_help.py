@@ -1,0 +1,27 @@
+"""How long a command takes that does nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clock import cpu_seconds
+
+
+@pytest.mark.timing
+def test_help_is_fast(tmp_path: Path) -> None:
+    """Compiled, in processor time, beside what Typer itself needs: how fast or busy this machine is has no say in it."""
+    compiled = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    compiled.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def seconds(*arguments: str) -> float:
+        command = [sys.executable, *arguments]
+        return min(
+            cpu_seconds(lambda: subprocess.run(command, check=True, capture_output=True, env=compiled))
+            for _ in range(5)
+        )
+
+    typer, own = seconds("-c", "import typer.main"), seconds("-m", "pairbench", "--help")
+    assert own < 2.5 * typer, "`python -X importtime -m pairbench --help` shows what it loads"
