@@ -425,10 +425,8 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
             limit = resolve_tolerance(expected, tolerance)
             off = shift * (limit.atol + limit.rtol * expected.double().abs())
             outputs = (expected.double() + off).to(dtype)
-            clear = clearly_right(outputs, expected, lambda _, tolerance=tolerance: tolerance)
-            assert (
-                not clear or judge(outputs, expected, None, lambda _, tolerance=tolerance: tolerance).mismatch is None
-            )
+            clear = clearly_right(outputs, expected, {str(dtype).removeprefix("torch."): tolerance}.__getitem__)
+            assert not clear or mismatch(outputs, expected, tolerance=tolerance) is None
             right += clear
     assert right >= 4
 
