@@ -18,6 +18,9 @@ nox.options.sessions = ["tests", "lint", "types"]
 
 CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
 
+# In two processes, in the groups and in the order that tests/conftest.py gives.
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
+
 NO_GPU = (
     "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
 )
@@ -45,8 +48,7 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
-    # By file, as most share something within one.
-    session.run("python", "-m", "pytest", "-n", "2", "-m", "not timing and not slow", "--dist", "loadfile")
+    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "not timing and not slow")
     session.run("python", "-m", "pytest", "tests/timing")
 
 
@@ -57,10 +59,7 @@ def slow(session: nox.Session) -> None:
     With PAIRBENCH_CATALOGUE=part, as in CI, that is a quarter of the catalogue, another with each commit, and what changed lately.
     """
     _install(session, "-e", ".[test]")
-    together = ("python", "-m", "pytest", "-n", "2", "-m", "slow", *session.posargs)
-    # By file, as most share something within one; what the catalogue's share is nothing.
-    session.run(*together, "--dist", "loadfile", "--ignore=tests/catalogue")
-    session.run(*together, "--dist", "worksteal", "tests/catalogue")
+    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "slow", *session.posargs)
 
 
 @nox.session

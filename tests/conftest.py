@@ -23,6 +23,24 @@ QUICK = {
     "TORCH_WARM_POOL": "0",
 }
 
+# Files whose tests take more than 20 s together, the longest first: one that begins last has a core wait for it.
+LONGEST = (
+    "tests/integrations/test_recipe_jobs.py",
+    "tests/execute/test_sharded.py",
+    "tests/catalogue/test_verify.py",
+    "tests/cli/test_run.py",
+    "tests/execute/parent/test_pool.py",
+    "tests/cli/test_interrupted.py",
+    "tests/cli/test_ab.py",
+    "tests/integrations/test_plugin_measures.py",
+    "tests/cli/test_exploits.py",
+    "tests/cli/test_hostile.py",
+    "tests/integrations/test_plugin_gates.py",
+    "tests/scale/test_scale.py",
+)
+# Files whose tests share nothing.
+ALONE = ("tests/catalogue/test_verify.py",)
+
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
 with contextlib.suppress(ImportError):
     import hypothesis
@@ -48,11 +66,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        _group(items)
     if _wants_gpu(config):
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="GPU tests run by themselves: nox -s gpu"))
+
+
+def _group(items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup --no-loadscope-reorder`: keep together what shares something, and begin with what takes longest."""
+    names = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.path.is_relative_to(ROOT)}
+    for item, name in names.items():
+        if name not in ALONE:
+            item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: LONGEST.index(names[item]) if names.get(item) in LONGEST else len(LONGEST))
 
 
 def _wants_gpu(config: pytest.Config) -> bool:
