@@ -87,7 +87,7 @@ def by_place(record: Record) -> tuple[str, ...]:
 
 
 def test_real_runs_come_back(tmp_path: Path) -> None:
-    for run in runs(REFERENCE).value[::3]:
+    for run in runs(REFERENCE).value[::9]:
         records, samples = read_run(REFERENCE, run.run_id).value, read_samples(REFERENCE, run.run_id).value
         restored, sampled = there_and_back(records, samples, tmp_path)
         assert sorted(restored, key=by_place) == sorted(records, key=by_place)

@@ -102,12 +102,12 @@ def made(count: int) -> list[Case]:
 
 def test_rows_written_grow_with_the_cases_and_not_with_their_square() -> None:
     written = {}
-    for count in (50, 200):
+    for count in (5, 40):
         writer = CountingWriter()
         run_rounds(Recorder(run=RUN, environment=ENVIRONMENT, records=[], writer=writer), made(count), rounds=3)
         written[count] = writer.rows
     # Of each case: two rows after each of three rounds and at the end, and the samples of both in each round.
-    assert written == {50: 50 * (2 * 4 + 2 * 3), 200: 200 * (2 * 4 + 2 * 3)}
+    assert written == {5: 5 * (2 * 4 + 2 * 3), 40: 40 * (2 * 4 + 2 * 3)}
 
 
 def test_after_every_case_of_every_round_the_store_has_what_is_known(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 _FATAL = "fatal: "
 """Begins the line on stderr in which code that has to end a worker says why."""
 _NVIDIA = Path("/dev/nvidiactl")
-"""Is there where NVIDIA's driver is."""
+"""A file that is there where NVIDIA's driver is."""
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -206,7 +206,7 @@ class WorkerProcess:
 
 
 ANY = Device(selector="any", kind="any", name="any")
-"""Of a worker that finds out which devices there are."""
+"""Stands in for the device of a worker that finds out which devices there are."""
 
 
 def uses_gpu(device: Device) -> bool:
