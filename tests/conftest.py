@@ -38,6 +38,11 @@ LONGEST = (
     "tests/integrations/test_plugin_gates.py",
     "tests/scale/test_scale.py",
 )
+# Files that share a run with another file.
+WITH = {
+    "tests/cli/test_verbs.py": "tests/cli/test_run.py",
+    "tests/cli/test_compare.py": "tests/cli/test_hostile.py",
+}
 # Files whose tests share nothing.
 ALONE = ("tests/catalogue/test_verify.py",)
 
@@ -80,7 +85,7 @@ def _group(items: list[pytest.Item]) -> None:
     names = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.path.is_relative_to(ROOT)}
     for item, name in names.items():
         if name not in ALONE:
-            item.add_marker(pytest.mark.xdist_group(name))
+            item.add_marker(pytest.mark.xdist_group(WITH.get(name, name)))
     items.sort(key=lambda item: LONGEST.index(names[item]) if names.get(item) in LONGEST else len(LONGEST))
 
 

@@ -2,11 +2,13 @@
 
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pairbench.config import Config
+from pairbench.execute.parent.launch import Launchers, open_launchers
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.environment import Commit
 from pairbench.model.settings import Settings
@@ -45,23 +47,47 @@ op = Operator(
 """
 
 
-@pytest.mark.parametrize("select", [[], ["suites/new/pair.py"], ["suites/new/pair.py::op"]])
-def test_a_suite_that_was_moved_is_one_on_both_sides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, select: list[str]
-) -> None:
-    repository, before = tmp_path / "repository", tmp_path / "before"
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a checkout in which a suite was moved, and one of before."""
+    folder = tmp_path_factory.mktemp("moved")
+    repository, before = folder / "repository", folder / "before"
     (before / "suites").mkdir(parents=True)
     (before / "suites" / "pair.py").write_text(PAIR)
     (repository / "suites" / "new").mkdir(parents=True)
     (repository / "suites" / "new" / "pair.py").write_text(PAIR)
     (repository / "suites" / "moved.toml").write_text('"suites/pair.py" = "suites/new/pair.py"\n')
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    return repository, before
+
+
+@pytest.fixture(scope="module")
+def launchers() -> Iterator[Launchers]:
+    with open_launchers({"PAIRBENCH_WORKERS": "fork"}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("select", [[], ["suites/new/pair.py"], ["suites/new/pair.py::op"]])
+def test_a_suite_that_was_moved_is_one_on_both_sides(
+    moved: tuple[Path, Path],
+    launchers: Launchers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    select: list[str],
+) -> None:
+    repository, _ = moved
     monkeypatch.chdir(repository)
     config = Config(root=repository, suites=("suites",))
     arguments = read_arguments(config, "main", select, ())
-    context = WorkerContext(settings=Settings(), cache=tmp_path, interrupted=threading.Event(), memory_bytes=16 << 30)
+    context = WorkerContext(
+        settings=Settings(),
+        cache=tmp_path,
+        interrupted=threading.Event(),
+        memory_bytes=16 << 30,
+        launchers=launchers,
+    )
     commit = Commit(sha="0" * 40, committed_at="", branch=None, dirty=False)
-    for root in (before, repository):
+    for root in moved:
         side = load_side(
             config, context, arguments, Checkout(name="a", asked="main", commit=commit, root=root, stand_in=None)
         )
