@@ -116,7 +116,7 @@ def gpu(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Run the tests of the site in an installed Chromium. Fails where there is none. Arguments go to pytest."""
     _install(session, "-e", ".[site]")
-    session.run("python", "-m", "pytest", "-m", "browser", *(session.posargs or ["-n", "2", "tests/site"]))
+    session.run("python", "-m", "pytest", "-m", "browser", *(session.posargs or [*SIDE_BY_SIDE, "tests/site"]))
 
 
 @nox.session

@@ -124,6 +124,33 @@ def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("ends", "timed"),
+    [
+        ({A: Status.MISMATCHED, B: Status.FAILED}, ()),
+        ({A: Status.MISMATCHED, B: Status.SKIPPED}, ()),
+        ({A: Status.MISMATCHED}, (BASELINE, B)),
+        ({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,)),
+    ],
+    ids=["all wrong", "wrong or skipped", "one right", "all skipped"],
+)
+def test_a_baseline_is_not_timed_where_no_variant_is_right(
+    planned: Planned, ends: dict[Entry, Status], timed: tuple[Entry, ...]
+) -> None:
+    state = CaseState(planned=planned())
+    for entry in state.unverified():
+        if entry in ends:
+            state.end(entry, ends[entry], "why")
+        else:
+            state.take(verified(entry), job(state), nothing)
+    state.leave_out_baselines()
+    assert state.timed() == timed
+    if not timed:
+        assert state.outcome(BASELINE).status is Status.SKIPPED and "none of its variants" in str(
+            state.outcome(BASELINE).reason
+        )
+
+
 def test_a_mismatch_of_an_untimed_entry_is_not_hidden(planned: Planned) -> None:
     state = CaseState(planned=planned(untimed={B: "interpreted"}))
     state.take(Verification(entry=B, status=Status.MISMATCHED, reason="wrong"), job(state), nothing)

@@ -8,6 +8,7 @@ from pairbench.execute.protocol import CaseJob, Ended, VerifyCase
 from pairbench.model.outcome import (
     NOT_PROFILED,
     NOT_REACHED,
+    NOTHING_RIGHT,
     ImpostorResult,
     Launches,
     Outcome,
@@ -48,6 +49,15 @@ class CaseState:
         """End the entries that were to be verified and no more."""
         for entry, reason in self.planned.untimed.items():
             self.end(entry, Status.SKIPPED, reason)
+
+    def leave_out_baselines(self) -> None:
+        """End the baselines that nothing is to be compared with, for all their variants are wrong."""
+        for baseline in self.timed():
+            variants = [entry for entry in self.planned.entries if entry.mode == baseline.mode and entry != baseline]
+            wrong = [entry for entry in variants if entry in self.ended and self.ended[entry][0].bad]
+            # That a baseline no longer works as a graph is a regression, so there it is measured all the same.
+            if baseline.role == "baseline" and baseline.mode != "graph" and wrong and not {*variants} & {*self.timed()}:
+                self.end(baseline, Status.SKIPPED, NOTHING_RIGHT)
 
     def take(self, result: object, job: CaseJob, log_line: Callable[[str], str | None]) -> None:
         """Take in one result of a job about this case."""
