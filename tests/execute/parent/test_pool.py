@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ import pytest
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent import pool
 from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import Launchers, open_launchers
+from pairbench.execute.parent.launch import FreshInterpreters, Launchers, open_launchers
 from pairbench.execute.parent.pool import (
+    ANY,
     WorkerContext,
     WorkerEndedError,
     WorkerProcess,
@@ -287,16 +289,60 @@ def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext,
         assert worker._process.pid is None
 
 
+GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
+BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "shared", "alone"),
+    [
+        ({}, ForkServers, FreshInterpreters),
+        ({"PAIRBENCH_WORKERS": "fork"}, ForkServers, ForkServers),
+        ({"PAIRBENCH_WORKERS": "fresh"}, FreshInterpreters, FreshInterpreters),
+    ],
+)
+def test_what_is_timed_is_in_an_interpreter_of_its_own(asked: dict[str, str], shared: type, alone: type) -> None:
+    with open_launchers(asked) as launchers:
+        assert (type(launchers.shared), type(launchers.alone)) == (shared, alone)
+
+
+@pytest.mark.parametrize(
+    ("device", "timed", "driver", "alone"),
+    [
+        (CPU, False, True, False),
+        (CPU, True, False, True),
+        (GPU, False, True, True),
+        (ANY, False, True, True),
+        (ANY, False, False, False),
+    ],
+)
+def test_what_may_use_a_gpu_shares_nothing(
+    context: WorkerContext, monkeypatch: pytest.MonkeyPatch, device: Device, timed: bool, driver: bool, alone: bool
+) -> None:
+    started: list[str] = []
+
+    class Launcher:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def prepare(self, environment: Any, *, everything: bool) -> None: ...
+
+        def launch(self, environment: Any, **files: int) -> Any:
+            started.append(self.name)
+            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0)
+
+    monkeypatch.setattr(pool, "_NVIDIA", Path("/dev/null") if driver else Path("/dev/none"))
+    launchers = Launchers(Launcher("shared"), Launcher("alone"))
+    with WorkerProcess(replace(context, launchers=launchers), device, timed=timed):
+        assert started == ["alone" if alone else "shared"]
+
+
 def test_an_unknown_way_to_start_workers_is_refused() -> None:
     with (
         pytest.raises(UsageError, match=r"PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* 'fork' .*"),
         open_launchers({"PAIRBENCH_WORKERS": "spoon"}),
     ):
         pass
-
-
-GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
-BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
 
 
 @pytest.mark.parametrize(
