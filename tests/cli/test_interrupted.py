@@ -214,14 +214,16 @@ def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Call
     first.wait_for(lambda: has_lock_open(second.pid))
     first.wait_for(first.has_records)
     workers = first.workers()
+    second.send_signal(signal.SIGSTOP)  # it would call at once, and its mark is to be told from the first one's
     first.process.send_signal(signal.SIGKILL)
     first.process.communicate(timeout=120)
+    assert eventually(lambda: all(gone(pid) for pid in workers))
     (first.marks / "called").unlink()
+    second.send_signal(signal.SIGCONT)
     reading = read_run(first.folder / "results")
     assert not reading.problems
     assert {record.status for record in reading.value} == {"measured"} and len(reading.value) in (2, 4, 6)
     assert {record.n_rounds for record in reading.value} <= {1, 2}, "what a round finished need not wait for the last"
-    assert eventually(lambda: all(gone(pid) for pid in workers))
     assert eventually(first.has_called, 120), "the lock of a killed run is free"
     second.send_signal(signal.SIGTERM)
     _, stderr = second.communicate(timeout=120)
