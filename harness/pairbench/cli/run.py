@@ -17,6 +17,7 @@ from pairbench.cli.options import (
 from pairbench.cli.verdicts import report_problems
 from pairbench.workflow.setup import configure, open_request
 
+# A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.run.record", "pyarrow.parquet", "scipy.special")
 
 
