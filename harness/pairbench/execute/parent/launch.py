@@ -1,8 +1,8 @@
 """How a worker process comes to be: as a fresh interpreter, or forked by a server that has torch loaded.
 
 A fresh interpreter is independent of all others down to its addresses, which matters to times on a CPU; importing torch
-takes it seconds. So what is timed, and all that works on a GPU, is in fresh ones, and the rest is forked;
-`PAIRBENCH_WORKERS` has all workers be of one kind.
+takes it seconds. So what is timed on a CPU is in fresh ones, and the rest is forked: on a GPU rounds of forks differ as rounds
+of fresh ones do (tests/workers/README.md). `PAIRBENCH_WORKERS` has all workers be of one kind.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ class Launchers(NamedTuple):
     shared: Launcher = FreshInterpreters()
     """Starts those that may share with others what they have loaded, and where it lies in memory."""
     alone: Launcher = FreshInterpreters()
-    """Starts those in which something is timed, and those that use a GPU."""
+    """Starts those in which something is timed on a CPU."""
 
 
 @contextlib.contextmanager
@@ -126,5 +126,5 @@ def open_launchers(environment: Mapping[str, str] = os.environ) -> Iterator[Laun
         case other:
             raise UsageError(
                 f"{VARIABLE} is {other!r}, expected 'fresh' for a new interpreter per worker, 'fork' for workers forked "
-                "from one that has torch loaded, or nothing for fresh ones wherever times or a GPU depend on it"
+                "from one that has torch loaded, or nothing for fresh ones where something is timed on a CPU"
             )

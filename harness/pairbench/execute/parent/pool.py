@@ -30,8 +30,6 @@ from pairbench.model.settings import Settings
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 _FATAL = "fatal: "
 """Begins the line on stderr in which code that has to end a worker says why."""
-_NVIDIA = Path("/dev/nvidiactl")
-"""A file that is there where NVIDIA's driver is."""
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -93,7 +91,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             launchers = context.launchers
-            launcher = launchers.alone if timed or uses_gpu(device) else launchers.shared
+            launcher = launchers.alone if timed and device.kind == "cpu" else launchers.shared
             self._process = launcher.launch(
                 _environment(context.cache, device, interpret=interpret),
                 connection=theirs.fileno(),
@@ -209,11 +207,6 @@ ANY = Device(selector="any", kind="any", name="any")
 """Stands in for the device of a worker that finds out which devices there are."""
 
 
-def uses_gpu(device: Device) -> bool:
-    """Return whether a worker on a device may use a GPU."""
-    return device.kind == "cuda" or (device.kind == "any" and _NVIDIA.exists())
-
-
 def prepare(launchers: Launchers, cache: Path, *, everything: bool) -> None:
     """Have the launchers of a run begin to load what its first worker needs.
 
@@ -222,8 +215,7 @@ def prepare(launchers: Launchers, cache: Path, *, everything: bool) -> None:
         cache: The run's folder for what is compiled.
         everything: Whether something is going to be verified, and not only described.
     """
-    if not uses_gpu(ANY):
-        launchers.shared.prepare(_environment(cache, ANY, interpret=False), everything=everything)
+    launchers.shared.prepare(_environment(cache, ANY, interpret=False), everything=everything)
 
 
 def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, str]:

@@ -87,6 +87,8 @@ class _Server:
         self._heartbeat = heartbeat
         self._suites: dict[Path, dict[str, Operator]] = {}
         pin_flags(tf32=hello.settings.tf32)
+        if hello.device.kind == "cuda":
+            _load_driver()
         gc.freeze()  # the million objects of torch stay: not to be gone through whenever garbage is looked for
 
     def serve(self, job: Job) -> Iterator[Any]:
@@ -161,6 +163,14 @@ class _Server:
             yield found
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
+
+
+def _load_driver() -> None:
+    """Have CUDA's driver start, which takes it a second; the workers of several rounds wait for it side by side."""
+    import torch
+
+    with contextlib.suppress(Exception):  # the first job says what is wrong
+        torch.cuda.init()
 
 
 def _own_modules() -> set[str]:

@@ -1,5 +1,7 @@
 """How many untimed calls go before a sample, and when the host is given up hiding."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from pairbench.execute.worker.graphs import _CAPTURES
@@ -28,8 +30,9 @@ def test_every_capture_is_timed(latency: float) -> None:
 class Spinning:
     """A timer of calls whose host work takes so long, or waits for the device."""
 
-    def __init__(self, host_s: float | None) -> None:
+    def __init__(self, host_s: float | None, late: Sequence[int] = ()) -> None:
         self.host_s = host_s
+        self.late = late
         self.spins: list[int] = []
 
     def flush(self) -> None:
@@ -38,7 +41,7 @@ class Spinning:
     def sample_behind_spin(self, _: object, cycles: int) -> SpinSample:
         self.spins.append(cycles)
         spin_s = cycles / 2e9
-        host_s = spin_s if self.host_s is None else self.host_s
+        host_s = spin_s if self.host_s is None or len(self.spins) in self.late else self.host_s
         return SpinSample(device_ns=7.0, hidden=spin_s > host_s, host_s=host_s)
 
 
@@ -58,3 +61,21 @@ def test_the_spin_grows_until_it_hides_the_host(host_s: float | None, latency: f
     assert clock.name == (None if latency is None else "spin")
     assert clock.sample() == latency
     assert timer.spins[spins:] == ([] if latency is None else [timer.spins[spins - 1]])
+
+
+@pytest.mark.parametrize("replay", [None, lambda: None], ids=["call", "replay"])
+def test_a_host_that_is_late_now_and_then_has_the_sample_taken_again_behind_the_same_spin(
+    replay: Callable[[], None] | None,
+) -> None:
+    timer = Spinning(0.0, late=(2, 3, 5, 6, 7, 8, 9, 10))
+    clock = DeviceClock(timer, lambda: None, replay)  # type: ignore[arg-type]
+    assert [clock.sample() for _ in range(3)] == [7.0] * 3
+    assert timer.spins == [200_000] * 10 + [400_000], "six in a row are no accident"
+
+
+def test_a_replay_is_timed_however_long_it_takes_to_be_issued() -> None:
+    timer = Spinning(5.3)
+    clock = DeviceClock(timer, lambda: None, lambda: None)  # type: ignore[arg-type]
+    assert [clock.sample(), clock.sample()] == [7.0, 7.0]
+    assert timer.spins == [200_000, 200_000]
+    assert clock.name == "graph_replay"
