@@ -8,6 +8,7 @@ and the call's does not where the host limits it. On a CPU there is the call's a
 import math
 from dataclasses import dataclass
 
+from pairbench.model.load import withheld
 from pairbench.model.record import Record
 from pairbench.stats import Interval
 
@@ -70,9 +71,9 @@ def p95_of(record: Record, latency: Latency | None = None) -> Interval | None:
 def speedup_of(record: Record | None) -> Interval | None:
     """Return a record's speedup with its interval: of the device's latency where that is known, else of the call's.
 
-    None where it has none.
+    None where it has none, and where it is withheld: see `load.withheld`.
     """
-    if record is None:
+    if record is None or withheld(record.device_kind, record.environment):
         return None
     of_device = interval_of(record, DEVICE.speedup) if record.device_kind != "cpu" else None
     return of_device or interval_of(record, CALL.speedup)

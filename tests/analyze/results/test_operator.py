@@ -1,16 +1,20 @@
 """Which records a page of results shows, and in which order."""
 
+import json
 from dataclasses import replace
 
 from pairbench.analyze.results.operator import results_of
+from pairbench.model.load import HostLoad
 from pairbench.model.record import Record
 from pairbench.model.results import ModeResults, OperatorResults
+from tests.analyze.test_records import ENVIRONMENT
 from tests.builders import ended, only, run_id_of
 from tests.results_made import measured, operator
 
 ONE = operator({"tokens": 64, "dtype": "bfloat16"})
 KEY = "rms_norm[dtype=bfloat16,tokens=64]"
 TIERS = ("real", "headline")
+BUSY = HostLoad(cores=2, before=2.0)
 
 
 def found_in(records: list[Record], declared: object = ONE) -> OperatorResults:
@@ -53,6 +57,15 @@ def test_a_skip_takes_the_place_of_no_measurement_but_a_failure_does() -> None:
     failed = [*measured(ONE, 1), ended(fused, "failed", "it raised")]
     assert eager(failed).best is None
     assert [record.reason for record in found_in(failed).refused] == ["it raised"]
+
+
+def test_a_cpu_that_had_other_work_to_do_has_no_speedups() -> None:
+    busy = BUSY.put_in(ENVIRONMENT).rest
+    records = [replace(one, device_kind="cpu", environment=json.dumps(busy)) for one in measured(ONE, 1)]
+    mode = eager(records)
+    assert mode.baseline is not None and mode.variants and mode.best is None and mode.steps == {}
+    assert found_in(records).notes == (f"speedups withheld: {BUSY.disturbs('cpu')}",)
+    assert eager([replace(one, device_kind="cuda") for one in records]).best is not None
 
 
 def test_do_bench_stands_in_only_where_there_is_nothing_else() -> None:

@@ -1,5 +1,6 @@
 """Records taken apart for pages: numbers that are there, texts, the environment, and where a series stands."""
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,13 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.site.facts import ceilings_of, environment_of, run_head, series_facts
 from pairbench.analyze.site.status import gate_status_of, worst
 from pairbench.model.comparison import Attribution
+from pairbench.model.load import HostLoad
 from pairbench.model.series import Series
 from pairbench.model.site import SeriesStatus
+from tests.analyze.test_records import ENVIRONMENT
 from tests.builders import CASES, ended, make_run
+
+BUSY = HostLoad(cores=2, before=2.0)
 
 
 def test_only_numbers_that_are_there() -> None:
@@ -50,6 +55,16 @@ def test_the_result_has_the_same_names_on_every_device(kind: str, result: str) -
     assert facts.texts["speedup_of"] == result
     alone = series_facts(replace(record, device_speedup=None), series, SeriesStatus(state="new"))
     assert (alone.texts["speedup_of"], alone.numbers["speedup"]) == ("call", record.speedup)
+
+
+def test_a_cpu_that_had_other_work_to_do_has_no_speedup() -> None:
+    busy = json.dumps(BUSY.put_in(ENVIRONMENT).rest)
+    record = replace(make_run(0)[1], device_kind="cpu", environment=busy)
+    series = Series.of(record)
+    assert series is not None
+    facts = series_facts(record, series, SeriesStatus(state="new"))
+    assert record.speedup and not {"speedup", "speedup_low", "speedup_high", "call_speedup"} & facts.numbers.keys()
+    assert facts.numbers["p50_ns"] and facts.texts["withheld"] == BUSY.disturbs("cpu")
 
 
 def test_an_environment_that_is_no_json_is_empty() -> None:

@@ -9,6 +9,7 @@ from pairbench.analyze.results.losses import losses_of
 from pairbench.analyze.site.facts import environment_of
 from pairbench.model.case import Case
 from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of
+from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
@@ -166,6 +167,9 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     tf32 = sum(bool(one.get("matmul.allow_tf32")) for one in flags)
     others = sorted({record.timer for record in records if record.timer and record.timer not in OWN_TIMERS.values()})
     told = [f"{tf32} of {len(records)} records were made with TF32 on"] if tf32 else []
+    told += sorted(
+        {f"speedups withheld: {why}" for one in records if (why := withheld(one.device_kind, one.environment))}
+    )
     return (*told, *(f"some were timed by {timer}" for timer in others))
 
 
@@ -176,7 +180,11 @@ def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[s
         variants: of one case in one mode, one record of each.
         builds_on: for each implementation the variant it builds on, if any.
     """
-    timed = {str(record.implementation): record for record in variants if p50_of(record)}
+    timed = {
+        str(record.implementation): record
+        for record in variants
+        if p50_of(record) and not withheld(record.device_kind, record.environment)
+    }
     pairs = {name: (timed.get(builds_on.get(name, "")), record) for name, record in timed.items()}
     return {
         name: StepGain(over=builds_on[name], gain=_gain(before, record))

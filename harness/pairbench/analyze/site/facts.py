@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 from numpy.typing import ArrayLike
 
 from pairbench.model.latency import CALL, ENDS, p50_of, p95_of, result_of, speedup_is_of, speedup_of
+from pairbench.model.load import withheld
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
@@ -61,7 +62,8 @@ def series_facts(
         gate_status=gate_status,
         numbers={name: value for name, value in values.items() if value is not None and math.isfinite(value)},
         texts={"latency": result_of(record).name, "speedup_of": speedup_is_of(record).name}
-        | {name: value for name, value in texts if value},
+        | {name: value for name, value in texts if value}
+        | ({"withheld": why} if (why := withheld(record.device_kind, record.environment)) else {}),
         kernels=record.kernels,
         quantiles=percentiles(samples, range(101)) if samples is not None else (),
     )
@@ -70,7 +72,8 @@ def series_facts(
 def _result(record: Record) -> dict[str, float | None]:
     """Return the result of a record under the same names on every device; the call's speedup is `call_speedup` beside it."""
     intervals = {"p50_ns": p50_of(record), "p95_ns": p95_of(record), "speedup": speedup_of(record)}
-    values: dict[str, float | None] = {f"call_{CALL.speedup}": record.speedup}
+    hidden = withheld(record.device_kind, record.environment)
+    values: dict[str, float | None] = {f"call_{CALL.speedup}": None if hidden else record.speedup}
     for name, interval in intervals.items():
         ends = (None, None, None) if interval is None else tuple(interval)
         values |= {f"{name}{end}": value for end, value in zip(ENDS, ends, strict=True)}

@@ -141,6 +141,7 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     remarks = [
         one.reason or "",
         "the speedup is of the call: the baseline has no latency on the device" if of_call else "",
+        f"speedup withheld: {busy}" if (busy := one.texts.get("withheld")) else "",
         f"throttled: {throttled}" if throttled else "",
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",
