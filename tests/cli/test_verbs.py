@@ -156,6 +156,15 @@ def test_verify_of_what_cannot_be_loaded(quick: Pairbench, suites: Path) -> None
     assert document["verifications"] == []
 
 
+@pytest.mark.parametrize("name", ["syntax_error", "no_operator"])
+def test_a_run_that_could_load_no_suite_leaves_nothing_behind(
+    quick: Pairbench, suites: Path, tmp_path: Path, name: str
+) -> None:
+    done = quick("run", f"{suites}/{name}.py", "--device", "cpu", folder=tmp_path)
+    assert done.returncode == 2 and f"suite {name}.py" in done.stderr and not done.stdout
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
 @pytest.mark.usefixtures("fine")
 class TestShow:
     """`pairbench show` of the fine run."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import SuiteError
-from pairbench.suite.load import find_suites, load_suite
+from pairbench.suite.load import find_suites, load_suite, refuse_syntax_errors
 
 PLAIN = """
 from pairbench import Operator, grid
@@ -107,3 +107,13 @@ def test_what_is_no_python_file(tmp_path: Path) -> None:
     file.write_text("Operator")
     with pytest.raises(SuiteError, match=r"suite ops\.txt: not a Python file, expected one that ends in \.py"):
         load_suite(file)
+
+
+def test_files_of_which_none_is_python_are_refused_without_loading_any(tmp_path: Path) -> None:
+    bad, other = write(tmp_path, "bad", "x = (\n"), write(tmp_path, "other", "def\n")
+    with pytest.raises(
+        SuiteError, match=r"suite bad\.py, line 1: SyntaxError: .*; suite other\.py, line 1: SyntaxError"
+    ):
+        refuse_syntax_errors([bad, other])
+    refuse_syntax_errors([bad, write(tmp_path, "fine")])
+    refuse_syntax_errors([])

@@ -1,8 +1,9 @@
 """Finds suite files and loads them: a suite is a Python file that declares operators, named by its path."""
 
+import ast
 import tomllib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pairbench.errors import DeclarationError, SuiteError
@@ -103,6 +104,27 @@ def load_suite(path: Path) -> dict[str, Operator]:
     if not operators:
         raise SuiteError(f"suite {path.name}: declares no operator, expected at least one module-level Operator(...)")
     return operators
+
+
+def refuse_syntax_errors(files: Iterable[Path]) -> None:
+    """Say what is wrong with some suite files if none of them is Python: no process need load torch for that.
+
+    Raises:
+        SuiteError: there are files, and each has a syntax error.
+    """
+    errors = [_syntax_error(file) for file in files]
+    if errors and all(errors):
+        raise SuiteError("; ".join(filter(None, errors)))
+
+
+def _syntax_error(file: Path) -> str | None:
+    try:
+        ast.parse(file.read_bytes(), str(file))
+    except SyntaxError as error:
+        return _sentence(file, error)
+    except (OSError, ValueError):  # the worker that loads it says what that is
+        return None
+    return None
 
 
 def _sentence(path: Path, error: BaseException) -> str:

@@ -16,7 +16,7 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
-from pairbench.suite.load import find_suites, moved_suites
+from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     import datetime as dt
@@ -145,13 +145,16 @@ def open_request(
 
     Raises:
         UsageError: a file or device does not exist.
+        SuiteError: no file that is asked for is Python.
     """
     from pairbench.workflow.progress import open_progress
 
+    asked = ask(config, select)
+    refuse_syntax_errors(file for _, file in asked.suites)
     with open_context(config) as context, open_progress() as progress:
         for module in meanwhile:
             import_module(module)
-        chosen = choose(config, context, select, implementations)
+        chosen = load(context, asked, implementations)
         devices = pick_devices(device, chosen.survey.devices)
         yield Request(config=config, context=context, chosen=chosen, devices=devices, progress=progress)
 
@@ -159,13 +162,35 @@ def open_request(
 def choose(
     config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
 ) -> Chosen:
-    """Load the suites that are asked for: those that are named, and all of the settings' for a name without a file.
+    """Load the suites that are asked for. See `ask`."""
+    return load(context, ask(config, select), implementations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What SELECT arguments call for, before any suite is loaded."""
+
+    suites: tuple[tuple[str, Path], ...]
+    """The name of each suite, and its file."""
+    selections: tuple[Selection, ...]
+    """The arguments, with paths as suites name themselves; empty for everything."""
+
+
+def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] = ()) -> Chosen:
+    """Load suites in a worker, which also finds the devices."""
+    from pairbench.execute.parent.scout import survey
+
+    return Chosen(
+        survey=survey(context, asked.suites), selections=asked.selections, implementations=tuple(implementations)
+    )
+
+
+def ask(config: Config, select: list[str] | None) -> Asked:
+    """Find the suites that are asked for: those that are named, and all of the settings' for a name without a file.
 
     Raises:
         UsageError: a file does not exist.
     """
-    from pairbench.execute.parent.scout import survey
-
     selections: list[Selection] = []
     files: list[Path] = []
     for text in select or []:
@@ -186,7 +211,7 @@ def choose(
         files += find_suites(default_places(config))
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Chosen(survey=survey(context, suites), selections=narrowed, implementations=tuple(implementations))
+    return Asked(suites=suites, selections=narrowed)
 
 
 def _there(name: str, config: Config) -> Path:

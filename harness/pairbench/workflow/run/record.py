@@ -13,7 +13,7 @@ from pairbench.analyze.existing import COLUMNS, existing
 from pairbench.analyze.records import Run
 from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.config import Config
-from pairbench.errors import StoreError, UsageError
+from pairbench.errors import StoreError, SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.parent.session import DeviceSession
@@ -111,9 +111,12 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
 
     Raises:
         UsageError: the settings ask for what a device cannot do.
+        SuiteError: no suite could be loaded, so that there is nothing to keep.
     """
     began = time.monotonic()
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
+    if chosen.survey.broken and not chosen.survey.operators:
+        raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
     run = new_run(checkout_of(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
     plans = plans_for(context, chosen, request.devices, edge=False)
