@@ -96,7 +96,7 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
             recorder=FakeRecorder(throttles or itertools.repeat(False)),
             heartbeat=heartbeat,
             rng=np.random.default_rng(0),
-            values=values or Values(shared={}, sets=({},), place_s=0.0, judged=False),
+            values=values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False),
         )
 
     return run
@@ -296,7 +296,7 @@ def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., Ti
     """A result that is remembered by address and version, or by some values, then never fits the timed call."""
     x = torch.zeros(3)
     sets = tuple({"x": torch.full((3,), float(number))} for number in range(3))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, judged=True)
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
     seen: list[float] = []
 
     def call() -> float:

@@ -16,8 +16,8 @@ _MORE = ((0.1, 2), (1.0, 1))
 """Further sets of values by the seconds that it takes to make one; where it takes longer there are none."""
 _PART = 0.05
 """Part of the time of timing that putting values in place may take; timing is at most half of a run."""
-_FREE_S = 200e-6
-"""So short a time does not count: it is that of a flush or two, and each sample has several."""
+_FREE_S = {"cuda": 200e-6, "cpu": 20e-6}
+"""So short a time does not count, by device kind: on a GPU it is that of a flush or two, and each sample has several."""
 _FIRST_SEED = 1000
 """Far from those of verification."""
 
@@ -32,6 +32,8 @@ class Values:
     """The values by input. With one set nothing ever changes."""
     place_s: float
     """Seconds that it takes to put a set in place."""
+    free_s: float
+    """Seconds below which that does not count."""
     judged: bool
     """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state that is not put back."""
     current: int = 0
@@ -47,10 +49,11 @@ class Values:
             device: Where.
             inputs: Of the case with the first seed: the first set, and where all others will be put.
         """
+        free_s = _FREE_S[device.type]
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
         if not tensors(shared) or not has_room(shared, copies=1 + _MORE[0][1]):
-            return cls(shared=shared, sets=(shared,), place_s=0.0, judged=judged)
+            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
             made = build_inputs(operator, case, device, _FIRST_SEED + number)
@@ -63,9 +66,9 @@ class Values:
         took = trusted.perf_counter() - began
         more = next((count for limit, count in _MORE if took < limit), 0)
         if not more or not same_form(shared, second):  # the shape of a case may depend on its values
-            return cls(shared=shared, sets=(shared,), place_s=0.0, judged=judged)
+            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
-        values = cls(shared=shared, sets=sets, place_s=0.0, judged=judged)
+        values = cls(shared=shared, sets=sets, place_s=0.0, free_s=free_s, judged=judged)
         began = trusted.perf_counter()
         for index in (1, 0):
             values.put(index)
@@ -87,6 +90,6 @@ class Values:
         if len(self.sets) == 1:
             return
         self._debt_s = max(0.0, self._debt_s - _PART * spent_s)
-        if self._debt_s == 0.0 or self.place_s < _FREE_S:
+        if self._debt_s == 0.0 or self.place_s < self.free_s:
             self.put((self.current + 1) % len(self.sets))
             self._debt_s = self.place_s
