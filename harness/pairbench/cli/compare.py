@@ -10,7 +10,7 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.workflow.setup import configure
 
 _SIDE = (
-    "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
+    "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
     "a parquet file, or another store."
 )
 

@@ -59,6 +59,10 @@ def checkout(tmp_path: Path) -> list[str]:
     [
         ("auto", [9]),
         ("latest", [9]),
+        ("latest~0", [9]),
+        ("latest~1", [8]),
+        ("latest~9", [0]),
+        ("previous", [8]),
         ("last:3", [9, 8, 7]),
         ("last:99", list(range(9, -1, -1))),
         (run_id_of(4), [4]),
@@ -89,6 +93,8 @@ def test_words(sides: Make, text: str, numbers: list[int]) -> None:
     [
         ("latest", [6]),
         ("last:3", [6, 5, 4]),
+        ("previous", [6]),
+        ("latest~5", [4]),
         ("main", [6, 5, 4, 3, 2]),
         ("2024-01-01T06:00..", [9, 8, 6]),
         (run_id_of(9), [9]),
@@ -100,7 +106,7 @@ def test_a_reference_by_order_is_earlier_than_the_current_side(sides: Make, text
     assert runs_of(found.pick(text, against=current)) == [run_id_of(number) for number in numbers]
 
 
-@pytest.mark.parametrize("text", ["last:5", "latest", "main"])
+@pytest.mark.parametrize("text", ["last:5", "latest", "previous", "main"])
 def test_nothing_earlier_is_no_mistake(sides: Make, text: str) -> None:
     found = sides(few(3))
     assert runs_of(found.pick(text, against=found.pick("latest"))) == []
@@ -115,7 +121,10 @@ def test_the_current_side_is_no_reference_for_itself(sides: Make) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("nonsense", "'nonsense' names no run of store .*; the newest runs are .*; expected auto, latest, last:N"),
+        (
+            "nonsense",
+            "'nonsense' names no run of store .*; the newest runs are .*; expected auto, latest, latest~N, previous, last:N",
+        ),
         ("last:0", "expected last:N with N of at least 1"),
         ("last:many", "expected last:N with N of at least 1"),
         ("2024-01-01T0", "begins several in store .*give more of it|names no run"),

@@ -17,13 +17,14 @@ WINDOW = 5
 """The number of runs that make up a reference: more average out more noise between runs, and reach further back in
 time."""
 WORDS = (
-    "auto, latest, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
+    "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
     "2026-11-01..2026-11-07, a parquet file, or another store"
 )
 
 _AHEAD = dt.timedelta(hours=1)
 """The most that a clock may be ahead of ours before a run counts as one from the future."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
+_ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 _SHA = re.compile(r"[0-9a-f]{4,40}")
 
 
@@ -112,8 +113,8 @@ class RunSelector:
             index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
-        if text in (AUTO, "latest") or text.startswith("last:"):
-            heads = self._by_order(text, against)
+        if ordered := _ORDER.fullmatch(text):
+            heads = self._by_order(ordered, against)
             known = against is not None and bool(self.index.first(1))
         else:
             heads = self._by_time(text) or self._by_name(text, against)
@@ -146,16 +147,25 @@ class RunSelector:
         )
         return (*self._notes, note)
 
-    def _by_order(self, text: str, against: Picked | None) -> tuple[IndexedRun, ...]:
-        number = text.removeprefix("last:") if text.startswith("last:") else "1"
-        if not number.isdecimal() or int(number) < 1:
-            raise StoreError(f"{text!r}: expected last:N with N of at least 1, such as last:5")
-        return self._newest(self.index, int(number), against)
+    def _by_order(self, asked: re.Match[str], against: Picked | None) -> tuple[IndexedRun, ...]:
+        """Return runs by their place among all: `latest~N` counts from the newest, whatever it is compared with."""
+        count, behind = asked["count"] or "1", asked["behind"]
+        if asked["count"] == "" or not count.isdecimal() or int(count) < 1:
+            raise StoreError(f"{asked[0]!r}: expected last:N with N of at least 1, such as last:5")
+        if behind is not None or (asked[0] == "previous" and against is None):
+            return self._newest(self.index, 1, behind=int(behind or "1"))
+        return self._newest(self.index, int(count), against)
 
     def _newest(
-        self, index: RunIndex, count: int, against: Picked | None = None, *, branch: str | None = None
+        self,
+        index: RunIndex,
+        count: int,
+        against: Picked | None = None,
+        *,
+        behind: int = 0,
+        branch: str | None = None,
     ) -> tuple[IndexedRun, ...]:
-        """Return the newest runs, earlier than those that they are compared with, with the runs that confirm them.
+        """Return the newest runs but so many, earlier than those that they are compared with, with the runs that confirm them.
 
         A run that could load no suite is not among them: it says nothing of any series.
         """
@@ -166,7 +176,7 @@ class RunSelector:
             own = head.has_series and head.confirms is None
             return own and earlier and branch in (None, head.branch) and self.is_past(head)
 
-        return _with_confirming(index, index.first(count, wanted))
+        return _with_confirming(index, index.first(behind + count, wanted)[behind:])
 
     def _by_time(self, text: str) -> tuple[IndexedRun, ...]:
         begin, dots, end = text.partition("..")
