@@ -156,6 +156,16 @@ def test_verify_of_what_cannot_be_loaded(quick: Pairbench, suites: Path) -> None
     assert document["verifications"] == []
 
 
+def test_a_run_that_is_not_stored(quick: Pairbench, suites: Path, tmp_path: Path) -> None:
+    few = ("--device", "cpu", "--rounds", "1", "--no-store")
+    done = quick("run", f"{suites}/good.py::shifts", *few, folder=tmp_path)
+    assert done.returncode == 0 and ", not stored\n" in done.stdout and "speedup" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
+    for other in ("--confirm", "--skip-existing", "--store=elsewhere"):
+        refused = quick("run", f"{suites}/good.py::shifts", *few, other, folder=tmp_path)
+        assert refused.returncode == 2 and "--no-store keeps nothing" in refused.stderr
+
+
 @pytest.mark.parametrize("name", ["syntax_error", "no_operator"])
 def test_a_run_that_could_load_no_suite_leaves_nothing_behind(
     quick: Pairbench, suites: Path, tmp_path: Path, name: str

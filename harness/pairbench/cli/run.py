@@ -1,5 +1,7 @@
 """The verb `pairbench run`."""
 
+import contextlib
+import tempfile
 from typing import Annotated
 
 import typer
@@ -15,6 +17,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.verdicts import report_problems
+from pairbench.errors import UsageError
 from pairbench.workflow.setup import configure, open_request
 
 # A second's worth of importing, done while workers load torch.
@@ -61,17 +64,28 @@ def run(
         ),
     ] = False,
     store: StoreOption = None,
+    no_store: Annotated[
+        bool,
+        typer.Option("--no-store", help="Show the results and keep nothing, so that no later command sees this run."),
+    ] = False,
     output: FormatOption = "table",
 ) -> None:
     """Verify, time and profile every pair, and store the results.
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """
-    config = configure(
-        output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
-    )
+    if no_store and (store or confirm or skip_existing):
+        raise UsageError(
+            "--no-store keeps nothing and reads nothing: it goes with none of --store, --confirm, --skip-existing"
+        )
     confirmed = None
-    with open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE) as request:
+    with contextlib.ExitStack() as stack:
+        if no_store:
+            store = stack.enter_context(tempfile.TemporaryDirectory(prefix="pairbench-"))
+        config = configure(
+            output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
+        )
+        request = stack.enter_context(open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE))
         from pairbench.report.render import to_json
         from pairbench.report.table import render
         from pairbench.workflow.run.record import record_run
@@ -84,7 +98,7 @@ def run(
     if output == "json":
         document = {
             "run_id": done.run_id,
-            "store": config.store,
+            "store": None if no_store else config.store,
             "summary": done.summary(),
             "records": done.plain_records(),
             **(confirmed.plain() if confirmed else {}),
@@ -92,7 +106,7 @@ def run(
         typer.echo(to_json(document), nl=False)
     else:
         typer.echo(render(done.records, output), nl=False)
-        typer.echo("\n" + "\n".join(done.closing_lines(config.store)))
+        typer.echo("\n" + "\n".join(done.closing_lines(None if no_store else config.store)))
         if confirmed:
             typer.echo(f"\n{confirmed.render(output)}", nl=False)
     for suite in request.chosen.survey.broken:

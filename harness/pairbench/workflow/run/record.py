@@ -74,15 +74,16 @@ class DoneRun:
             "interrupted": self.interrupted,
         }
 
-    def closing_lines(self, store: str) -> list[str]:
-        """Return what `run` prints last."""
+    def closing_lines(self, store: str | None) -> list[str]:
+        """Return what `run` prints last. `store` is where the results are kept; None where they are not."""
         if not self.records and not self.interrupted:
             return ["Nothing to run, and nothing stored"]
         summary = self.summary()
         shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in summary["measuring_fraction"].items())
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
         lines = [
-            f"Run {self.run_id}, stored in {store}" + (" (interrupted)" if self.interrupted else ""),
+            f"Run {self.run_id}, {'not stored' if store is None else f'stored in {store}'}"
+            + (" (interrupted)" if self.interrupted else ""),
             f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
             f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
         ]
