@@ -127,6 +127,13 @@ def scale(session: nox.Session) -> None:
     session.run("python", "tests/scale/site.py")
 
 
+@nox.session
+def speed(session: nox.Session) -> None:
+    """Time the commands that people wait for, five times each, beside what they may take. `-- verify --times 1` takes one of them once."""
+    _install(session, ".[pytest]")
+    session.run("python", "-m", "tests.speed.bench", *session.posargs)
+
+
 def _install(session: nox.Session, *what: str) -> None:
     session.install(*(["-c", CONSTRAINTS] if CONSTRAINTS else []), *what)
 

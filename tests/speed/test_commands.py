@@ -1,0 +1,25 @@
+"""The commands whose time is taken are ones that work."""
+
+import pytest
+
+from tests.speed import bench
+from tests.speed.bench import COMMANDS, Command, first_pair, seconds
+
+
+def test_the_first_pair_is_readme_s() -> None:
+    assert 'Operator(\n    "silu"' in first_pair()
+
+
+def test_a_syntax_error_is_timed_and_what_ends_otherwise_is_said() -> None:
+    assert 0 < seconds(COMMANDS["syntax error"], "cpu") < 60
+    with pytest.raises(RuntimeError, match=r"ended with 2, expected 0:\n(.|\n)*does not exist"):
+        seconds(Command(arguments=("pairbench", "run", "nothing.py")), "cpu")
+
+
+def test_only_commands_that_exist_are_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench", "nothing"])
+    with pytest.raises(SystemExit):
+        bench.main()
+    assert "unknown: nothing; expected some of: README's first pair" in capsys.readouterr().err
