@@ -6,6 +6,7 @@ workers it starts, so an unmarked test gives the same answer on every machine an
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         for name, value in QUICK.items():
             os.environ.setdefault(name, value)
+        # Where no bytecode is kept, each of hundreds of processes compiles the package anew, and pytest every test.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
         return
     import torch
 
@@ -70,7 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("the GPU tests were asked for, but torch sees no CUDA device", returncode=4)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Before xdist's own, which reads the groups.
     if config.pluginmanager.hasplugin("xdist"):
         _group(items)
     if _wants_gpu(config):
