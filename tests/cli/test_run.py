@@ -40,6 +40,7 @@ def test_a_fine_run_has_exit_code_0_and_one_json_document_on_stdout(fine_run: Do
 def test_the_summary_says_how_the_time_was_spent(fine: dict[str, Any]) -> None:
     summary = fine["summary"]
     assert 0 < summary["measuring_s"]["cpu"] < summary["wall_s"]
+    assert 0 < summary["judging_s"]["cpu"] < summary["wall_s"] - summary["measuring_s"]["cpu"]
     assert summary["measuring_fraction"]["cpu"] == pytest.approx(summary["measuring_s"]["cpu"] / summary["wall_s"])
     assert summary["interrupted"] is False and summary["remeasured_blocks"] == 0
     assert set(summary["statuses"]) == {"measured", "skipped"}

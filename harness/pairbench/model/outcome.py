@@ -1,6 +1,6 @@
 """The outcome of an entry: its correctness, latencies and launches, or how it ended before it had them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pairbench.model.case import Case
@@ -139,8 +139,8 @@ class TimedRound:
     telemetry: Telemetry
     measuring_s: float
     """Seconds spent inside timed calls and their flushes."""
-    changed: dict[Entry, str] = field(default_factory=dict)
-    """Entries whose timed calls gave a wrong output on fresh inputs, with the reason."""
+    judging_s: float = 0.0
+    """Seconds spent on making other values for the inputs, putting them in place, and judging what timed calls gave."""
 
 
 @dataclass(frozen=True, kw_only=True)

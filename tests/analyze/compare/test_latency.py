@@ -40,6 +40,13 @@ def test_each_verdict_has_its_sentence(found: MeasuredSides, verdict: Verdict, w
     assert said[CALL.p95].verdict is Verdict.SAME
 
 
+def test_what_looks_changed_and_is_not_proven_says_so() -> None:
+    (said,) = judge_latencies([measured(round_p50_ns=(206_000.0, 210_000.0, 214_000.0))], {})
+    assert said[CALL.p50].verdict is Verdict.UNDECIDED
+    words = "it looks changed, but chance is not ruled out (p = 0.011 among all latencies compared)"
+    assert said[CALL.p50].reason.startswith(f"median latency +4.9 % (+2.0 % to +7.9 %): {words}")
+
+
 def test_a_latency_that_one_side_lacks_is_not_judged() -> None:
     (found,) = judge_latencies([measured(round_p95_ns=None, call_p95_ns=None)], {})
     assert set(found) == {CALL.p50}

@@ -213,10 +213,13 @@ class _Column:
     adjusted: list[float]
     minimum: list[float]
     floor: list[float]
+    beyond: list[bool]
+    """Whether the whole interval of a series is beyond the minimum effect; among many series that happens by chance."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @classmethod
     def of(cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats) -> "_Column":
+        beyond = (effects.low > verdicts.minimum) | (effects.high < -verdicts.minimum)
         words = np.select(
             [verdicts.slower, verdicts.faster, verdicts.same],
             [Verdict.SLOWER.value, Verdict.FASTER.value, Verdict.SAME.value],
@@ -231,6 +234,7 @@ class _Column:
             adjusted=verdicts.adjusted.tolist(),
             minimum=np.expm1(verdicts.minimum).tolist(),
             floor=np.expm1(floor).tolist(),
+            beyond=beyond.tolist(),
             verdicts=[Verdict(word) for word in words.tolist()],
         )
 
@@ -247,7 +251,8 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     interval = Interval(ratio, column.low[index], column.high[index]) if known else None
     floor = column.floor[index]
     shown = _Shown.of(measured, column.metric)
-    reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum)
+    chance = column.adjusted[index] if column.beyond[index] else None
+    reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum, chance)
     if column.metric == HOST.p50 and verdict in (Verdict.SLOWER, Verdict.FASTER) and interval is not None:
         more = "more" if verdict is Verdict.SLOWER else "less"
         span = f"{percent(ratio)}, {percent(interval.low)} to {percent(interval.high)}"
@@ -297,7 +302,9 @@ def _micros(value_ns: float) -> str:
     return f"{value_ns / 1e3:.4g} us"
 
 
-def _reason(words: str, verdict: Verdict, ratio: float, interval: Interval | None, minimum: float) -> str:
+def _reason(
+    words: str, verdict: Verdict, ratio: float, interval: Interval | None, minimum: float, chance: float | None
+) -> str:
     if interval is None:
         return (
             f"{words} {percent(ratio)}, but one round a side tells nothing of how far rounds spread, and neither does "
@@ -308,7 +315,11 @@ def _reason(words: str, verdict: Verdict, ratio: float, interval: Interval | Non
         return f"{words} {_part(abs(ratio - 1))} {verdict.value} ({span})"
     if verdict is Verdict.SAME:
         return f"{words} the same: {percent(ratio)} ({span}), within the {_part(minimum)} that count"
-    return f"{words} {percent(ratio)} ({span}): neither a change nor its absence is proven at {_part(minimum)}"
+    if chance is not None:
+        unproven = f"it looks changed, but chance is not ruled out (p = {chance:.2g} among all latencies compared)"
+    else:
+        unproven = f"neither a change nor its absence is proven at {_part(minimum)}"
+    return f"{words} {percent(ratio)} ({span}): {unproven}"
 
 
 def percent(ratio: float) -> str:

@@ -122,6 +122,10 @@ class DeviceSession:
         """Return the time that was spent inside timed calls and their flushes."""
         return sum(timed.measuring_s for state in self.states for timed in state.rounds)
 
+    def judging_s(self) -> float:
+        """Return the time that was spent on changing values and on judging what timed calls gave."""
+        return sum(timed.judging_s for state in self.states for timed in state.rounds)
+
     def finish(self) -> None:
         """Report everything that is left: what was verified and is not to be timed."""
         for state in self.states:

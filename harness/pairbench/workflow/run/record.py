@@ -43,6 +43,8 @@ class DoneRun:
     wall_s: float = 0.0
     measuring_s: dict[str, float] = field(default_factory=dict)
     """Seconds inside timed calls and the flushes between them, by the device's selector."""
+    judging_s: dict[str, float] = field(default_factory=dict)
+    """Seconds spent on changing values and on judging what timed calls gave, by the device's selector."""
     loads: dict[str, HostLoad] = field(default_factory=dict)
     """Other work on the host and on the device, by the device's selector."""
     interrupted: bool = False
@@ -64,6 +66,8 @@ class DoneRun:
             "wall_s": self.wall_s,
             "measuring_s": self.measuring_s,
             "measuring_fraction": {name: seconds / self.wall_s for name, seconds in self.measuring_s.items()},
+            "judging_s": self.judging_s,
+            "judging_fraction": {name: seconds / self.wall_s for name, seconds in self.judging_s.items()},
             "remeasured_blocks": remeasured_blocks(timed),
             "host_load": {
                 name: {**vars(load), "remark": load.disturbs(name.partition(":")[0])}
@@ -79,7 +83,11 @@ class DoneRun:
         if not self.records and not self.interrupted:
             return ["Nothing to run, and nothing stored"]
         summary = self.summary()
-        shares = ", ".join(f"{name} was measuring {part:.0%}" for name, part in summary["measuring_fraction"].items())
+        judging = summary["judging_fraction"]
+        shares = ", ".join(
+            f"{name} was measuring {part:.0%} and judging what it had timed {judging[name]:.1%}"
+            for name, part in summary["measuring_fraction"].items()
+        )
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
         lines = [
             f"Run {self.run_id}, {'not stored' if store is None else f'stored in {store}'}"
@@ -158,6 +166,7 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
             session.run(context.settings.rounds)
         finally:
             done.measuring_s[device.selector] = session.measuring_s()
+            done.judging_s[device.selector] = session.judging_s()
             done.loads[device.selector] = measured = watch.during(session.states, session.foreign_cores)
             watch.end(measured)
 

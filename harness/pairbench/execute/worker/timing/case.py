@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,8 +52,8 @@ def time_case(
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
         return
-    yield from judge_timed(ready, heartbeat)
-    yield result
+    judging_s = yield from judge_timed(ready, heartbeat)
+    yield replace(result, judging_s=judging_s)
 
 
 def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | EntryFailedError) -> Ended:

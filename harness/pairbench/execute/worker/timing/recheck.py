@@ -8,6 +8,7 @@ from typing import Any
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError
@@ -34,14 +35,18 @@ _TRIES = 3
 """Number of times, each on other new values, that what looks as if it remembered is called: all calls of one may be slowed."""
 
 
-def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
+def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
     """Judge the outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
 
     The right answers are computed afterwards: while calls were timed, none was in the process to be found.
 
+    Returns:
+        The seconds that this took, and those that were spent on values before.
+
     Raises:
         SuiteFaultError: something that all implementations share was replaced meanwhile, so no time can be believed.
     """
+    began = trusted.perf_counter()
     if changed := changed_flags(ready.flags):
         restore_flags(ready.flags)
         reason = f"while they were timed, one of the implementations changes global flags, which are pinned alike for all: {changed}"
@@ -50,6 +55,7 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Iterator[Ended]:
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
     yield from _recheck(ready, heartbeat, ended)
+    return ready.values.spent_s + trusted.perf_counter() - began
 
 
 def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:

@@ -37,6 +37,8 @@ class Values:
     judged: bool
     """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state that is not put back."""
     current: int = 0
+    spent_s: float = 0.0
+    """Seconds that making the sets and putting them in place took."""
     _debt_s: float = field(default=0.0, init=False)
 
     @classmethod
@@ -49,7 +51,7 @@ class Values:
             device: Where.
             inputs: Of the case with the first seed: the first set, and where all others will be put.
         """
-        free_s = _FREE_S[device.type]
+        free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
         if not tensors(shared) or not has_room(shared, copies=1 + _MORE[0][1]):
@@ -74,6 +76,7 @@ class Values:
             values.put(index)
         synchronize(device)
         values.place_s = (trusted.perf_counter() - began) / 2
+        values.spent_s = trusted.perf_counter() - started
         return values
 
     def put(self, index: int) -> None:
@@ -93,3 +96,4 @@ class Values:
         if self._debt_s == 0.0 or self.place_s < self.free_s:
             self.put((self.current + 1) % len(self.sets))
             self._debt_s = self.place_s
+            self.spent_s += self.place_s
