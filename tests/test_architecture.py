@@ -5,6 +5,7 @@ Imports inside functions and under TYPE_CHECKING count like all others: a deferr
 
 import ast
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -243,3 +244,9 @@ def test_import_pairbench_is_light() -> None:
     code = f"import sys, pairbench; print(*[name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert loaded == []
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one process has nothing to share out")
+def test_what_tests_share_is_made_once(request: pytest.FixtureRequest) -> None:
+    """Versions of pytest and pytest-xdist that do not fit lose the groups without a word, and tests take half as long again."""
+    assert request.node.nodeid.endswith("@tests/test_architecture.py")
