@@ -117,7 +117,7 @@ def make_plan(
     Raises:
         SelectionError: a selection, or an implementation, takes nothing at all.
     """
-    _check_selections(subset.selections, operators, broken)
+    check_selections(subset.selections, operators, broken)
     tiers = tiers_for(equipment.device, settings, edge=subset.edge)
     wanted = [
         (operator, case)
@@ -141,7 +141,7 @@ def make_plan(
     return Plan(cases=tuple(cases), broken=tuple(broken))
 
 
-def _check_selections(
+def check_selections(
     selections: Sequence[Selection], operators: Sequence[OperatorDescription], broken: Sequence[BrokenSuite]
 ) -> None:
     """Check that each SELECT argument takes something, or could have if a suite had not failed.

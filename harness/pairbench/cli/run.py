@@ -63,6 +63,18 @@ def run(
             "rounds. Goes on where an interrupted run stopped.",
         ),
     ] = False,
+    changed_since: Annotated[
+        str | None,
+        typer.Option(
+            "--changed-since",
+            metavar="COMMIT",
+            help="Measure only the operators that differ from those of a commit, branch or tag: their definition, an "
+            "implementation, or code of the suites that they reach, uncommitted changes included. A few untouched ones are measured "
+            "beside them, to tell whether the machine moved; the others are named and do not count as missing. A change of pairbench, "
+            "of pyproject.toml or of the environment is no change of an operator.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
     no_store: Annotated[
         bool,
@@ -86,6 +98,11 @@ def run(
             output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
         )
         request = stack.enter_context(open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE))
+        if changed_since is not None:
+            from pairbench.workflow.since.narrow import changed_since as narrowed_to_changed
+
+            request = narrowed_to_changed(request, changed_since)
+        narrowed = request.chosen.narrowed
         from pairbench.report.render import to_json
         from pairbench.report.table import render
         from pairbench.workflow.run.record import record_run
@@ -101,11 +118,14 @@ def run(
             "store": None if no_store else config.store,
             "summary": done.summary(),
             "records": done.plain_records(),
+            **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
         }
         typer.echo(to_json(document), nl=False)
     else:
         typer.echo(render(done.records, output), nl=False)
+        for line in narrowed.lines() if narrowed else ():
+            typer.echo(f"\n{line}", nl=False)
         typer.echo("\n" + "\n".join(done.closing_lines(None if no_store else config.store)))
         if confirmed:
             typer.echo(f"\n{confirmed.render(output)}", nl=False)

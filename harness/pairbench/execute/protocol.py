@@ -49,6 +49,8 @@ class Describe:
 
     suite: str
     path: Path
+    deep: bool = False
+    """Whether to tell a digest of all code, too."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,9 @@ class OperatorDescription:
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
     """Published figures about the operator."""
+    code_digest: str = ""
+    """Digest of all code of the suites that it reaches, the methods of classes included, which hashes leave out; empty where
+    nobody asked for it."""
 
     def implementation(self, name: str) -> ImplementationDescription:
         """Return the baseline or a variant by its name."""

@@ -26,7 +26,7 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     files: list[Path] = []
     for place in places:
         if place.is_dir():
-            files += [file for file in _python_files(place) if _declares_operators(file)]
+            files += [file for file in _python_files(place) if declares_operators(file.read_text(errors="replace"))]
         elif place.is_file():
             files.append(place)
         else:
@@ -44,8 +44,8 @@ def _python_files(folder: Path) -> Iterator[Path]:
             yield from _python_files(entry)
 
 
-def _declares_operators(file: Path) -> bool:
-    text = file.read_text(errors="replace")
+def declares_operators(text: str) -> bool:
+    """Return whether the text of a Python file may declare operators."""
     return "Operator" in text and "pairbench" in text
 
 

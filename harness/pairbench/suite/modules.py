@@ -45,6 +45,27 @@ def file_of(module: str) -> str | None:
     return getattr(loaded, "__file__", None)
 
 
+def parse_module(path: Path) -> ast.Module:
+    """Return a file's tree with its imports of neighbours made relative, as it is compiled.
+
+    Raises:
+        OSError: it cannot be read.
+        SyntaxError: it is no Python.
+        ValueError: it is no text.
+    """
+    tree: ast.Module = _Relative(path).visit(ast.parse(path.read_bytes(), filename=str(path)))
+    return tree
+
+
+def file_beside(folder: Path, name: str) -> Path | None:
+    """Return the file that a module of a folder is in; None where there is none of that name."""
+    file = folder / f"{name}.py"
+    if file.is_file():
+        return file
+    # The name of a file that is no identifier.
+    return next((file for file in folder.glob("*.py") if _word(file.stem) == name), None)
+
+
 def _child(name: str, folder: Path, whole: Path) -> str:
     return f"{name}.{_word(whole.parts[len(folder.parts)])}"
 
@@ -78,9 +99,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None:  # the name of a file that is no identifier
             (folder, *_) = path
-            file = next(
-                (file for file in Path(folder).glob("*.py") if _word(file.stem) == name.rpartition(".")[2]), None
-            )
+            file = file_beside(Path(folder), name.rpartition(".")[2])
             spec = importlib.util.spec_from_file_location(name, file) if file else None
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
@@ -96,8 +115,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
         # From its source each time: bytecode that Python keeps beside the file would be of the file as it stands, and
         # this here would be taken for that by whoever imports the file by its plain name.
-        tree = ast.parse(self.get_data(self.path), filename=self.path)
-        tree = ast.fix_missing_locations(_Relative(Path(self.path)).visit(tree))
+        tree = ast.fix_missing_locations(parse_module(Path(self.path)))
         code: CodeType = compile(tree, self.path, "exec", dont_inherit=True)
         return code
 

@@ -87,11 +87,14 @@ class Requested:
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
     """Return what a run is asked to measure on a device."""
-    survey = chosen.survey
+    survey, tiers = chosen.survey, frozenset(tiers_for(device, settings, edge=False))
+    select = tuple((selection.suite, selection.pattern) for selection in chosen.selections)
+    if chosen.narrowed is not None:
+        select = tuple(chosen.narrowed.select(chosen.operators(), tiers, {pattern for _, pattern in select}))
     return Requested(
-        select=tuple((selection.suite, selection.pattern) for selection in chosen.selections),
+        select=select,
         suites=frozenset({item.suite for item in survey.operators} | {item.suite for item in survey.broken}),
-        tiers=frozenset(tiers_for(device, settings, edge=False)),
+        tiers=tiers,
         modes=frozenset(settings.modes),
         implementations=frozenset(chosen.implementations),
     )

@@ -17,6 +17,7 @@ from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
 from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
+from pairbench.workflow.since.narrowed import Narrowed
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     import datetime as dt
@@ -92,6 +93,8 @@ class Chosen:
     """The SELECT arguments; empty for everything."""
     implementations: tuple[str, ...] = ()
     """Names or globs of implementations, none for all; the baseline is taken with any."""
+    narrowed: Narrowed | None = None
+    """What of it is not measured because nothing of it has changed; None where nobody asked."""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
         """Return the operators that are selected, each with those of its cases that are."""

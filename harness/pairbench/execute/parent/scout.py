@@ -46,15 +46,16 @@ class Scout:
             raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
         return tuple(devices)
 
-    def describe(self, suite: str, path: Path) -> tuple[OperatorDescription, ...] | BrokenSuite:
+    def describe(self, suite: str, path: Path, *, deep: bool = False) -> tuple[OperatorDescription, ...] | BrokenSuite:
         """Return the operators of a suite file, or why there are none.
 
         Args:
             suite: How records name it.
             path: Where it is.
+            deep: Whether to tell digests of all code, too.
         """
         try:
-            (description,) = self._workers.get().request(Describe(suite=suite, path=path))
+            (description,) = self._workers.get().request(Describe(suite=suite, path=path, deep=deep))
         except WorkerEndedError as error:
             return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
         assert isinstance(description, tuple | BrokenSuite)

@@ -159,7 +159,8 @@ class _Server:
 
         try:
             with collector_at_rest():
-                found = tuple(describe(job.suite, job.path, operator) for operator in self._load(job.path).values())
+                operators = self._load(job.path).values()
+                found = tuple(describe(job.suite, job.path, operator, deep=job.deep) for operator in operators)
             yield found
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))

@@ -38,8 +38,12 @@ class Checkout:
     """The submodules' folders, which are empty here because a worktree has none."""
 
 
-def repository_of(path: Path) -> Path:
+def repository_of(path: Path, why: str = "ab compares two of its commits") -> Path:
     """Return the top folder of the checkout that a file or folder, which need not exist any more, belongs to.
+
+    Args:
+        path: The file or folder.
+        why: What it is needed for, for who reads that there is none.
 
     Raises:
         UsageError: it belongs to none.
@@ -48,9 +52,7 @@ def repository_of(path: Path) -> Path:
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel")).resolve()
     except UsageError as error:
-        raise UsageError(
-            f"{folder} is not in a git checkout, expected suites in one: ab compares two of its commits ({error})"
-        ) from error
+        raise UsageError(f"{folder} is not in a git checkout, expected suites in one: {why} ({error})") from error
 
 
 def find_commit(repository: Path, name: str) -> str | None:

@@ -90,5 +90,6 @@ def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
     return replace(
         chosen,
         survey=replace(chosen.survey, broken=()),
+        narrowed=None,
         selections=tuple(Selection(text=f"{suite}::{case}", suite=suite, pattern=case) for suite, case in cases),
     )

@@ -128,6 +128,8 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
     run = new_run(checkout_of(chosen, config), confirms=confirms)
     done = DoneRun(run_id=run.run_id)
+    if chosen.narrowed is not None and not (chosen.survey.operators or chosen.survey.broken):
+        return done
     plans = plans_for(context, chosen, request.devices, edge=False)
     contexts = {device: context_for(context, config, device) for device in plans}
     writers: dict[str, RunWriter] = {}

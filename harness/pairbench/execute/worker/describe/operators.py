@@ -17,13 +17,14 @@ from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.suite.modules import NAMESPACE, file_of
 
 
-def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
+def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) -> OperatorDescription:
     """Return the description of an operator.
 
     Args:
         suite: The name of the suite in records.
         path: The suite's file.
         operator: As loaded from it.
+        deep: Whether to tell a digest of all code, too.
 
     Raises:
         SuiteError: the cost function fails on a case.
@@ -57,7 +58,16 @@ def describe(suite: str, path: Path, operator: Operator) -> OperatorDescription:
         cases=operator.cases,
         costs={case.key: cost for case in operator.cases if (cost := _cost(operator, dict(case.axes), case.key))},
         claims=operator.claims,
+        code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
     )
+
+
+def _functions(operator: Operator) -> list[Callable[..., Any]]:
+    """Return everything of a suite that is called for one of its operators."""
+    variants = [*operator.implementations.values(), *operator.impostors.values()]
+    own = [operator.inputs, operator.oracle, operator.cost, operator.reset]
+    called = [*own, *(function for one in variants for function in (one.function, one.prepare, one.valid))]
+    return [function for function in called if callable(function)]
 
 
 def _reset_text(operator: Operator, source: Callable[[Callable[..., Any]], str]) -> list[str]:
@@ -83,10 +93,11 @@ def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _source(suite: Path, function: Callable[..., Any]) -> str:
-    """Return the function's code with all helpers and constants of the suites that it reaches, free of formatting."""
-    code = _Code(suite)
-    code.collect(function)
+def _source(suite: Path, *functions: Callable[..., Any], deep: bool = False) -> str:
+    """Return the functions' code with all helpers and constants of the suites that it reaches, free of formatting."""
+    code = _Code(suite, deep=deep)
+    for function in functions:
+        code.collect(function)
     return "\n".join(f"{name}: {text}" for name, text in sorted(code.texts.items()))
 
 
@@ -96,8 +107,10 @@ _CONSTANTS = bool | int | float | str | bytes | tuple | list | dict | set | froz
 class _Code:
     """What a function consists of, as far as it stands in the suite's own file, in helpers or in files beside them."""
 
-    def __init__(self, suite: Path) -> None:
+    def __init__(self, suite: Path, *, deep: bool) -> None:
         self._suite = suite
+        self._deep = deep
+        """Whether methods are followed, too. Hashes are made without: they would be others, and every series a new one."""
         self.texts: dict[str, str] = {}
         """The code of each function and class and the value of each constant, by module and name."""
 
@@ -123,9 +136,18 @@ class _Code:
         self.texts[key] = text
         if inspect.isfunction(value):
             self._collect_reached(value)
+        if self._deep and inspect.isclass(value):
+            for base in value.__bases__:
+                if file_of(base.__module__) is not None:
+                    self.collect(base)
+            for method in map(_function_of, vars(value).values()):
+                if method is not None:
+                    self._collect_reached(method)
 
     def _collect_reached(self, function: types.FunctionType) -> None:
         names = _names(function.__code__)
+        if self._deep:
+            names -= {"__file__"}  # another in every checkout
         modules = [module for name in names if _is_helper(module := function.__globals__.get(name), function)]
         for name in names:
             for reached in (function.__globals__.get(name), *(vars(module).get(name) for module in modules)):
@@ -161,6 +183,12 @@ class _Code:
             return module
         file = file_of(module)
         return "" if file and Path(file) == self._suite else module.rpartition(".")[2]
+
+
+def _function_of(member: Any) -> types.FunctionType | None:
+    """Return the function behind a member of a class; None where there is none of a suite's own."""
+    member = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", None) or member)
+    return member if isinstance(member, types.FunctionType) and file_of(member.__module__) is not None else None
 
 
 def _is_helper(module: Any, user: types.FunctionType) -> bool:
