@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.pytest_project import SUITE, Project, names
+from tests.integrations.pytest_project import EXTRA, SUITE, Project, names
+from tests.workflow.git.test_worktrees import git
 
 SMOKE = ("baseline", "scaled", "kernel")
 
@@ -153,3 +154,22 @@ def test_a_wrong_option_is_a_usage_error(project: Project, arguments: list[str],
     done = project.pytest("suites", *arguments)
     assert done.code == 4 and said in done.out, done.out
     assert "Traceback" not in done.out
+
+
+def test_only_what_has_changed_since_a_commit(project: Project) -> None:
+    (project.suite.parent / "third.py").write_text(SUITE.replace('"double"', '"third"').replace("n=256", "n=257"))
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
+        git(project.suite.parent, *arguments)
+    changed = ("suites", "--pairbench-changed-since", "HEAD", "--benchmark-disable", "-q")
+    none = project.pytest(*changed)
+    assert none.code == 0 and "No operator differs from HEAD" in none.out
+    project.change(EXTRA)
+    some = project.pytest(*changed, "--collect-only")
+    assert some.code == 0 and "Changed since HEAD" in some.out and "double (scaled differs)" in some.out
+    assert {name.partition("::")[2].partition("-")[0] for name in names(some)} == {
+        "double[n=0]",
+        "double[n=256]",
+        "third[n=257]",
+    }  # the last one is the control
+    refused = project.pytest("suites", "--pairbench-changed-since", "nothing")
+    assert refused.code == 4 and "no commit, branch or tag" in refused.out

@@ -74,9 +74,10 @@ def pytest_collect_file(file_path: Any, parent: pytest.Collector) -> Generator[N
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tiers that nobody asked for."""
+    """Leave out what nobody asked for."""
     if plugin_session := _plugin_session(config):
-        plugin_session.leave_out_tiers(items)
+        with _usage():
+            plugin_session.leave_out(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -69,19 +69,21 @@ class Bench:
         self._verified: set[_Key] = set()
         self._results: dict[_Key, dict[Entry, tuple[Outcome, Record]]] = {}
         self._whole = True
+        self._changed: Chosen | None = None
         self._held = contextlib.ExitStack()
         self._writer: RunWriter | None = None
         self.records: list[Record] = []
         """Records of everything that was measured."""
 
-    def select(self, selected: Iterable[PairEntry], *, whole: bool) -> None:
+    def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
         """Take in what the session is going to ask for.
 
         Args:
             selected: The entries of the items that were selected.
             whole: Whether these are all of their suites, so that what is not among them is missing.
+            changed: What differs from a commit, if no more is asked for.
         """
-        self._whole = whole
+        self._whole, self._changed = whole, changed
         entries: dict[_Key, dict[Entry, None]] = {}
         planned: dict[_Key, PlannedCase] = {}
         for item in selected:
@@ -180,13 +182,15 @@ class Bench:
         return Recorder(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
 
     def _chosen(self) -> Chosen:
-        return Chosen(survey=self.loader.survey(), selections=())
+        return self._changed or Chosen(survey=self.loader.survey(), selections=())
 
     def _asked(self) -> Requested:
         if not self._whole:
             nothing = frozenset[str]()
             return Requested(select=(), suites=nothing, tiers=nothing, modes=nothing)
         asked = requested_of(self._chosen(), self.loader.device, self.config.settings)
+        if self._changed is not None:
+            return asked
         return replace(asked, select=tuple((suite, None) for suite in sorted(asked.suites)))
 
 

@@ -38,6 +38,12 @@ def add_options(parser: pytest.Parser) -> None:
         "--pairbench-save", action="store_true", help="Keep the session as a run of the store; a gate does so anyway."
     )
     group.addoption(
+        "--pairbench-changed-since",
+        metavar="COMMIT",
+        help="Only pairs of operators that differ from those of a commit, branch or tag, uncommitted changes included, and a few "
+        "untouched ones that tell whether the machine moved; all others are deselected.",
+    )
+    group.addoption(
         "--pairbench-store", metavar="STORE", help="A folder or URL. Default: as the settings say, or results."
     )
     group.addoption("--pairbench-device", metavar="DEVICE", default="auto", help="auto, cpu or cuda:N. Default: auto.")
@@ -74,6 +80,8 @@ class Options:
     device: str
     reference: str | None
     """What the gate compares with; None without a gate."""
+    changed_since: str | None
+    """The commit whose operators are compared; None to take all."""
     save: bool
 
     @classmethod
@@ -97,7 +105,14 @@ class Options:
             _refuse_path(gate, start)
             _check_gate(config)
         save = gate is not None or config.getoption("pairbench_save")
-        return cls(config=settings, files=files, device=config.getoption("pairbench_device"), reference=gate, save=save)
+        return cls(
+            config=settings,
+            files=files,
+            device=config.getoption("pairbench_device"),
+            reference=gate,
+            changed_since=config.getoption("pairbench_changed_since"),
+            save=save,
+        )
 
 
 _SETTINGS = ("store", "tier", "mode", "rounds", "timer", "timeout")

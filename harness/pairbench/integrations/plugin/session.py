@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
     from pairbench.integrations.plugin.gate import HeldReports
     from pairbench.workflow.run.confirm import Confirmed
+    from pairbench.workflow.setup import Chosen
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR
 """A gate that could not judge: pytest's 4, which is also what the harness's own failures exit with."""
@@ -39,6 +40,8 @@ class PluginSession:
     opened: contextlib.ExitStack
     tiers: frozenset[str] = frozenset()
     """Tiers that are run; empty until pytest has collected."""
+    changed: "Chosen | None" = None
+    """What differs from a commit, and the control beside it; None where nobody asked."""
     judged: "Confirmed | None" = None
     no_verdict: str | None = None
     """Why there is no verdict although there should be one."""
@@ -108,21 +111,51 @@ class PluginSession:
         others = collectors if self.options.files.is_test(path) else []
         return [*others, SuiteFile.from_parent(parent, path=path)]
 
-    def leave_out_tiers(self, items: list[pytest.Item]) -> None:
-        """Deselect the tiers that are not run here, unless `-m` speaks of them or an item is named in full."""
+    def leave_out(self, items: list[pytest.Item]) -> None:
+        """Deselect what has not changed, if that is asked for, and the tiers that are not run here.
+
+        A tier is run all the same where `-m` speaks of it, and an item where it is named in full.
+
+        Raises:
+            UsageError: what has changed cannot be told.
+        """
         ours = [item for item in items if isinstance(item, PairItem)]
         if not ours:
             return
         words = re.findall(r"\w+", self.config.option.markexpr or "")
         self.tiers = frozenset({*self.loader.tiers(), *words})
         named = {argument.partition("::")[2] for argument in self.config.args}
-        out = {item for item in ours if not self._is_run(item) and item.name not in named}
+        self._find_changed()
+        out = {
+            item
+            for item in ours
+            if not self._is_changed(item) or (item.pair.planned.case.tier not in self.tiers and item.name not in named)
+        }
         if out:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
 
+    def _find_changed(self) -> None:
+        if (commit := self.options.changed_since) is None:
+            return
+        from pairbench.workflow.setup import Chosen
+        from pairbench.workflow.since.narrow import narrow_to_changed
+
+        chosen = Chosen(survey=self.loader.survey(), selections=())
+        tiers = self.tiers - {"edge"}
+        places = self.options.files.named
+        self.changed = narrow_to_changed(self.options.config, self.context, chosen, tiers, commit, places=places)
+        assert self.changed.narrowed is not None
+        for line in self.changed.narrowed.lines():
+            _notify(self.config)(f"pairbench: {line}")
+
+    def _is_changed(self, item: PairItem) -> bool:
+        narrowed = self.changed.narrowed if self.changed else None
+        key = (item.pair.planned.operator.suite, item.pair.planned.operator.name)
+        return narrowed is None or key in narrowed.changed or narrowed.control.get(key) == item.pair.planned.case.key
+
     def _is_run(self, item: PairItem) -> bool:
-        return item.pair.planned.case.tier in self.tiers
+        return item.pair.planned.case.tier in self.tiers and self._is_changed(item)
 
     def select(self, items: list[pytest.Item]) -> None:
         """Take in the items that are left after every selection."""
@@ -131,7 +164,8 @@ class PluginSession:
         chosen = [item for item in items if isinstance(item, PairItem)]
         # All that suites hold, before `--lf`, `-k` or anybody else took some away.
         made = {item.nodeid for item in self.config.stash.get(MADE, []) if self._is_run(item)}
-        self.bench.select([item.pair for item in chosen], whole=made <= {item.nodeid for item in chosen})
+        whole = made <= {item.nodeid for item in chosen}
+        self.bench.select([item.pair for item in chosen], whole=whole, changed=self.changed)
 
     def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run a test whose outcome is the gate's to say, and return whether this is one."""
@@ -148,6 +182,9 @@ class PluginSession:
         """Account for everything, and judge; return an exit status that is to replace pytest's, if any."""
         if self.config.option.collectonly:
             return None
+        narrowed = self.changed.narrowed if self.changed else None
+        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and narrowed and not narrowed.changed:
+            return pytest.ExitCode.OK  # nothing to do is what was hoped for, and no mistake
         try:
             return self._judge(session)
         finally:  # also of a session that was stopped: what was run is said

@@ -26,11 +26,19 @@ def changed_since(request: Request, ref: str) -> Request:
     """Return a request for what differs from a commit. See `narrow_to_changed`."""
     settings = request.context.settings
     tiers = {tier for device in request.devices for tier in tiers_for(device, settings, edge=False)}
-    return replace(request, chosen=narrow_to_changed(request.config, request.context, request.chosen, tiers, ref))
+    places = () if request.chosen.selections else default_places(request.config)
+    chosen = narrow_to_changed(request.config, request.context, request.chosen, tiers, ref, places=places)
+    return replace(request, chosen=chosen)
 
 
 def narrow_to_changed(
-    config: Config, context: WorkerContext, chosen: Chosen, tiers: Collection[str], ref: str
+    config: Config,
+    context: WorkerContext,
+    chosen: Chosen,
+    tiers: Collection[str],
+    ref: str,
+    *,
+    places: tuple[Path, ...],
 ) -> Chosen:
     """Leave out the operators that are the same as in a commit, but for a few that serve as a control.
 
@@ -44,6 +52,7 @@ def narrow_to_changed(
         chosen: What is asked for.
         tiers: The tiers of cases that are going to be measured.
         ref: A commit, branch or tag.
+        places: Files and folders in which a suite that is gone since then would be missed.
 
     Raises:
         UsageError: the suites are in no git checkout, it has no such commit, or a selection takes nothing.
@@ -66,7 +75,6 @@ def narrow_to_changed(
     control = control_sample(untouched, tiers) if runs else ()
     names = {suite.suite for suite in touched}
     gone = [(suite, name) for suite, name in found.gone if _is_asked_for(chosen, suite, name)]
-    gone_files = [] if chosen.selections else files.gone(default_places(config), olds)
     kept = (*measured, *control)
     every = {_key(operator): len(operator.cases) for operator in chosen.survey.operators}
     return replace(
@@ -91,7 +99,7 @@ def narrow_to_changed(
             whole=frozenset(_key(one) for one in measured if len(one.cases) == every[_key(one)]),
             control={_key(operator): operator.cases[0].key for operator in control},
             left_out=tuple(key for one in untouched if (key := _key(one)) not in {_key(other) for other in control}),
-            gone=(*gone, *((shown(path, config), None) for path in gone_files)),
+            gone=(*gone, *((shown(path, config), None) for path in files.gone(places, olds))),
         ),
     )
 

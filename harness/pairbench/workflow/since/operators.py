@@ -43,7 +43,9 @@ def compare_operators(
     for one in loaded:
         earlier = before.get(one.suite, ())
         if isinstance(earlier, BrokenSuite):
-            found.changed.update({_key(item): "its suite could not be loaded there" for item in now[one.suite]})
+            found.changed.update(
+                {_key(item): f"its suite could not be loaded there: {earlier.reason}" for item in now[one.suite]}
+            )
             continue
         by_name = {item.name: item for item in earlier}
         for operator in deep.get(one.suite, now[one.suite]):

@@ -1,0 +1,94 @@
+"""Only what has changed since a commit is run, with a control; what is left out is named, and no verdict misses it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import settle
+from tests.cli.test_ab import commit, git
+from tests.commands import Done, call
+
+HEAD = """
+import torch
+import kernels
+from pairbench import Operator, grid
+
+def pair(name, **variants):
+    return Operator(
+        name, baseline=lambda x: x + x, variants=variants, inputs=lambda make, n: {"x": make.normal(n)},
+        cases={"smoke": grid(n=[8, 9]), "real": grid(n=[64])}
+    )
+
+class Twice:
+    def __call__(self, x):
+        return kernels.by_class(x)
+
+"""
+SUITE = f"{HEAD}first = pair('first', v=lambda x: kernels.twice(x))\nsecond = pair('second', v=lambda x: 2 * x)\n"
+OTHER = f"{HEAD}third = pair('third', v=Twice())\npast = pair('past', v=lambda x: 2 * x)\n"
+KERNELS = "def twice(x):\n    return 2 * x\n\ndef by_class(x):\n    return 2 * x\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Done]:
+    """Return what runs a command in a repository, of which everything was measured in its only commit."""
+    environment = settle(tmp_path)
+    folder = tmp_path / "repo"
+    (folder / "suites").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text((tmp_path / "pyproject.toml").read_text() + 'suites = ["suites"]\n')
+    (folder / ".gitignore").write_text("__pycache__/\nresults/\n")
+    for name, text in {"ops": SUITE, "other": OTHER, "kernels": KERNELS}.items():
+        (folder / "suites" / f"{name}.py").write_text(text)
+    git(folder, "init", "-q")
+    commit(folder, "one")
+
+    def call_it(*arguments: str) -> Done:
+        return call(folder, environment, *arguments)
+
+    return call_it
+
+
+def test_what_has_changed_is_run_and_nothing_is_missed(run: Callable[..., Done], tmp_path: Path) -> None:
+    folder = tmp_path / "repo"
+    assert run("run", "--device", "cpu").returncode == 0
+    none = run("run", "--device", "cpu", "--changed-since", "main")
+    assert none.returncode == 0, none.stderr
+    assert "No operator differs from main" in none.stdout and "4 operators untouched" in none.stdout
+    assert "Nothing to run" in none.stdout
+
+    (folder / "suites" / "kernels.py").write_text(KERNELS.replace("2 * x", "x + x", 1))
+    (folder / "suites" / "other.py").write_text(OTHER.replace("past = ", "# past = "))
+    done = run("run", "--device", "cpu", "--changed-since", "main", "--confirm", "--format", "json")
+    assert done.returncode in (0, 1), done.stderr  # on a busy machine a time may look worse
+    document: dict[str, Any] = json.loads(done.stdout)
+    since = document["since"]
+    assert [(one["operator"], one["reason"]) for one in since["changed"]] == [("first", "v differs")]
+    assert since["gone"] == [{"suite": "suites/other.py", "operator": "past"}]
+    names = {"second", "third"}
+    assert {one["operator"] for one in since["control"]} | {one["operator"] for one in since["left_out"]} == names
+    (control,) = since["control"]
+    cases = {record["case"] for record in document["records"]}
+    assert cases == {"first[n=8]", "first[n=9]", control["case"]}
+    changes = json.loads(run("compare", "--format", "json").stdout)["changes"]
+    missing = {change["series"]["case"] for change in changes if change["outcome"] == "missing"}
+    assert missing == {"past[n=8]", "past[n=9]"}
+    assert {change["series"]["case"] for change in changes} == cases | missing
+
+    # What only a method reaches, no hash covers; and the selection narrows further.
+    (folder / "suites" / "kernels.py").write_text(KERNELS.replace("2 * x", "x + x"))
+    both = run("run", "--device", "cpu", "--changed-since", "HEAD", "--format", "json", "*[n=8]", "--no-store")
+    since = json.loads(both.stdout)["since"]
+    reasons = {one["operator"]: one["reason"] for one in since["changed"]}
+    assert reasons == {"first": "v differs", "third": "code that it reaches differs"}
+    assert {record["case"] for record in json.loads(both.stdout)["records"]} == {
+        f"{name}[n=8]" for name in ("first", "second", "third")
+    }
+    assert len(git(folder, "worktree", "list").splitlines()) == 1
+
+
+def test_a_commit_that_is_none(run: Callable[..., Done]) -> None:
+    done = run("run", "--device", "cpu", "--changed-since", "nothing")
+    assert done.returncode == 2 and "no commit, branch or tag" in done.stderr
