@@ -12,7 +12,7 @@ from pathlib import Path
 from pairbench.suite.modules import file_beside, parse_module
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
-"""pairbench itself is no part of a suite, and what is installed belongs to the environment."""
+"""The package pairbench itself is no part of a suite, and what is installed belongs to the environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class _Imports:
     """What one file imports."""
 
     files: frozenset[Path] = frozenset()
-    """By relative names."""
+    """Files that are imported by relative or plain names."""
     names: frozenset[str] = frozenset()
-    """By the names of packages."""
+    """Names of packages and modules that are imported."""
 
 
 @functools.cache

@@ -22,7 +22,7 @@ class TouchedSuite:
     """How records name it."""
     file: Path
     was: Path | None
-    """Where it was in the commit; None where it is new."""
+    """Path of the file in the commit; None where it is new."""
     unhashed: tuple[str, ...]
     """The files that differ and that no hash covers, so that they may concern every operator of the suite."""
 
@@ -36,11 +36,11 @@ class FilesSince:
     there: frozenset[Path]
     """The files of the commit."""
     differing: frozenset[Path]
-    """Those of the commit that are others now, or gone."""
+    """Files of the commit that are others now, or gone."""
 
     @classmethod
     def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
-        """Ask git.
+        """Ask git what differs from the commit.
 
         Args:
             suites: Name and file of each suite.

@@ -23,7 +23,7 @@ class Narrowed:
     changed: dict[OperatorKey, str]
     """What differs, for each operator that is measured for it."""
     whole: frozenset[OperatorKey]
-    """Those of them that are taken with all of their cases."""
+    """Operators that are taken with all of their cases."""
     control: dict[OperatorKey, str]
     """The case of each untouched operator that is measured to tell whether the machine has moved."""
     left_out: tuple[OperatorKey, ...]
