@@ -50,7 +50,7 @@ class Describe:
     suite: str
     path: Path
     deep: bool = False
-    """Whether to tell a digest of all code, too."""
+    """Whether descriptions have a `code_digest`, which costs a second reading of the code."""
 
 
 @dataclass(frozen=True, kw_only=True)

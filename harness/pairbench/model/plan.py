@@ -46,8 +46,8 @@ class OperatorDescription:
     claims: tuple[Claim, ...] = ()
     """Published figures about the operator."""
     code_digest: str = ""
-    """Digest of all code of the suites that it reaches, the methods of classes included, which hashes leave out; empty where
-    nobody asked for it."""
+    """Digest of all code of the suites that the operator reaches, including methods of classes, which its hashes leave out. Empty unless
+    it was asked for."""
 
     def implementation(self, name: str) -> ImplementationDescription:
         """Return the baseline or a variant by its name."""

@@ -94,7 +94,7 @@ class Chosen:
     implementations: tuple[str, ...] = ()
     """Names or globs of implementations, none for all; the baseline is taken with any."""
     narrowed: Narrowed | None = None
-    """What of it is not measured because nothing of it has changed; None where nobody asked."""
+    """What has changed since a commit, and what is left out; None unless `--changed-since` was given."""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
         """Return the operators that are selected, each with those of its cases that are."""

@@ -52,7 +52,7 @@ class Scout:
         Args:
             suite: How records name it.
             path: Where it is.
-            deep: Whether to tell digests of all code, too.
+            deep: Whether descriptions have a `code_digest`.
         """
         try:
             (description,) = self._workers.get().request(Describe(suite=suite, path=path, deep=deep))

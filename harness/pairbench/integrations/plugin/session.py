@@ -41,7 +41,7 @@ class PluginSession:
     tiers: frozenset[str] = frozenset()
     """Tiers that are run; empty until pytest has collected."""
     changed: "Chosen | None" = None
-    """What differs from a commit, and the control beside it; None where nobody asked."""
+    """What has changed since a commit, and its control; None unless `--pairbench-changed-since` was given."""
     judged: "Confirmed | None" = None
     no_verdict: str | None = None
     """Why there is no verdict although there should be one."""

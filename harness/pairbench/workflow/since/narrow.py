@@ -16,8 +16,8 @@ from pairbench.workflow.since.narrowed import Narrowed, OperatorKey
 from pairbench.workflow.since.operators import compare_operators
 
 _CONTROL_PART, _MOST_CONTROLS = 0.05, 3
-"""The part of the untouched operators that is measured, and the most: one alone may have moved by itself, the middle one of three
-has not, and more would cost what leaving out has saved."""
+"""Which part of the untouched operators is measured, and how many at most. One alone may be slower for a reason of its own, which three
+hardly are at once; more would cost the time that leaving out saves."""
 _CONTROL_TIERS = ("real", "smoke", "headline")
 """The tiers of cases that a control is taken from, the best first: long enough to repeat well, and no minutes long."""
 

@@ -1,4 +1,4 @@
-"""What a run leaves out because nothing of it has changed since a commit: a value that is shown, and told to the store."""
+"""What a run measures and leaves out when it is asked for changes since a commit. It is printed, and recorded with the run."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

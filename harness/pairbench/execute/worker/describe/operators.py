@@ -24,7 +24,7 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         suite: The name of the suite in records.
         path: The suite's file.
         operator: As loaded from it.
-        deep: Whether to tell a digest of all code, too.
+        deep: Whether the description has a `code_digest`.
 
     Raises:
         SuiteError: the cost function fails on a case.
@@ -110,7 +110,7 @@ class _Code:
     def __init__(self, suite: Path, *, deep: bool) -> None:
         self._suite = suite
         self._deep = deep
-        """Whether methods are followed, too. Hashes are made without: they would be others, and every series a new one."""
+        """Whether methods of classes are followed. Hashes leave them out: with them, every hash would change and every series begin anew."""
         self.texts: dict[str, str] = {}
         """The code of each function and class and the value of each constant, by module and name."""
 
@@ -147,7 +147,7 @@ class _Code:
     def _collect_reached(self, function: types.FunctionType) -> None:
         names = _names(function.__code__)
         if self._deep:
-            names -= {"__file__"}  # another in every checkout
+            names -= {"__file__"}  # its value differs between checkouts
         modules = [module for name in names if _is_helper(module := function.__globals__.get(name), function)]
         for name in names:
             for reached in (function.__globals__.get(name), *(vars(module).get(name) for module in modules)):
