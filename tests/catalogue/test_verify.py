@@ -18,7 +18,8 @@ from pairbench.suite.load import find_suites, load_suite
 ROOT = Path(__file__).parents[2]
 ONLY_ON_A_GPU = {("block_mask_cache", "keyed_without_device")}
 """Impostors that are right on a CPU."""
-
+LIBRARIES = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
+"""Keeps a fault of torch out of tests of suites: suites/README.md, "Faults of libraries"."""
 
 ALWAYS = ("suites/linear/qkv.py",)
 _LONGEST = ("vae", "dit", "conv", "depthwise", "attention")
@@ -85,7 +86,7 @@ def test_what_changed_lately_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("suite", chosen())
 def test_all_is_right_and_every_impostor_is_rejected(suite: str, tmp_path: Path) -> None:
     # One thread each: two suites are verified side by side, and most of the time goes into Triton's interpreter.
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", **LIBRARIES}
     command = [sys.executable, "-m", "pairbench", "verify", suite, "--impostors", "--device", "cpu"]
     done = subprocess.run(
         [*command, "--format", "json"],
