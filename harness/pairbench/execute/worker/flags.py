@@ -19,6 +19,7 @@ _VARIABLES = (
     "KMP_",
     "ATEN_",
     "DNNL_",
+    "ONEDNN_",
 )
 _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 """Variables that pairbench sets for its workers, or that have no effect on what is computed."""
