@@ -35,6 +35,13 @@ def test_the_file_is_found_upwards_and_its_places_are_relative_to_it(write: Any,
     assert found.store == str(tmp_path / "kept") and found.settings.rounds == 5
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("none", None)])
+def test_a_budget_is_a_length_of_time(write: Any, tmp_path: Path, text: str, seconds: float | None) -> None:
+    assert load_config(write(f'budget = "{text}"')).budget_s == seconds
+    assert load_config(tmp_path, budget="2s").budget_s == 2
+    assert load_config(tmp_path, budget="none").budget_s is None
+
+
 def test_a_file_without_our_table_is_passed_over(write: Any, tmp_path: Path) -> None:
     write("rounds = 5")
     inner = tmp_path / "inner"
@@ -81,7 +88,7 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
     ("line", "words"),
     [
         ("round = 3", "setting 'round' is unknown; did you mean 'rounds'?"),
-        ("banana = 3", "setting 'banana' is unknown; expected one of case_seconds, max_samples"),
+        ("banana = 3", "setting 'banana' is unknown; expected one of budget, case_seconds, max_samples"),
         ("rounds = 0", "setting 'rounds' is 0, expected more than 0"),
         ("rounds = -1", "setting 'rounds' is -1, expected more than 0"),
         ("rounds = 2.5", "setting 'rounds' is 2.5, expected a whole number"),
@@ -94,6 +101,7 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
         ('mode = "fast"', "mode 'fast' is unknown, expected one of eager, compile, graph, or all"),
         ('tier = ["smoke", "huge"]', "tier 'huge' is unknown, expected one of edge, smoke, real, headline, or all"),
         ("tier = [3]", "tier 3 is unknown"),
+        ("budget = 600", "setting 'budget' is 600, expected a length of time such as '90s', '10m' or '1h', or 'none'"),
         ('timer = "sundial"', "timer 'sundial' is unknown, expected one of auto, do_bench"),
         ('suites = "ops.py"', "setting 'suites' is 'ops.py', expected a list of files and folders: ['ops.py']"),
         ("suites = [3]", "setting 'suites' is [3], expected a list of files and folders"),

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ class Config:
     suites: tuple[str, ...] | None = None
     """Suite files and folders relative to `root`; None for the catalogue that comes with pairbench."""
     store: str = "results"
+    budget_s: float | None = None
+    """Seconds that `pairbench run` has; None for as long as it takes."""
     given: frozenset[str] = frozenset()
     """Names of the settings that the file or the command line sets; the others have their defaults."""
     settings: Settings = field(default_factory=Settings)
@@ -46,11 +49,13 @@ def load_config(start: Path, **options: Any) -> Config:
         raise ConfigError(f"setting 'suites' is {suites!r}, expected a list of files and folders: [{suites!r}]")
     if not isinstance(store, str):
         raise ConfigError(f"setting 'store' is {store!r}, expected a folder or URL")
+    budget = chosen.pop("budget", None)
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
         root=root,
         suites=tuple(suites) if suites is not None else None,
         store=store if "://" in store or options.get("store") else str(root / store),
+        budget_s=None if budget is None else _seconds(budget),
         given=frozenset(values),
         settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
     )
@@ -70,10 +75,27 @@ def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
     return start, {}
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+"""Seconds of the units that a budget is given in."""
+
+
+def _seconds(budget: object) -> float | None:
+    """Return a length of time such as 10m in seconds; None for `none`, which takes the file's away."""
+    if budget == "none":
+        return None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh])", budget) if isinstance(budget, str) else None
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not seconds:
+        raise ConfigError(
+            f"setting 'budget' is {budget!r}, expected a length of time such as '90s', '10m' or '1h', or 'none'"
+        )
+    return seconds
+
+
 def _checked(name: str, value: Any) -> Any:
     known = {item.name: item.default for item in fields(Settings)}
     if name not in known:
-        names = sorted({*known, *_RENAMED, "suites", "store"} - set(_RENAMED.values()))
+        names = sorted({*known, *_RENAMED, "budget", "suites", "store"} - set(_RENAMED.values()))
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
         raise ConfigError(f"setting {name!r} is unknown; {hint}")

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pairbench.model.outcome import NOT_REACHED, Status
+from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, Status
 from pairbench.model.plan import Entry, PlannedCase
 
 COLUMNS = (
@@ -54,4 +54,4 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
         # A run that was interrupted, or killed, has latencies before it has counts.
         profiled = isinstance(row["launch_status"], str)
         return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
-    return row["status"] in _FINAL and row["reason"] != NOT_REACHED
+    return row["status"] in _FINAL and row["reason"] not in (NOT_REACHED, OUT_OF_BUDGET)

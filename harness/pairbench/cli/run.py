@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import time
 from typing import Annotated
 
 import typer
@@ -63,6 +64,17 @@ def run(
             "rounds. Goes on where an interrupted run stopped.",
         ),
     ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Wall time of the command: 90s, 10m, 1h, or none. Cases that were never measured come first, then the oldest; as many "
+            "as fit are measured in full, the others are skipped as out of budget. What is left goes to further rounds of the cases with the "
+            "widest intervals. A case that has begun is finished, so expect some seconds more; what --confirm measures again "
+            "comes on top.",
+            show_default=False,
+        ),
+    ] = None,
     changed_since: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +98,7 @@ def run(
 
     Example: pairbench run my_ops.py --device cuda:0 --rounds 5
     """
+    began = time.monotonic()
     if no_store and (store or confirm or skip_existing):
         raise UsageError(
             "--no-store keeps nothing and reads nothing: it goes with none of --store, --confirm, --skip-existing"
@@ -95,7 +108,15 @@ def run(
         if no_store:
             store = stack.enter_context(tempfile.TemporaryDirectory(prefix="pairbench-"))
         config = configure(
-            output, tier=tier, mode=mode, rounds=rounds, timer=timer, tf32=tf32, timeout=timeout, store=store
+            output,
+            tier=tier,
+            mode=mode,
+            rounds=rounds,
+            timer=timer,
+            tf32=tf32,
+            timeout=timeout,
+            store=store,
+            budget=budget,
         )
         request = stack.enter_context(open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE))
         if changed_since is not None:
@@ -107,7 +128,7 @@ def run(
         from pairbench.report.table import render
         from pairbench.workflow.run.record import record_run
 
-        done = record_run(request, skip_existing=skip_existing)
+        done = record_run(request, skip_existing=skip_existing, began=began)
         if confirm and done.records and not done.interrupted:
             from pairbench.workflow.run.confirm import confirm_run
 

@@ -120,6 +120,8 @@ STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
 NOT_REACHED = "the run was interrupted before this was measured"
 NOT_PROFILED = "the run was interrupted before this was profiled"
 """Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
+OUT_OF_BUDGET = "out of budget"
+"""The reason of entries for which a run with a budget had no time left: nothing is known of them, and they come first next time."""
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
 """The reason of a baseline that was skipped."""
 

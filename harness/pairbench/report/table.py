@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pairbench.model.latency import CALL, result_of, speedup_of
 from pairbench.model.load import withheld
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import Record
 from pairbench.report.latency_words import LEGEND
 from pairbench.report.layout import INDENT, Column, Layout, telling
@@ -31,6 +31,8 @@ from pairbench.report.rows import (
     title,
 )
 
+_NAMED = 10
+"""How many cases a line names."""
 _BAD = tuple(status for status in Status if status.bad)
 
 
@@ -47,7 +49,7 @@ def render(
     """
     if output == "json":
         return to_json({"records": [expanded(record) for record in records], "problems": problems})
-    problems = [*problems, *load_remarks(records)]
+    problems = [*problems, *load_remarks(records), *_out_of_budget(records)]
     if output == "markdown":
         return _markdown(records, problems)
     if output != "table":
@@ -62,7 +64,7 @@ def expanded(record: Record) -> dict[str, Any]:
 
 
 def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None) -> Iterator[Text | Padding]:
-    rows = rows_of(records)
+    rows = rows_of(_tried(records))
     layout = Layout.fit(COLUMNS, [row.cells for row in rows], width)
     several = _several_devices(rows)
     for _, of_run in groupby(rows, key=lambda row: row.record.run_id):
@@ -95,6 +97,19 @@ def _operator_lines(
                 style = "red" if row.record.status in _BAD else "yellow" if row.record.reason else "dim"
                 yield Padding(Text(remark, style=style), (0, 0, 0, INDENT + 2), expand=False)
     yield Text()
+
+
+def _tried(records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records without those for which a run had no time: they may be most, and are named in one line."""
+    return [record for record in records if record.reason != OUT_OF_BUDGET]
+
+
+def _out_of_budget(records: Sequence[Record]) -> Iterator[str]:
+    left = list(dict.fromkeys(str(record.case) for record in records if record.reason == OUT_OF_BUDGET))
+    if left:
+        more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
+        number = f"{len(left)} case{'' if len(left) == 1 else 's'}"
+        yield f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}, {', '.join(left[:_NAMED])}{more}"
 
 
 def _on_gpu(records: Sequence[Record]) -> bool:
@@ -130,7 +145,7 @@ def _object(text: str | None) -> object:
 
 
 def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
-    rows = rows_of(records)
+    rows = rows_of(_tried(records))
     columns = telling(COLUMNS, [row.cells for row in rows])
     several = _several_devices(rows)
     names = ["case", *(column.header for column in columns), "remarks"]

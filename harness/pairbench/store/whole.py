@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import Record
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
 from pairbench.store.location import RunFile, StoreLocation
@@ -69,11 +70,15 @@ class WholeStore:
         self._table = whole.combine_chunks()
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
-        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster."""
+        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster.
+
+        What a run had no time for is no part of any history; it is known by the column `reason`, if that is among the columns.
+        """
         for key, records in self._groups(OPERATOR, columns):
             device_name, suite, operator = key
-            if operator is not None:
-                yield (str(device_name), str(suite), operator), records
+            kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
+            if operator is not None and kept:
+                yield (str(device_name), str(suite), operator), kept
 
     def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
         """Yield run and device model with their records, the oldest run first."""

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from pairbench.analyze.compare.match import Matched, match, representative
+from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, GateOutcome
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import Record
 from tests.builders import CASES, ended, make_run, only
 
@@ -33,6 +35,19 @@ def test_several_runs_come_oldest_first_and_doubled_ones_once() -> None:
 def test_two_gpus_of_one_model_are_two_records() -> None:
     found = match(BEFORE, [*NOW, *(replace(record, device_uuid="GPU-1") for record in NOW)])
     assert [len(item.current) for item in found] == [2] * 4
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_what_a_run_had_no_time_for_is_not_compared_on_either_side(mode: str) -> None:
+    before, now = make_run(0, mode=mode), make_run(1, mode=mode)
+    left = [ended(record, "skipped", OUT_OF_BUDGET) for record in now]
+    for found in (match(before, left), match([], left)):
+        assert outcomes(found) == [GateOutcome.INCOMPARABLE] * 4
+        assert {item.reason for item in found} == {"not measured: out of budget"}
+    # Beside a run that did measure it, or as the reference, it says nothing.
+    assert outcomes(match(before, [*left, *make_run(2, mode=mode)])) == [None] * 4
+    earlier = [ended(record, "skipped", OUT_OF_BUDGET) for record in before]
+    assert {change.outcome for change in compare(earlier, now)} == {GateOutcome.NEW}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pairbench.analyze.compare.match import representative
 from pairbench.analyze.compare.rounds import usable
 from pairbench.model.comparison import GateOutcome, Judgement
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 
@@ -183,7 +183,7 @@ def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judg
 
 
 def _judge_ending(before: Record, now: Record) -> tuple[GateOutcome, str]:
-    graph = now.mode == "graph"
+    graph = now.mode == "graph" and before.reason != OUT_OF_BUDGET
     if bad(now):
         also = f"; it was {before.status} before as well" if bad(before) else ""
         return GateOutcome.FAILED, f"{now.status}: {_why(now)}{also}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pairbench.analyze.compare.rounds import usable
 from pairbench.model.comparison import Attribution, GateOutcome
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 
@@ -106,6 +106,8 @@ def _failure(records: Sequence[Record]) -> str:
 
 def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
     present = representative(current)
+    if present.reason == OUT_OF_BUDGET:
+        return _incomparable(series, reference, current, f"not measured: {OUT_OF_BUDGET}")
     kept: Sequence[Record] = [record for record in reference if record.definition_hash == present.definition_hash]
     if not kept:
         before = representative(reference).definition_hash
@@ -164,6 +166,8 @@ def _moved(series: Series, twin: Series, reference: Sequence[Record], current: S
 
 def _new(series: Series, records: Sequence[Record]) -> Matched:
     record = representative(records)
+    if record.reason == OUT_OF_BUDGET:
+        return _incomparable(series, (), records, f"not measured: {OUT_OF_BUDGET}")
     if wrong := _failure(records):
         return Matched(
             series=series,

@@ -20,7 +20,7 @@ from pairbench.model.outcome import (
 from pairbench.model.plan import Entry, PlannedCase
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class CaseState:
     """What is known of one planned case so far."""
 

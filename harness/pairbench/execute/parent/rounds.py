@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -28,6 +29,8 @@ class RoundWorkers:
         self._make = make
         self._ready: deque[Party] = deque()
         self._left = rounds
+        self.waited_s = 0.0
+        """Seconds for which rounds had to wait for their workers so far."""
         self._fill()
 
     def __enter__(self) -> Self:
@@ -49,8 +52,10 @@ class RoundWorkers:
     def round(self) -> Iterator[Party]:
         """Give the workers of the next round, when all that were started have loaded torch; they end with the round."""
         self._left = max(self._left, 0 if self._ready else 1)
+        began = time.monotonic()
         self._fill()
         wait_for(itertools.chain(*self._ready))
+        self.waited_s += time.monotonic() - began
         party = self._ready.popleft()
         try:
             yield party

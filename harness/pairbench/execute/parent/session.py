@@ -5,7 +5,8 @@ nothing can change it any more.
 """
 
 import random
-from collections.abc import Container
+import time
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 from pairbench.errors import InterruptedRunError
@@ -45,52 +46,98 @@ class DeviceSession:
         self.states = [CaseState(planned=case) for case in plan.cases]
         self.foreign_cores: list[float | None] = []
         """Processors of the host that others kept busy during each round so far; None where that is not known."""
+        self.round_s: dict[CaseState, float] = {}
+        """Seconds that each case took in its latest round."""
 
     def verify(self, *, impostors: bool) -> None:
         """Verify every case, and report what ended there."""
-        with Workers(self._context, self._device, interpret=self._device.kind == "cpu") as workers:
+        with self.verifier() as workers:
             for state in self.states:
-                self._observer.step(self._device, "verify", state.planned.case.key)
-                verify_case(state, workers, impostors=impostors)
-                self._report(state, state.ended)
-                self._observer.stepped(self._device)
+                self.verify_one(state, workers, impostors=impostors)
+
+    def verifier(self) -> Workers:
+        """Return workers that verify; on a CPU they interpret Triton's kernels."""
+        return Workers(self._context, self._device, interpret=self._device.kind == "cpu")
+
+    def verify_one(self, state: CaseState, workers: Workers, *, impostors: bool = False) -> None:
+        """Verify a case, and report what ended there."""
+        self._observer.step(self._device, "verify", state.planned.case.key)
+        verify_case(state, workers, impostors=impostors)
+        self._report(state, state.ended)
+        self._observer.stepped(self._device)
+
+    def round_workers(self, rounds: int) -> RoundWorkers:
+        """Return workers for a number of rounds, which begin to load torch."""
+        return RoundWorkers(lambda: (Workers(self._context, self._device, timed=True),), rounds)
 
     def audits(self) -> list[tuple[PlannedCase, ImpostorResult]]:
         """Return what became of the impostors that were tried so far."""
         return [(state.planned, found) for state in self.states for found in state.impostors]
 
-    def time(self, rounds: int, ahead: RoundWorkers) -> None:
-        """Time everything that was verified, each round in a fresh worker and in another order of cases."""
-        for state in self.timed():
+    def time(self, rounds: int, ahead: RoundWorkers, among: Iterable[CaseState] | None = None) -> None:
+        """Time everything that was verified, each round in a fresh worker and in another order of cases.
+
+        Args:
+            rounds: How many.
+            ahead: The workers.
+            among: The cases to take; all of them where not given.
+        """
+        for state in self.timed(among):
             state.leave_out_baselines()
             self._report(state, state.ended)
         for index in range(rounds):
-            states = self.timed()
+            states = self.timed(among)
             if not states:
                 return
-            random.Random(self._context.settings.seed * 1000 + index).shuffle(states)
             with ahead.round() as (workers,):
-                meter = LoadMeter()
-                for state in states:
-                    self._observer.step(self._device, f"round {index + 1}/{rounds}", state.planned.case.key)
-                    time_case(state, workers, index)
-                    self._report(state, state.ended)
-                    if entries := state.timed():
-                        self._observer.so_far([state.outcome(entry) for entry in entries])
-                    self._observer.stepped(self._device)
-                self.foreign_cores.append(meter.foreign_cores())
+                self.time_round(states, workers, index, f"round {index + 1}/{rounds}")
+
+    def time_round(self, states: list[CaseState], workers: Workers, number: int, name: str) -> None:
+        """Time some cases once more, in an order of this round's own.
+
+        Args:
+            states: The cases; each takes this as its next round.
+            workers: Those of this round alone.
+            number: What the order is drawn by.
+            name: What the round is called.
+        """
+        states = list(states)
+        random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
+        meter = LoadMeter()
+        for state in states:
+            self._observer.step(self._device, name, state.planned.case.key)
+            began = time.monotonic()
+            time_case(state, workers, len(state.rounds))
+            self.round_s[state] = time.monotonic() - began
+            self._report(state, state.ended)
+            self.hold(state)
+            self._observer.stepped(self._device)
+        self.foreign_cores.append(meter.foreign_cores())
+
+    def hold(self, state: CaseState) -> None:
+        """Tell what is known of a case, which may not be final."""
+        if entries := state.timed():
+            self._observer.so_far([state.outcome(entry) for entry in entries])
 
     def profile(self) -> None:
         """Count launches, operators and memory of everything that was timed, in a worker that never times; then a case is done.
 
         Last, so that a run which does not come to its end has latencies.
         """
-        with Workers(self._context, self._device) as workers:
+        with self.profiler() as workers:
             for state in self.timed():
-                self._observer.step(self._device, "profile", state.planned.case.key)
-                profile_case(state, workers)
+                self.profile_one(state, workers)
                 self._report(state, state.planned.entries)
-                self._observer.stepped(self._device)
+
+    def profiler(self) -> Workers:
+        """Return workers that profile, and never time."""
+        return Workers(self._context, self._device)
+
+    def profile_one(self, state: CaseState, workers: Workers) -> None:
+        """Count launches, operators and memory of a case."""
+        self._observer.step(self._device, "profile", state.planned.case.key)
+        profile_case(state, workers)
+        self._observer.stepped(self._device)
 
     def interrupt(self, rounds: int) -> None:
         """Account for whatever is not final yet: measured in the rounds that were finished, or skipped.
@@ -102,17 +149,24 @@ class DeviceSession:
             state.interrupt(rounds)
             self._report(state, state.planned.entries)
 
-    def run(self, rounds: int) -> None:
+    def run(self, rounds: int, within: Callable[["DeviceSession"], None] | None = None) -> None:
         """Go through all stages.
+
+        Args:
+            rounds: How often each case is timed.
+            within: What takes the cases through the stages instead, as far as it can; the rest is only accounted for.
 
         Raises:
             InterruptedRunError: the user interrupted; everything has been accounted for.
         """
         try:
-            with RoundWorkers(lambda: (Workers(self._context, self._device, timed=True),), rounds) as ahead:
-                self.verify(impostors=False)
-                self.time(rounds, ahead)
-            self.profile()
+            if within is None:
+                with self.round_workers(rounds) as ahead:
+                    self.verify(impostors=False)
+                    self.time(rounds, ahead)
+                self.profile()
+            else:
+                within(self)
             self.finish()
         except InterruptedRunError:
             self.interrupt(rounds)
@@ -131,11 +185,12 @@ class DeviceSession:
         for state in self.states:
             self._report(state, state.planned.entries)
 
-    def timed(self) -> list[CaseState]:
-        """Return the cases that have something left to time."""
-        for state in self.states:
+    def timed(self, among: Iterable[CaseState] | None = None) -> list[CaseState]:
+        """Return the cases, of some or of all, that have something left to time."""
+        states = self.states if among is None else list(among)
+        for state in states:
             state.leave_out_untimed()
-        return [state for state in self.states if state.timed()]
+        return [state for state in states if state.timed()]
 
     def _report(self, state: CaseState, entries: Container[Entry]) -> None:
         wanted = [entry for entry in state.planned.entries if entry in entries and entry not in state.reported]

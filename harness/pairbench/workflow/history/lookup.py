@@ -11,6 +11,7 @@ from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.errors import SelectionError
 from pairbench.model.comparison import Floor
 from pairbench.model.latency import RESULT_COLUMNS
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -142,7 +143,8 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     """
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
     reading = read_series(store, where=where, columns=NEEDED)
-    records = reading.value
+    # What a run had no time for is no part of a history, unless there is nothing else.
+    records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
     first: dict[str, str] = {}
     for record in reading.value:
         first.setdefault(record.environment_hash, record.run_id)

@@ -12,24 +12,28 @@ from typing import Any
 from pairbench.analyze.existing import COLUMNS, existing
 from pairbench.analyze.records import Run
 from pairbench.analyze.site.facts import remeasured_blocks
+from pairbench.analyze.turns import COLUMNS as TURN_COLUMNS
+from pairbench.analyze.turns import in_turn, speedup_halfwidth
 from pairbench.config import Config
 from pairbench.errors import StoreError, SuiteError, UsageError
+from pairbench.execute.parent.budget import Budget, BudgetedCases
+from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device, Environment
 from pairbench.model.load import HostLoad
-from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
+from pairbench.model.outcome import OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plan import Plan
 from pairbench.model.record import Record
-from pairbench.model.settings import OWN_TIMERS
+from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
 from pairbench.store.writer import RunWriter
 from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.host_watch import HostWatch
-from pairbench.workflow.requested import requested_of
+from pairbench.workflow.requested import Requested, requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.setup import Chosen, Request, stamp, store_of
@@ -74,6 +78,9 @@ class DoneRun:
                 for name, load in self.loads.items()
             },
             "stop_reasons": dict(Counter(record.stop_reason for record in timed)),
+            "out_of_budget_cases": len(
+                {(one.device_name, one.suite, one.case) for one in self.records if one.reason == OUT_OF_BUDGET}
+            ),
             "statuses": dict(Counter(record.status for record in self.records)),
             "interrupted": self.interrupted,
         }
@@ -110,19 +117,23 @@ _STOPS = {
 }
 
 
-def record_run(request: Request, *, confirms: str | None = None, skip_existing: bool = False) -> DoneRun:
+def record_run(
+    request: Request, *, confirms: str | None = None, skip_existing: bool = False, began: float | None = None
+) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
 
     Args:
         request: What to run, where, and where the results belong.
         confirms: The run whose suspects are measured again.
         skip_existing: Whether to leave out the cases that the store has already.
+        began: When the budget began, by the monotonic clock; None for a run that has none.
 
     Raises:
         UsageError: the settings ask for what a device cannot do.
         SuiteError: no suite could be loaded, so that there is nothing to keep.
     """
-    began = time.monotonic()
+    started = time.monotonic()
+    budgeted = _budgeted(request.config, began)
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     if chosen.survey.broken and not chosen.survey.operators:
         raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
@@ -144,13 +155,11 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         with lock:
             writer(device)  # a store that cannot be written is known before anything is measured
         watch = HostWatch(device, progress.notify)
-        environment, plan = probe_environment(context, device), plans[device]
+        environment = probe_environment(context, device)
         load = watch.begin(environment)
-        requested = requested_of(chosen, device, context.settings)
-        if skip_existing:
-            plan = without_existing(config, environment, plan, progress.notify)
-            if len(plan.cases) < len(plans[device].cases):
-                requested = requested.for_cases(plan.cases)
+        plan, requested = _asked(request, environment, plans[device], skip_existing=skip_existing)
+        if budgeted is not None:
+            plan = in_order(config, device, plan)
         environment = load.put_in(requested.put_in(environment))
         recorder = Recorder(
             run=run, environment=environment, writer=writers[device.slug], lock=lock, records=done.records
@@ -165,7 +174,7 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         reporter = Reporter(progress=progress, keep=keep, hold=recorder.hold)
         session = DeviceSession(contexts[device], device, plan, reporter)
         try:
-            session.run(context.settings.rounds)
+            session.run(context.settings.rounds, budgeted and budgeted(contexts[device].settings, recorder))
         finally:
             done.measuring_s[device.selector] = session.measuring_s()
             done.judging_s[device.selector] = session.judging_s()
@@ -178,8 +187,44 @@ def record_run(request: Request, *, confirms: str | None = None, skip_existing: 
         for opened in writers.values():
             opened.close()
         done.interrupted = context.interrupted.is_set()
-        done.wall_s = time.monotonic() - began
+        done.wall_s = time.monotonic() - started
     return done
+
+
+def _asked(request: Request, environment: Environment, plan: Plan, *, skip_existing: bool) -> tuple[Plan, Requested]:
+    """Return what a device is to do in its environment, and what the store is told of that."""
+    requested = requested_of(request.chosen, environment.device, request.context.settings)
+    if not skip_existing:
+        return plan, requested
+    left = without_existing(request.config, environment, plan, request.progress.notify)
+    return left, requested if len(left.cases) == len(plan.cases) else requested.for_cases(left.cases)
+
+
+def _budgeted(config: Config, began: float | None) -> Callable[[Settings, Recorder], BudgetedCases] | None:
+    """Return what takes a device's cases through the stages within the budget that began then; None where there is none."""
+    if began is None or config.budget_s is None:
+        return None
+    deadline, seconds = began + config.budget_s, config.budget_s
+
+    def within(settings: Settings, recorder: Recorder) -> BudgetedCases:
+        def width(state: CaseState) -> float | None:
+            rows = recorder.rows.get((state.planned.operator.suite, state.planned.case.key), {})
+            return speedup_halfwidth(tuple(rows.values()))
+
+        budget = Budget(deadline=deadline, seconds=seconds, rounds=settings.rounds, case_seconds=settings.case_seconds)
+        return BudgetedCases(budget, width, settings.target)
+
+    return within
+
+
+def in_order(config: Config, device: Device, plan: Plan) -> Plan:
+    """Return a device's plan with the cases first that its store has not, and then those that it tried longest ago."""
+    try:
+        frame, _ = read_frame(store_of(config), columns=TURN_COLUMNS, where={"device_name": device.name})
+    except StoreError:  # no store yet
+        return plan
+    rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")
+    return replace(plan, cases=in_turn(plan.cases, rows))
 
 
 def new_run(checkout: Path, *, confirms: str | None = None) -> Run:

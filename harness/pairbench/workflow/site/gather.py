@@ -15,6 +15,7 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
 from pairbench.model.latency import RESULT_COLUMNS, result_of
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -37,11 +38,11 @@ from pairbench.workflow.setup import default_places, store_of
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
     *("confirms", "environment_hash", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
-    *("status", "timer", "suite", "case", "implementation", "mode"),
+    *("status", "reason", "timer", "suite", "case", "implementation", "mode"),
 )
 _TREND = (*NEEDED, "operator", "environment")
 _RUN = (
-    *(*_HEAD, "operator", "environment", "reason", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
+    *(*_HEAD, "operator", "environment", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
     *(*RESULT_COLUMNS, "n_rounds"),
     *("launches_per_call", "kernels_per_call", "ops_per_call", "peak_bytes", "margin"),
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
@@ -86,7 +87,11 @@ class SiteReading:
         newest: dict[Series, str] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
-            newest |= {series: record.run_id for record in records if (series := Series.of(record))}
+            newest |= {
+                series: record.run_id
+                for record in records
+                if record.reason != OUT_OF_BUDGET and (series := Series.of(record))
+            }
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
         self._changes = self._compared(comparer, newest)

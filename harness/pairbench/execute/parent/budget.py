@@ -1,0 +1,171 @@
+"""A run that has a budget of time: whole cases as far as they fit, and what is left for those whose intervals are widest.
+
+Cases are taken in the order of the plan, a batch after the other: verified, timed in as many rounds as every run has, profiled.
+What a case is going to take is guessed from what verifying it took, and the guess is put right by the batches before.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.session import DeviceSession
+from pairbench.model.outcome import OUT_OF_BUDGET, Status
+
+_CLOSING_PART = 0.02
+"""The part of the budget that is kept for the last statistics and files."""
+_FIRST_PART = 0.5
+"""The part of the time that the first batch may take, by a guess that nothing has put right yet."""
+_WIDEST_PART = 0.25
+"""The part of the cases that are not precise yet which a further round takes: the widest of them, and not one alone, for a
+round costs the start of a process."""
+
+
+@dataclass(kw_only=True)
+class Budget:
+    """What is left of the time, and what cases cost."""
+
+    deadline: float
+    """When the run has to be over, by the clock."""
+    seconds: float
+    """The length of the whole budget."""
+    rounds: int
+    """How often every case is timed."""
+    case_seconds: float
+    """Seconds that a round times a case at most."""
+    clock: Callable[[], float] = time.monotonic
+    start_s: float = 5.0
+    """Seconds until the workers of a batch's rounds are there; a guess until a batch has shown them."""
+    verify_s: list[float] = field(default_factory=list)
+    """Seconds that verifying took, case by case."""
+    guessed_s: float = 0.0
+    """Seconds that all batches should have taken once they were verified."""
+    spent_s: float = 0.0
+    """Seconds that they took."""
+
+    def left(self) -> float:
+        """Return the seconds that can still be spent on cases."""
+        return self.deadline - _CLOSING_PART * self.seconds - self.clock()
+
+    def typical_verify_s(self) -> float:
+        """Return what verifying the next case may take."""
+        return sum(self.verify_s) / len(self.verify_s) if self.verify_s else self.case_seconds
+
+    def rest_s(self, verify_s: float) -> float:
+        """Return what timing and profiling a case may take, given what verifying it took."""
+        # A round makes the inputs and calls everything for the first time, as verifying does.
+        return (self.rounds * (verify_s + self.case_seconds) + verify_s) * self._correction()
+
+    def learn(self, batch: list[float], spent_s: float) -> None:
+        """Put guesses right by what a batch took once it was verified.
+
+        Args:
+            batch: What verifying took, case by case.
+            spent_s: What everything after that took.
+        """
+        self.guessed_s += sum(map(self.rest_s, batch)) / self._correction()
+        self.spent_s += spent_s
+
+    def _correction(self) -> float:
+        return min(10.0, max(0.1, self.spent_s / self.guessed_s)) if self.guessed_s else 1.0
+
+
+class BudgetedCases:
+    """Takes the cases of a session through the stages within a budget."""
+
+    def __init__(self, budget: Budget, width: Callable[[CaseState], float | None], target: float) -> None:
+        """Prepare.
+
+        Args:
+            budget: The time.
+            width: Half the interval of a case's log speedup, the widest of its variants; None where there is none.
+            target: The width that is precise enough.
+        """
+        self._budget = budget
+        self._width = width
+        self._target = target
+
+    def __call__(self, session: DeviceSession) -> None:
+        """Do whole cases while there is room, then further rounds; all that is left is out of budget."""
+        waiting = deque(session.states)
+        while waiting and self._batch(session, waiting):
+            pass
+        for state in waiting:
+            _give_up(state)
+        self._sharpen(session)
+
+    def _batch(self, session: DeviceSession, waiting: deque[CaseState]) -> bool:
+        """Do the next cases that fit, and return whether there was room for any."""
+        budget, first = self._budget, not self._budget.verify_s
+        until = budget.left() * (_FIRST_PART if first else 1.0) + budget.clock()
+        if not first and not self._fits(until, budget.start_s, budget.typical_verify_s()):
+            return False
+        with session.round_workers(budget.rounds) as ahead:
+            batch = self._verified(session, waiting, until)
+            began = budget.clock()
+            session.time(budget.rounds, ahead, batch)
+        with session.profiler() as workers:
+            for state in session.timed(batch.keys()):
+                session.profile_one(state, workers)
+                session.hold(state)
+        if batch:
+            budget.start_s = ahead.waited_s
+            budget.learn(list(batch.values()), budget.clock() - began - ahead.waited_s)
+        return True
+
+    def _verified(self, session: DeviceSession, waiting: deque[CaseState], until: float) -> dict[CaseState, float]:
+        """Verify the next cases as long as all of them will be through by a time; the very first is taken whatever it takes.
+
+        Returns:
+            Those that are to be timed, with the seconds that verifying took.
+        """
+        budget = self._budget
+        batch: dict[CaseState, float] = {}
+        coming_s = budget.start_s
+        with session.verifier() as workers:
+            while waiting and (not budget.verify_s or self._fits(until, coming_s, budget.typical_verify_s())):
+                state, began = waiting.popleft(), budget.clock()
+                session.verify_one(state, workers)
+                took_s = budget.clock() - began
+                budget.verify_s.append(took_s)
+                if not session.timed([state]):
+                    continue
+                rest_s = budget.rest_s(took_s)
+                if len(budget.verify_s) > 1 and coming_s + rest_s > budget.left():
+                    _give_up(state)  # it was verified, and what it takes beyond that is too much for this time
+                    continue
+                batch[state] = took_s
+                coming_s += rest_s
+        return batch
+
+    def _fits(self, until: float, coming_s: float, verify_s: float) -> bool:
+        budget = self._budget
+        return budget.clock() + coming_s + verify_s + budget.rest_s(verify_s) <= until
+
+    def _sharpen(self, session: DeviceSession) -> None:
+        """Time the cases with the widest intervals again, until all are precise or the time is up."""
+        budget, number = self._budget, self._budget.rounds
+        start_s = budget.start_s
+        while states := self._widest(session, budget.left() - start_s):
+            with session.round_workers(1) as ahead, ahead.round() as (workers,):
+                session.time_round(states, workers, number, f"round {number + 1}")
+            number, start_s = number + 1, ahead.waited_s
+
+    def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
+        """Return the cases that a further round takes: the widest that are not precise yet, as far as they fit into some seconds."""
+        widths = {state: self._width(state) or 0.0 for state in session.timed() if state.rounds}
+        wide = sorted((state for state in widths if widths[state] > self._target), key=lambda state: -widths[state])
+        taken: list[CaseState] = []
+        for state in wide:
+            needed_s = session.round_s[state]
+            if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and needed_s <= seconds:
+                taken.append(state)
+                seconds -= needed_s
+        return taken
+
+
+def _give_up(state: CaseState) -> None:
+    for entry in state.planned.entries:
+        state.end(entry, Status.SKIPPED, OUT_OF_BUDGET)

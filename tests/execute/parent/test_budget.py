@@ -1,0 +1,143 @@
+"""What a budget has room for: a session that is made up, on a clock that its stages put forward."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import pytest
+
+from pairbench.execute.parent.budget import Budget, BudgetedCases
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.model.outcome import OUT_OF_BUDGET, Status, Verification
+from pairbench.model.plan import PlannedCase
+from tests.execute.parent.test_session import timed_round
+
+Planned = Callable[..., PlannedCase]
+
+
+class Ahead:
+    """Workers of rounds, which are there after a second."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self.waited_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[tuple[None]]:
+        self._session.now += 1
+        self.waited_s += 1
+        yield (None,)
+
+
+class Session:
+    """As much of a session as a budget asks for; a case takes its seconds to verify, in each round, and to profile."""
+
+    def __init__(self, states: list[CaseState], seconds: dict[str, float]) -> None:
+        self.states = states
+        self.seconds = seconds
+        self.now = 0.0
+        self.done: list[tuple[str, str]] = []
+        self.round_s: dict[CaseState, float] = {}
+
+    def _spend(self, stage: str, state: CaseState) -> None:
+        self.now += self.seconds[state.planned.case.key]
+        self.done.append((stage, state.planned.case.key))
+
+    @contextlib.contextmanager
+    def verifier(self) -> Iterator[None]:
+        yield
+
+    profiler = verifier
+
+    def round_workers(self, rounds: int) -> Ahead:
+        return Ahead(self)
+
+    def verify_one(self, state: CaseState, workers: None) -> None:
+        self._spend("verify", state)
+        for entry in state.planned.entries:
+            state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED)
+
+    def time(self, rounds: int, ahead: Ahead, among: Any) -> None:
+        for index in range(rounds):
+            with ahead.round() as (workers,):
+                self.time_round(list(among), workers, index, "")
+
+    def time_round(self, states: list[CaseState], workers: None, number: int, name: str) -> None:
+        for state in states:
+            self._spend("time", state)
+            self.round_s[state] = self.seconds[state.planned.case.key]
+            state.rounds.append(timed_round(len(state.rounds), list(state.timed())))
+
+    def profile_one(self, state: CaseState, workers: None) -> None:
+        self._spend("profile", state)
+
+    def hold(self, state: CaseState) -> None: ...
+
+    def timed(self, among: Any = None) -> list[CaseState]:
+        return [state for state in (self.states if among is None else among) if state.timed()]
+
+
+@pytest.fixture
+def spend(planned: Planned) -> Callable[..., tuple[Session, list[int], set[int]]]:
+    """Spend a budget on cases of so many seconds: returns the session, the rounds of each case, and what was left out."""
+
+    def run(
+        budget_s: float, seconds: list[float], widths: dict[int, float] | None = None
+    ) -> tuple[Session, list[int], set[int]]:
+        states = [CaseState(planned=planned(rows=index)) for index in range(len(seconds))]
+        keys = [state.planned.case.key for state in states]
+        session = Session(states, dict(zip(keys, seconds, strict=True)))
+        budget = Budget(
+            deadline=budget_s, seconds=budget_s, rounds=3, case_seconds=1.0, clock=lambda: session.now, start_s=3.0
+        )
+        by_key = {keys[index]: width for index, width in (widths or {}).items()}
+        cases = BudgetedCases(budget, lambda state: by_key.get(state.planned.case.key), target=0.005)
+        cases(session)  # type: ignore[arg-type]
+        left = {
+            index for index, state in enumerate(states) if any(end[1] == OUT_OF_BUDGET for end in state.ended.values())
+        }
+        return session, [len(state.rounds) for state in states], left
+
+    return run
+
+
+def test_all_fit(spend: Any) -> None:
+    session, rounds, left = spend(1000, [1.0] * 5)
+    assert rounds == [3] * 5 and not left
+    assert session.now < 50, "nothing is imprecise, so nothing is spent on further rounds"
+
+
+def test_whole_cases_in_their_order_as_far_as_they_fit(spend: Any) -> None:
+    session, rounds, left = spend(100, [1.0] * 50)
+    done = rounds.count(3)
+    assert rounds == [3] * done + [0] * (50 - done) and left == set(range(done, 50))
+    assert 12 <= done <= 18  # five seconds each, and the starts of processes
+    assert 80 <= session.now <= 100
+    assert {stage for stage, _ in session.done} == {"verify", "time", "profile"}
+
+
+def test_one_case_is_done_whatever_it_takes(spend: Any) -> None:
+    _, rounds, left = spend(10, [60.0, 1.0])
+    assert rounds == [3, 0] and left == {1}
+
+
+def test_a_case_that_is_too_much_for_what_is_left_waits(spend: Any) -> None:
+    """It was verified, which tells what the rest of it would take; cheaper ones behind it have their turn."""
+    session, rounds, left = spend(100, [1.0, 1.0, 40.0, 1.0, 1.0])
+    assert rounds[:3] == [3, 3, 0] and 2 in left
+    assert session.now <= 100
+
+
+def test_what_is_left_goes_to_the_widest(spend: Any) -> None:
+    session, rounds, left = spend(60, [1.0] * 4, {0: 0.001, 1: 0.02, 2: 0.3, 3: 0.01})
+    assert not left and rounds[0] == rounds[1] == rounds[3] == 3 and rounds[2] > 10
+    assert 50 <= session.now <= 60
+
+
+def test_no_time_at_all(spend: Any) -> None:
+    assert spend(0.5, [1.0, 1.0])[1:] == ([3, 0], {1})
