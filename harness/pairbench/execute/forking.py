@@ -9,10 +9,22 @@ import os
 import socket
 import struct
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 _LENGTH = struct.Struct("!Q")
 _NUMBER = struct.Struct("!q")
 _MOST_FILES = 16
+
+
+class Preload(StrEnum):
+    """What a fork server loads before it serves: the less, the sooner is its first worker there."""
+
+    DESCRIPTION = "description"
+    """What it takes to tell which devices and operators there are; the rest follows when a second worker is asked for."""
+    MEASUREMENT = "measurement"
+    """What verifying, timing and profiling take, too."""
+    COMPILER = "compiler"
+    """And torch's compiler, which takes some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ import ast
 import functools
 import importlib.machinery
 import importlib.util
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,31 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
             if found is packages:
                 waiting += (other for name in _imports(file).names for other in _of(name, repository))
     return ReachedFiles(tree=frozenset(tree), packages=frozenset(packages) - tree)
+
+
+_COMPILER = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor)\b")
+
+
+def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
+    """Return whether the text of any suite, or of a file that it imports, names torch's compiler.
+
+    Args:
+        suites: The suites' files.
+        repository: The folder whose packages count.
+    """
+    return any(
+        _COMPILER.search(_text(file))
+        for suite in suites
+        for reached in [reached_files(suite, repository)]
+        for file in reached.tree | reached.packages
+    )
+
+
+def _text(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # who loads it says what is wrong with it
+        return b""
 
 
 @dataclass(frozen=True, kw_only=True)

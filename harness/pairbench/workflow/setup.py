@@ -17,6 +17,7 @@ from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
 from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
+from pairbench.suite.reached import names_compiler
 from pairbench.workflow.since.narrowed import Narrowed
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
@@ -43,21 +44,25 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def make_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
+def make_context(config: Config, suites: Iterable[Path] = (), *, describes: bool = False) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, which is removed at the end.
 
     Args:
         config: The settings.
+        suites: Suite files that workers are going to load: where these name torch's compiler, all get it loaded.
         describes: Whether workers only tell what there is, so that they need less.
     """
+    from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
 
+    compiles = "compile" in config.settings.modes or names_compiler(suites, config.root)
+    needed = Preload.COMPILER if compiles else Preload.MEASUREMENT
     with (
         open_launchers() as launchers,
         tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
     ):
-        prepare(launchers, Path(cache), everything=not describes)
+        prepare(launchers, Path(cache), Preload.DESCRIPTION if describes else needed)
         yield WorkerContext(
             settings=config.settings,
             cache=Path(cache),
@@ -68,9 +73,9 @@ def make_context(config: Config, *, describes: bool = False) -> "Iterator[Worker
 
 
 @contextlib.contextmanager
-def open_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
+def open_context(config: Config, suites: Iterable[Path] = (), *, describes: bool = False) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
-    with make_context(config, describes=describes) as context:
+    with make_context(config, suites, describes=describes) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
             context.interrupted.set()
@@ -153,8 +158,9 @@ def open_request(
     from pairbench.workflow.progress import open_progress
 
     asked = ask(config, select)
-    refuse_syntax_errors(file for _, file in asked.suites)
-    with open_context(config) as context, open_progress() as progress:
+    files = [file for _, file in asked.suites]
+    refuse_syntax_errors(files)
+    with open_context(config, files) as context, open_progress() as progress:
         for module in meanwhile:
             import_module(module)
         chosen = load(context, asked, implementations)

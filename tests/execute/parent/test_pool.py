@@ -317,7 +317,7 @@ def test_what_is_timed_on_a_cpu_shares_nothing(
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def prepare(self, environment: Any, *, everything: bool) -> None: ...
+        def prepare(self, environment: Any, preload: Any) -> None: ...
 
         def launch(self, environment: Any, **files: int) -> Any:
             started.append(self.name)

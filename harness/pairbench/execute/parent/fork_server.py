@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
-from pairbench.execute.forking import ForkRequest, receive_number, send_request
+from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_request
 
 _LATE = frozenset(
     {"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_INTERPRET"}
@@ -36,17 +36,17 @@ class Server(Protocol):
         """Kill it; its workers die with it."""
 
 
-def start_server(environment: Mapping[str, str], *, everything: bool) -> tuple[socket.socket, Server]:
+def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
     """Start a fork server, and return the line on which it takes requests.
 
     Args:
         environment: Its environment.
-        everything: Whether it loads at once what verifying and profiling need, and not only torch.
+        preload: What it loads before it serves.
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        module, what = "pairbench.execute.worker.fork_server", "everything" if everything else "torch"
-        command = [sys.executable, "-m", module, str(theirs.fileno()), what]
+        module = "pairbench.execute.worker.fork_server"
+        command = [sys.executable, "-m", module, str(theirs.fileno()), preload]
         process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),
@@ -108,8 +108,8 @@ class Forked:
 class ForkServer:
     """One server. It is started at once, and takes requests while it is still loading torch."""
 
-    def __init__(self, environment: Mapping[str, str], *, everything: bool) -> None:
-        self._control, self._process = start_server(environment, everything=everything)
+    def __init__(self, environment: Mapping[str, str], preload: Preload) -> None:
+        self._control, self._process = start_server(environment, preload)
         self._turn = threading.Lock()
         self._used = False
 
@@ -151,10 +151,10 @@ class ForkServers:
         for server in self._servers.values():
             server.close()
 
-    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Start the server of an environment, which then loads torch. See `Launcher`."""
         with self._turn:
-            self._server(environment, everything=everything)
+            self._server(environment, preload)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
         """Start a worker. See `Launcher`."""
@@ -168,11 +168,11 @@ class ForkServers:
             server = self._server(environment)
             return server.fork(request) or server.fail()
 
-    def _server(self, environment: Mapping[str, str], *, everything: bool = True) -> ForkServer:
+    def _server(self, environment: Mapping[str, str], preload: Preload = Preload.MEASUREMENT) -> ForkServer:
         key = _early(environment)
         if key not in self._servers:
             started_with = {name: value for name, value in environment.items() if name != "TRITON_INTERPRET"}
-            self._servers[key] = ForkServer(_IDLE | started_with, everything=everything)
+            self._servers[key] = ForkServer(_IDLE | started_with, preload)
         return self._servers[key]
 
 

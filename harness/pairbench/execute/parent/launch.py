@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from pairbench.errors import UsageError
+from pairbench.execute.forking import Preload
 from pairbench.execute.parent.fork_server import ForkServers
 
 VARIABLE = "PAIRBENCH_WORKERS"
@@ -36,12 +37,12 @@ class Launched(Protocol):
 class Launcher(Protocol):
     """Starts worker processes, each in a session of its own."""
 
-    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Begin to load what workers with an environment need, so that the first one is there sooner.
 
         Args:
             environment: All of their environment.
-            everything: Whether something is going to be verified, and not only described.
+            preload: What that is.
         """
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
@@ -80,7 +81,7 @@ class FreshInterpreter:
 class FreshInterpreters:
     """Starts each worker as a new interpreter."""
 
-    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Do nothing: nobody knows yet how many are needed."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:

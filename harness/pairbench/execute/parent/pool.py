@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pairbench.errors import InterruptedRunError
+from pairbench.execute.forking import Preload
 from pairbench.execute.heartbeat import SIZE, Heartbeat, read_heartbeat
 from pairbench.execute.parent.launch import Launchers
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
@@ -207,15 +208,15 @@ ANY = Device(selector="any", kind="any", name="any")
 """Stands in for the device of a worker that finds out which devices there are."""
 
 
-def prepare(launchers: Launchers, cache: Path, *, everything: bool) -> None:
+def prepare(launchers: Launchers, cache: Path, preload: Preload) -> None:
     """Have the launchers of a run begin to load what its first worker needs.
 
     Args:
         launchers: The launchers.
         cache: The run's folder for what is compiled.
-        everything: Whether something is going to be verified, and not only described.
+        preload: What that is.
     """
-    launchers.shared.prepare(_environment(cache, ANY, interpret=False), everything=everything)
+    launchers.shared.prepare(_environment(cache, ANY, interpret=False), preload)
 
 
 def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, str]:

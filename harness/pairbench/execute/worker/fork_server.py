@@ -14,7 +14,7 @@ import socket
 import sys
 import warnings
 
-from pairbench.execute.forking import ForkRequest, receive_request, send_number
+from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
 
 _FIRST = (
     "torch",
@@ -23,14 +23,15 @@ _FIRST = (
 )
 """What a worker needs that tells which devices and operators there are."""
 _THEN = (
-    "torch._dynamo",
     "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.interleaved",
     "pairbench.execute.worker.stages",
     "scipy.special",
     "triton",
 )
-"""What the others need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
+"""What the others need most."""
+
+_COMPILER = "torch._dynamo"
 
 
 def load(*modules: str) -> None:
@@ -187,8 +188,11 @@ def _forget_triton() -> None:
 
 if __name__ == "__main__":
     # Not while the first worker is at work where much is to come: what it measures would be slower.
-    everything = sys.argv[2] == "everything"
-    load(*_FIRST, *(_THEN if everything else ()))
-    forked = serve(socket.socket(fileno=int(sys.argv[1])), *(() if everything else _THEN))
+    preload = Preload(sys.argv[2])
+    now, then = ((*_FIRST, *_THEN), ()) if preload is not Preload.DESCRIPTION else (_FIRST, _THEN)
+    load(*now, *([_COMPILER] if preload is Preload.COMPILER else []))
+    if preload is Preload.COMPILER:
+        sys.modules[_COMPILER].reset()  # each worker begins with it, and the first time it loads more
+    forked = serve(socket.socket(fileno=int(sys.argv[1])), *then)
     if forked is not None:
         work(forked)
