@@ -34,6 +34,12 @@ class CaseState:
     reported: set[Entry] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forget what verifying has found, of which nothing was reported."""
+        for found in (self.ended, self.verified, self.refuted, self.impostors):
+            found.clear()
         for entry, reason in self.planned.skipped.items():
             self.end(entry, Status.SKIPPED, reason)
 
