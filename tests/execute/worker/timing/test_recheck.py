@@ -56,8 +56,8 @@ def test_what_seems_to_remember_is_called_on_other_new_values_again(
     monkeypatch.setattr(recheck, "_call_again", lambda *_: tries[len(seeds)])
     monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: seeds.append(attempt))
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    timed: Any = None
-    sentence = recheck._judge_again(ready, timed, tries[0], [{}] * 3, [], {})
+    timed: Any = SimpleNamespace(lead_in=1)
+    sentence = recheck._judge_again(ready, timed, tries[0], [{}] * 3, {}, {})
     assert (sentence is not None) is blamed
     assert seeds == [1, 2]
 
@@ -68,3 +68,23 @@ def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     several: Any = [recheck._new_values(ready, 3, attempt) for attempt in range(3)]
     seeds = [seed for of_try in several for seed in of_try]
     assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)
+
+
+@pytest.mark.parametrize(("new_ms", "blamed"), [(25, False), (400, True)])
+def test_a_long_call_is_made_once_on_new_values_and_again_only_where_that_took_longer(
+    monkeypatch: pytest.MonkeyPatch, new_ms: float, blamed: bool
+) -> None:
+    made: list[int] = []
+
+    def call_again(ready: Any, timed: Any, news: list[Any], known: Any) -> recheck._Again:
+        made.append(len(news))
+        return recheck._Again([], [] if known is None else [25e6] * 3, [new_ms * 1e6] * len(news))
+
+    monkeypatch.setattr(recheck, "_call_again", call_again)
+    monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: [{}] * count)
+    ready: Any = SimpleNamespace(device=torch.device("cpu"))
+    timed: Any = SimpleNamespace(lead_in=0, call_ns=[25e6, 26e6])
+    once = recheck._call_once(ready, timed, {})
+    sentence = recheck._judge_again(ready, timed, once, [{}] * 3, {}, {})
+    assert (sentence is not None) is blamed
+    assert made == ([1, 3, 3] if blamed else [1])

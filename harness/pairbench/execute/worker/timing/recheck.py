@@ -2,8 +2,8 @@
 
 import functools
 import statistics
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbench.execute.heartbeat import Heartbeat
@@ -86,15 +86,19 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, ended: set[Entry]) -> Iterator[
     for timed in ready.timed:
         if timed.entry in ended:
             continue
-        made = guarded(ready.job, timed.index, heartbeat, functools.partial(_call_again, ready, timed, news, known))
+        step: Callable[[], _Again] = functools.partial(_call_again, ready, timed, news, known)
+        if known is not None and _is_long(timed):
+            step = functools.partial(_call_once, ready, timed, news[0])
+        made = guarded(ready.job, timed.index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
         else:
             again.append((timed, made))
-    rights = [_right(ready, new) for new in news]
+    needed = {number for _, calls in again for number, _ in calls.outputs}
+    rights = {number: _right(ready, news[number]) for number in sorted(needed)}
     for timed, calls in again:
-        step = functools.partial(_judge_again, ready, timed, calls, news, rights, known)
-        verdict = guarded(ready.job, timed.index, heartbeat, step)
+        judgement = functools.partial(_judge_again, ready, timed, calls, news, rights, known)
+        verdict = guarded(ready.job, timed.index, heartbeat, judgement)
         if verdict is not None:
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
 
@@ -138,12 +142,23 @@ def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: d
     return _Again(outputs, known_ns, new_ns)
 
 
+def _is_long(timed: Timed) -> bool:
+    """Return whether a call takes so long that nothing else doubles it, and that making it seven times would be most of a round."""
+    return not timed.lead_in
+
+
+def _call_once(ready: Ready, timed: Timed, new: dict[str, Any]) -> _Again:
+    """Call a long call on values that it has not seen; the samples tell what it takes on known ones."""
+    found = _call_again(ready, timed, [new], None)
+    return replace(found, known_ns=list(timed.call_ns))
+
+
 def _judge_again(
     ready: Ready,
     timed: Timed,
     again: _Again,
     news: list[dict[str, Any]],
-    rights: list[Any],
+    rights: dict[int, Any],
     known: dict[str, Any] | None,
 ) -> str | None:
     for number, outputs in again.outputs:
@@ -151,7 +166,7 @@ def _judge_again(
             return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
     known_ns, new_ns = list(again.known_ns), list(again.new_ns)
     beyond_ns = _REMEMBERS_NS[ready.device.type]
-    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns):
+    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns, least=1 if _is_long(timed) else _NEW_CALLS):
         return None
     for attempt in range(1, _TRIES):
         more = _call_again(ready, timed, _new_values(ready, len(news), attempt), known)
@@ -160,15 +175,18 @@ def _judge_again(
     return remembers(known_ns, new_ns, beyond_ns=beyond_ns)
 
 
-def suspicious(known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float) -> bool:
+def suspicious(
+    known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float, least: int = _NEW_CALLS
+) -> bool:
     """Return whether calls on new values are all so much slower than those on known ones that more of both must tell.
 
     Args:
         known_ns: Latencies of calls on values that came again and again.
         new_ns: Of calls on new values, taken among them in the same way.
         beyond_ns: By how much the clock is off at worst.
+        least: Fewer calls on new values tell nothing.
     """
-    if not known_ns or len(new_ns) < _NEW_CALLS:
+    if not known_ns or len(new_ns) < least:
         return False
     return min(new_ns) > _REMEMBERS * statistics.median(known_ns) + beyond_ns
 
