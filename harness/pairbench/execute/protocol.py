@@ -55,7 +55,12 @@ class Describe:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Asks for the `Environment`."""
+    """Asks for the `Environment`, without ceilings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureCeilings:
+    """Asks for the device's measured ceilings by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +170,7 @@ AnyCaseJob = (
 )
 
 
-Job = FindDevices | Wait | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
+Job = FindDevices | Wait | Describe | Probe | MeasureCeilings | Diagnose | AnyCaseJob | TakeBlock | CloseCase
 
 
 @dataclass(frozen=True, kw_only=True)

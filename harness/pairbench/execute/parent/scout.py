@@ -1,15 +1,20 @@
 """Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
 
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
-from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
+from pairbench.execute.protocol import Describe, Diagnose, FindDevices, MeasureCeilings, Probe
 from pairbench.model.environment import Device, Environment
 from pairbench.model.finding import Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription
+
+Ceilings = dict[str, Any]
+"""`ceilings` (GB/s and TFLOP/s by name), and `ceilings_at`, when they were measured: ISO 8601, UTC."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +97,15 @@ def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ..
     return tuple(findings)
 
 
-def probe_environment(context: WorkerContext, device: Device) -> Environment:
-    """Read a device's environment in a worker.
+def probe_environment(
+    context: WorkerContext, device: Device, known: Callable[[Environment], Ceilings | None] = lambda _: None
+) -> Environment:
+    """Read a device's environment in a worker, and measure its ceilings.
+
+    Args:
+        context: What the workers share.
+        device: Where.
+        known: Gives the ceilings of an environment if they need not be measured, for which nobody asks without it.
 
     Raises:
         PairbenchError: the device cannot be used at all.
@@ -101,9 +113,15 @@ def probe_environment(context: WorkerContext, device: Device) -> Environment:
     try:
         with WorkerProcess(context, device) as worker:
             (environment,) = worker.request(Probe())
+            assert isinstance(environment, Environment)
+            ceilings = known(environment)
+            if ceilings is None:
+                (measured,) = worker.request(MeasureCeilings())
+                now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+                ceilings = {"ceilings": measured, "ceilings_at": now}
     except WorkerEndedError as error:
         raise PairbenchError(
             f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"
         ) from error
-    assert isinstance(environment, Environment)
-    return environment
+    observed = {**environment.rest["observed"], **ceilings}
+    return replace(environment, rest={**environment.rest, "observed": observed})

@@ -31,6 +31,7 @@ from pairbench.execute.protocol import (
     Ended,
     FindDevices,
     Job,
+    MeasureCeilings,
     OpenCase,
     Probe,
     StandIn,
@@ -111,6 +112,11 @@ class _Server:
                 from pairbench.execute.worker.describe.probe import probe
 
                 yield probe(self._hello.device)
+            case MeasureCeilings():
+                from pairbench.execute.worker.describe.probe import measure_ceilings
+                from pairbench.execute.worker.devices import torch_device
+
+                yield measure_ceilings(torch_device(self._hello.device))
             case Diagnose():
                 from pairbench.execute.worker.describe.diagnose import diagnose
 
