@@ -10,6 +10,7 @@ import pytest
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import verifying
 from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.pool import Workers
 from pairbench.execute.parent.verifying import Verifiers, count_verifiers
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, Verification
@@ -21,7 +22,7 @@ CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
 
 
-class Workers:
+class Counting(Workers):
     """Counts how often it was closed."""
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
         monkeypatch.setattr(verifying, "verify_case", verify_case)
         states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
         waiting, reported = iter(states), list[CaseState]()
-        with Verifiers([Workers() for _ in range(several)]) as verifiers:  # type: ignore[misc]
+        with Verifiers([Counting() for _ in range(several)]) as verifiers:
             verifiers.verify(
                 lambda: next(waiting, None),
                 lambda state: None,

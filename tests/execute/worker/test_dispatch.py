@@ -1,4 +1,4 @@
-"""Watching operators: the compiler is not loaded for that, and what is compiled stays so."""
+"""Watching and recording operators: the compiler is not loaded for that, and what is compiled stays so."""
 
 import subprocess
 import sys
@@ -9,9 +9,13 @@ from pairbench.execute.worker.profile.memory import count_ops
 
 _WATCHED = """
 import sys, torch
+from torch.profiler import ProfilerActivity
 from pairbench.execute.worker.profile.memory import count_ops
+from pairbench.execute.worker.profile.trace import raw_trace
 x = torch.ones(3)
 assert count_ops(lambda: (x + 1) * 2) == 2
+events = raw_trace(lambda: x + 1, (ProfilerActivity.CPU,), memory=True)
+assert {"aten::add", "[memory]"} <= {event.get("name") for event in events}
 assert "torch._dynamo" not in sys.modules
 compiled = torch.compile(lambda x: (x + 1) * 2, backend="eager")
 compiled(x)

@@ -58,8 +58,8 @@ class Verifiers:
         self._close()
 
     def _close(self) -> None:
-        for workers in self._several:
-            workers.close()
+        with ThreadPoolExecutor(len(self._several)) as threads:  # each takes a tenth of a second on a GPU
+            list(threads.map(lambda workers: workers.close(), self._several))
 
     def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
         """Verify cases until there are no more. Of the functions, one runs at a time.

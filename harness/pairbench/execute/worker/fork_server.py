@@ -191,8 +191,6 @@ if __name__ == "__main__":
     preload = Preload(sys.argv[2])
     now, then = ((*_FIRST, *_THEN), ()) if preload is not Preload.DESCRIPTION else (_FIRST, _THEN)
     load(*now, *([_COMPILER] if preload is Preload.COMPILER else []))
-    if preload is Preload.COMPILER:
-        sys.modules[_COMPILER].reset()  # each worker begins with it, and the first time it loads more
     forked = serve(socket.socket(fileno=int(sys.argv[1])), *then)
     if forked is not None:
         work(forked)

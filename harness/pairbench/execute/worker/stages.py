@@ -198,10 +198,17 @@ def reset_compiler(*, needed: bool) -> None:
         needed: Whether the case is compiled: then the compiler is loaded now, and not by the first call.
     """
     if needed or _CONFIG in sys.modules:
-        torch._dynamo.reset()
+        if _has_compiled():
+            torch._dynamo.reset()
         _limit(torch._dynamo.config)
     elif _LIMITS not in sys.meta_path:
         sys.meta_path.insert(0, _LIMITS)
+
+
+def _has_compiled() -> bool:
+    """Return whether anything was compiled since the last time: to forget nothing takes seconds the first time, and a GPU's driver."""
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 
 
 def _limit(config: ModuleType) -> None:
