@@ -17,12 +17,12 @@ _MOST_FILES = 16
 
 
 class Preload(StrEnum):
-    """What a fork server loads before it serves: the less, the sooner is its first worker there."""
+    """What a fork server loads, beyond what its first worker needs, which tells of devices and operators."""
 
     DESCRIPTION = "description"
-    """What it takes to tell which devices and operators there are; the rest follows when a second worker is asked for."""
+    """Nothing, until a second worker is asked for."""
     MEASUREMENT = "measurement"
-    """What verifying, timing and profiling take, too."""
+    """What verifying, timing and profiling take."""
     COMPILER = "compiler"
     """And torch's compiler, which takes some seconds."""
 

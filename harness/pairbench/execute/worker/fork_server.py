@@ -26,7 +26,6 @@ _THEN = (
     "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.interleaved",
     "pairbench.execute.worker.stages",
-    "scipy.special",
     "triton",
 )
 """What the others need most."""
@@ -43,26 +42,28 @@ def load(*modules: str) -> None:
     gc.freeze()
 
 
-def serve(control: socket.socket, *then: str) -> ForkRequest | None:
+def serve(control: socket.socket, *then: str, at_once: bool = False) -> ForkRequest | None:
     """Fork whatever is asked for until the parent hangs up, then kill what is left.
 
     Args:
         control: Where requests come from.
         then: Modules to load before anything but the first request.
+        at_once: Load them beside the first worker, and not when a second one is asked for.
 
     Returns:
         In a process that was forked: what it was asked for, with its environment, folder and output as they should be
         and in a session of its own. In the server: nothing.
     """
-    return _Server(control, then).serve()
+    return _Server(control, then, at_once=at_once).serve()
 
 
 class _Server:
     """Waits for requests, for the ends of what it has forked, and for the wish to have it killed."""
 
-    def __init__(self, control: socket.socket, then: tuple[str, ...]) -> None:
+    def __init__(self, control: socket.socket, then: tuple[str, ...], *, at_once: bool) -> None:
         self._control = control
         self._then = then
+        self._at_once = at_once
         self._requests = 0
         self._lines: dict[int, socket.socket] = {}
         self._wakes, self._waker = os.pipe()
@@ -85,10 +86,12 @@ class _Server:
                             _kill(pid)
                         return None
                     self._requests += 1
-                    if self._requests == 2:
+                    if self._requests == 2 and not self._at_once:
                         load(*self._then)
                     if self._fork(*asked):
                         return _settled(asked[1])
+                    if self._requests == 1 and self._at_once:
+                        load(*self._then)
                 elif key.fileobj == self._wakes:
                     self._reap()
                 elif key.data in self._lines:
@@ -187,10 +190,10 @@ def _forget_triton() -> None:
 
 
 if __name__ == "__main__":
-    # Not while the first worker is at work where much is to come: what it measures would be slower.
     preload = Preload(sys.argv[2])
-    now, then = ((*_FIRST, *_THEN), ()) if preload is not Preload.DESCRIPTION else (_FIRST, _THEN)
-    load(*now, *([_COMPILER] if preload is Preload.COMPILER else []))
-    forked = serve(socket.socket(fileno=int(sys.argv[1])), *then)
+    load(*_FIRST)
+    then = (*_THEN, _COMPILER) if preload is Preload.COMPILER else _THEN
+    # The first worker finds devices and suites, and measures nothing that would be slower for it.
+    forked = serve(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
     if forked is not None:
         work(forked)
