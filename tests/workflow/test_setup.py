@@ -58,7 +58,7 @@ def test_the_catalogue_is_taken_where_somebody_says_so(tmp_path: Path, monkeypat
 def test_where_there_is_no_suite_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "script.py").write_text("print()\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SuiteError, match="name a file or folder of suites, or .* by --catalogue"):
+    with pytest.raises(SuiteError, match=r"name a file or folder of suites, or .* by --catalogue"):
         default_suites(Config(root=tmp_path))
 
 

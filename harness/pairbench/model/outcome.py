@@ -112,6 +112,8 @@ class EntrySamples:
     device_timer: str | None
     first_call_ns: float | None = None
     """Latency of the first call in this round's fresh process, in ns; what was compiled before is found on disk."""
+    autotuned: tuple[str, ...] = ()
+    """Configurations that Triton's autotuner chose in this round's process, like `add: BLOCK=128, num_warps=4`."""
 
 
 PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"
