@@ -57,6 +57,9 @@ class Describe:
 class Probe:
     """Asks for the `Environment`."""
 
+    ceilings: bool = True
+    """Whether the ceilings of the roofline are measured, which takes up to a second."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnose:

@@ -110,7 +110,7 @@ class _Server:
             case Probe():
                 from pairbench.execute.worker.describe.probe import probe
 
-                yield probe(self._hello.device)
+                yield probe(self._hello.device, ceilings=job.ceilings)
             case Diagnose():
                 from pairbench.execute.worker.describe.diagnose import diagnose
 
