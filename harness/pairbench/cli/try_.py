@@ -86,8 +86,8 @@ def try_(
             show=_show if output == "table" else _keep_quiet,
             failed=lambda error: _tell(f"pairbench: {error}"),
         )
-        for attempt in several:
-            _finish(attempt, output, lines=True)
+        for number, attempt in enumerate(several):
+            _finish(attempt, output, again=number > 0, watched=True)
 
 
 def _begin(changed: tuple[Path, ...]) -> None:
@@ -113,13 +113,14 @@ def _keep_quiet(_: "tuple[Tried, ...]") -> None:
     """Show nothing: the document comes at the end."""
 
 
-def _finish(attempt: "Attempt", output: str, *, lines: bool = False) -> None:
+def _finish(attempt: "Attempt", output: str, *, watched: bool = False, again: bool = False) -> None:
     """Print what belongs to the whole of an attempt.
 
     Args:
         attempt: What came out.
         output: The format.
-        lines: Whether a JSON document takes one line, for others follow.
+        watched: Whether others follow, so that a JSON document takes one line.
+        again: Whether there were others before, which said already what needs saying once.
     """
     from pairbench.report.attempt import LABEL, as_markdown, as_plain, closing_lines
     from pairbench.report.render import to_json
@@ -127,8 +128,9 @@ def _finish(attempt: "Attempt", output: str, *, lines: bool = False) -> None:
     for suite in attempt.broken:
         _tell(f"pairbench: {suite.reason}")
     if output == "json":
-        typer.echo(to_json(as_plain(attempt), lines=lines), nl=False)
+        typer.echo(to_json(as_plain(attempt), lines=watched), nl=False)
     elif output == "markdown":
         typer.echo(as_markdown(attempt), nl=False)
     elif attempt.cases:
-        typer.echo("\n".join([*closing_lines(attempt), *([] if lines else [LABEL])]))
+        for line in [*closing_lines(attempt), LABEL] if not again else closing_lines(attempt)[: bool(attempt.untried)]:
+            typer.echo(line)

@@ -124,6 +124,8 @@ NOT_PROFILED = "the run was interrupted before this was profiled"
 """Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
 OUT_OF_BUDGET = "out of budget"
 """The reason of entries for which a run with a budget had no time left: nothing is known of them, and they come first next time."""
+NOT_TRIED = "not tried: something before it is wrong"
+"""The reason of entries that a quick look left alone behind the first that is wrong."""
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
 """The reason of a baseline that was skipped."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from pairbench.model.attempt import Attempt, Beside, Tried
 from pairbench.model.latency import p50_of, speedup_of
 from pairbench.model.load import load_of, withheld
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.record import Record
 from pairbench.report import latency_words, roof_words, units
 from pairbench.report.render import clean, markdown_text
@@ -18,29 +18,32 @@ LABEL = (
 )
 _SHOWN = 3
 """Cases that a line names."""
-_MORE = "    "
 
 
 def case_lines(case: Sequence[Tried]) -> list[str]:
     """Return the lines of one case: its heading, and its implementations."""
     first = case[0].record
-    lines = [f"{first.case} ({first.suite}, {first.tier}, {first.device_name})"]
-    width = max(len(_name(one.record)) for one in case)
+    heading = clean(f"{first.case} ({first.suite}, {first.tier}, {first.device_name})")
     if shared := _shared_reason(case):
-        return [clean(lines[0]), f"  {clean(shared)}"]
-    for one in case:
-        words = _words(one)
-        lines.append(f"  {_name(one.record).ljust(width)}  {'; '.join(words[:1])}")
-        lines += [f"  {' ' * width}  {line}" for line in words[1:]]
-    if load := load_of(first.environment):
-        why = load.disturbs(first.device_kind)
-        lines += [f"  {why}"] if why and any(p50_of(one.record) for one in case) else []
-    return [f"{line[: len(line) - len(line.lstrip())]}{_squeezed(line)}" for line in lines]
+        return [heading, f"  {clean(shared)}"]
+    # Of a baseline that only served to tell right from wrong there is nothing to say.
+    said = [one for one in case if one.record.reason != NOT_TRIED and not _is_silent(one.record)]
+    width = max((len(_name(one.record)) for one in said), default=0)
+    lines = [heading]
+    for one in said:
+        name = _name(one.record)
+        for line in _words(one):
+            lines.append(f"  {name.ljust(width)}  {clean(line)}")
+            name = ""
+    if names := [_name(one.record) for one in case if one.record.reason == NOT_TRIED]:
+        lines.append(f"  not tried: {', '.join(names)}")
+    load = load_of(first.environment) if any(p50_of(one.record) for one in case) else None
+    why = load and load.disturbs(first.device_kind)
+    return [*lines, f"  {why}"] if why else lines
 
 
-def _squeezed(line: str) -> str:
-    """Return a line without control characters; columns keep their width."""
-    return "".join(letter if letter.isprintable() else " " for letter in line.strip())
+def _is_silent(record: Record) -> bool:
+    return record.role == "baseline" and record.status == Status.VERIFIED
 
 
 def closing_lines(attempt: Attempt) -> list[str]:
@@ -140,7 +143,7 @@ def _joined(parts: Iterator[str]) -> list[str]:
 def _without_time(record: Record) -> str:
     status = Status(record.status)
     if status is Status.VERIFIED:
-        return "right, not timed" if record.role == "variant" else "not timed"
+        return "right, not timed"
     # What was verified and is not to be timed here.
     right = "right, not timed" if status is Status.SKIPPED and record.margin is not None else _VERBS[status]
     return f"{right}: {record.reason}"
@@ -184,7 +187,7 @@ def _speedup(record: Record) -> str:
     if known is None:
         return ""
     ends = units.ratio_range(known.low, known.high)
-    return f"{units.ratio(known.estimate)}{f' ({ends})' if ends else ''} of the baseline's speed"
+    return f"speedup {units.ratio(known.estimate)}{f' ({ends})' if ends else ''}"
 
 
 def _rate(record: Record) -> str:

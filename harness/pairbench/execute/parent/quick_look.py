@@ -14,13 +14,11 @@ from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.scout import describe_suites, probe_in
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device, Environment
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.plan import BrokenSuite, OperatorDescription
 
 _SECONDS, _SAMPLES = 0.25, 30
 """Time for a case, and the samples that are enough where the ratio is known well: no P95 is shown."""
-NOT_TRIED = "not tried: something else is wrong"
-"""The reason of entries that were left alone behind the first that is wrong."""
 
 
 class QuickLook:

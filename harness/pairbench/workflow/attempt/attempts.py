@@ -3,7 +3,6 @@
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.attempt import beside
