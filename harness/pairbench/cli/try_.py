@@ -18,6 +18,7 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.errors import PairbenchError
 from pairbench.workflow.setup import configure, open_context
 
 if TYPE_CHECKING:
@@ -71,66 +72,68 @@ def try_(
             device=device,
             every_case=all_cases,
         )
-        attempts = Attempts(config, context, wanted, _tell)
+        page = _Page(output, watched=watch)
+        stack.callback(page.line.clear)
+        attempts = Attempts(config, context, wanted, page)
         stack.callback(attempts.close)
-        if not watch:
-            attempt = attempts.once(_show if output == "table" else _keep_quiet)
-            _finish(attempt, output)
+        if watch:
+            for attempt in try_on_changes(attempts, context.interrupted, begin=page.begin, failed=page.failed):
+                page.finish(attempt)
+        else:
+            attempt = attempts.once()
+            page.finish(attempt)
             if code := attempt.exit_code:
                 raise typer.Exit(code)
-            return
-        several = try_on_changes(
-            attempts,
-            context.interrupted,
-            begin=_begin,
-            show=_show if output == "table" else _keep_quiet,
-            failed=lambda error: _tell(f"pairbench: {error}"),
+
+
+class _Page:
+    """What is printed: tables to stdout, and what is going on to stderr."""
+
+    def __init__(self, output: str, *, watched: bool) -> None:
+        from pairbench.workflow.progress import StatusLine
+
+        self.line = StatusLine()
+        self._output, self._watched, self._finished = output, watched, 0
+
+    def doing(self, what: str) -> None:
+        self.line.say(what)
+
+    def notify(self, text: str) -> None:
+        self.line.clear()
+        typer.echo(text, err=True)
+
+    def begin(self, changed: tuple[Path, ...]) -> None:
+        names = ", ".join(sorted({file.name for file in changed}))
+        self.notify(
+            f"{time.strftime('%H:%M:%S')} {names} changed"
+            if names
+            else "pairbench: trying once, and again after every change; Ctrl-C ends it"
         )
-        for number, attempt in enumerate(several):
-            _finish(attempt, output, again=number > 0, watched=True)
 
+    def failed(self, error: PairbenchError) -> None:
+        self.notify(f"pairbench: {error}")
 
-def _begin(changed: tuple[Path, ...]) -> None:
-    names = ", ".join(sorted({file.name for file in changed}))
-    _tell(
-        f"{time.strftime('%H:%M:%S')} {names} changed"
-        if names
-        else "Trying, and again after every change; Ctrl-C ends it"
-    )
+    def case(self, tried: "tuple[Tried, ...]") -> None:
+        from pairbench.report.attempt import case_lines
 
+        self.line.clear()
+        if self._output == "table":
+            typer.echo("\n".join(case_lines(tried)))
 
-def _tell(text: str) -> None:
-    typer.echo(text, err=True)
+    def finish(self, attempt: "Attempt") -> None:
+        """Print what belongs to the whole of an attempt; what need be said once is said the first time."""
+        from pairbench.report.attempt import LABEL, as_markdown, as_plain, closing_lines
+        from pairbench.report.render import to_json
 
-
-def _show(case: "tuple[Tried, ...]") -> None:
-    from pairbench.report.attempt import case_lines
-
-    typer.echo("\n".join(case_lines(case)))
-
-
-def _keep_quiet(_: "tuple[Tried, ...]") -> None:
-    """Show nothing: the document comes at the end."""
-
-
-def _finish(attempt: "Attempt", output: str, *, watched: bool = False, again: bool = False) -> None:
-    """Print what belongs to the whole of an attempt.
-
-    Args:
-        attempt: What came out.
-        output: The format.
-        watched: Whether others follow, so that a JSON document takes one line.
-        again: Whether there were others before, which said already what needs saying once.
-    """
-    from pairbench.report.attempt import LABEL, as_markdown, as_plain, closing_lines
-    from pairbench.report.render import to_json
-
-    for suite in attempt.broken:
-        _tell(f"pairbench: {suite.reason}")
-    if output == "json":
-        typer.echo(to_json(as_plain(attempt), lines=watched), nl=False)
-    elif output == "markdown":
-        typer.echo(as_markdown(attempt), nl=False)
-    elif attempt.cases:
-        for line in [*closing_lines(attempt), LABEL] if not again else closing_lines(attempt)[: bool(attempt.untried)]:
-            typer.echo(line)
+        self.line.clear()
+        for suite in attempt.broken:
+            self.notify(f"pairbench: {suite.reason}")
+        if self._output == "json":
+            typer.echo(to_json(as_plain(attempt), lines=self._watched), nl=False)
+        elif self._output == "markdown":
+            typer.echo(as_markdown(attempt), nl=False)
+        elif attempt.cases:
+            lines = closing_lines(attempt, with_left_out=not self._finished)
+            for line in lines if self._finished else [*lines, LABEL]:
+                typer.echo(line)
+            self._finished += 1

@@ -46,12 +46,17 @@ def _is_silent(record: Record) -> bool:
     return record.role == "baseline" and record.status == Status.VERIFIED
 
 
-def closing_lines(attempt: Attempt) -> list[str]:
-    """Return what was not tried, and how to have it tried."""
+def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
+    """Return what was not tried, and how to have it tried.
+
+    Args:
+        attempt: What came out.
+        with_left_out: Whether to name the cases that were left out on purpose.
+    """
     lines = []
     if attempt.untried:
         lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")
-    if attempt.left_out:
+    if attempt.left_out and with_left_out:
         lines.append(f"One case of each operator; --all-cases takes the others, too: {_named(attempt.left_out)}")
     return lines
 

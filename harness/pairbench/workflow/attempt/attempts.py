@@ -1,9 +1,9 @@
 """Tries what was selected, again and again with everything kept warm between: the server that forks workers, devices, what is stored."""
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pairbench.analyze.attempt import beside
 from pairbench.analyze.records import Run, to_records
@@ -49,24 +49,35 @@ class WantedTry:
     """Whether to take all selected cases, and not one of each operator."""
 
 
+class Telling(Protocol):
+    """What shows the user how it goes."""
+
+    def doing(self, what: str) -> None:
+        """Say what is under way."""
+
+    def notify(self, text: str) -> None:
+        """Say what the user has to know at once."""
+
+    def case(self, tried: tuple[Tried, ...]) -> None:
+        """Take a case of which all is known."""
+
+
 class Attempts:
     """Tries of one selection on one device, one after the other."""
 
-    def __init__(
-        self, config: Config, context: WorkerContext, wanted: WantedTry, notify: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, telling: Telling) -> None:
         """Find the suites; no worker is started yet.
 
         Args:
             config: The settings, and where results are.
             context: What workers share.
             wanted: What to try.
-            notify: Is told what a user has to know at once.
+            telling: What shows the user how it goes.
 
         Raises:
             UsageError: a file does not exist, or there is no suite.
         """
-        self._config, self._context, self._wanted, self._notify = config, context, wanted, notify
+        self._config, self._context, self._wanted, self._telling = config, context, wanted, telling
         self._stored, self._tries, self._ceilings = StoredRuns(config), LastTries(config.root), KeptCeilings()
         self._devices: tuple[Device, ...] = ()
         self._look: QuickLook | None = None
@@ -84,11 +95,8 @@ class Attempts:
         if self._look is not None:
             self._look.renew(one_device(self._wanted.device, self._devices))
 
-    def once(self, show: Callable[[tuple[Tried, ...]], None]) -> Attempt:
+    def once(self) -> Attempt:
         """Try everything that is selected, up to the first case with something wrong.
-
-        Args:
-            show: Is given each case as soon as all of it is known.
 
         Raises:
             UsageError: what is selected is not there, or no suite is Python.
@@ -96,6 +104,7 @@ class Attempts:
         """
         self.asked = ask(self._config, list(self._wanted.select))
         refuse_syntax_errors(file for _, file in self.asked.suites)
+        self._telling.doing("loading torch" if self._look is None else "loading suites")
         look, device = self._ready()
         operators, broken = look.describe(self.asked.suites)
         chosen = Chosen(
@@ -110,14 +119,14 @@ class Attempts:
         if using.beside:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
-        with device_lock(using, self._notify, self._context.interrupted.is_set) as held:
+        with device_lock(using, self._telling.notify, self._context.interrupted.is_set) as held:
             if not held:
                 raise InterruptedRunError
             for planned in cases:
                 if tried:
                     look.renew(using)
                 tried.append(self._case(look, planned, device))
-                show(tried[-1])
+                self._telling.case(tried[-1])
                 if any(Status(one.record.status).bad for one in tried[-1]):
                     break
         untried = tuple(planned.case.key for planned in cases[len(tried) :])
@@ -134,10 +143,13 @@ class Attempts:
         return self._look, device
 
     def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
-        state = CaseState(planned=planned)
+        state, key = CaseState(planned=planned), planned.case.key
+        self._telling.doing(f"verifying {key}")
         look.verify(state)
+        self._telling.doing(f"timing {key}")
         load = HostLoad(cores=count_cores(), before=None, rounds=(look.time(state),))
         environment = self._environment_of(look, state, device, load)
+        self._telling.doing(f"counting what {key} launches")
         look.profile(state)
         run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
         outcomes = [state.outcome(entry) for entry in planned.entries]

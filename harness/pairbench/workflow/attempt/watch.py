@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pairbench.errors import InterruptedRunError, PairbenchError
-from pairbench.model.attempt import Attempt, Tried
+from pairbench.model.attempt import Attempt
 from pairbench.suite.reached import forget, reached_files, sources_beside
 from pairbench.workflow.attempt.attempts import Attempts
 from pairbench.workflow.git.repository import git
@@ -81,7 +81,6 @@ def try_on_changes(
     interrupted: threading.Event,
     *,
     begin: Callable[[tuple[Path, ...]], None],
-    show: Callable[[tuple[Tried, ...]], None],
     failed: Callable[[PairbenchError], None],
 ) -> Iterator[Attempt]:
     """Try once, and again after every change, and yield what came out; what the user has to repair first is told, and waiting goes on.
@@ -90,7 +89,6 @@ def try_on_changes(
         attempts: What tries.
         interrupted: Set when the user interrupts.
         begin: Is told what has changed before it is tried; nothing the first time.
-        show: Is given each case as soon as all of it is known.
         failed: Is told why nothing could be tried.
 
     Raises:
@@ -101,7 +99,7 @@ def try_on_changes(
     while True:
         begin(changed)
         try:
-            attempt = attempts.once(show)
+            attempt = attempts.once()
         except PairbenchError as error:
             failed(error)
         else:
