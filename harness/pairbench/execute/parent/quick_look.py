@@ -4,13 +4,14 @@ What suffers is how far a latency may be believed: it is of one process, which h
 wrong is never timed, and profiling comes last, so that no process that has profiled ever times.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
-from pairbench.execute.parent.pool import WorkerContext, Workers
+from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers
 from pairbench.execute.parent.scout import describe_suites, probe_in
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device, Environment
@@ -81,8 +82,11 @@ class QuickLook:
         return meter.foreign_cores()
 
     def probe(self, *, ceilings: bool) -> Environment:
-        """Return the environment, with the measured ceilings of the device if they are asked for. Not after `profile`."""
-        return probe_in(self._workers, self._device, ceilings=ceilings)
+        """Return the environment of a run here, with the measured ceilings of the device if they are asked for. Not after `profile`."""
+        found = probe_in(self._workers, self._device, ceilings=ceilings)
+        own = {INTERPRET} - os.environ.keys()  # which a process that times in a run has not
+        variables = {name: value for name, value in found.rest["variables"].items() if name not in own}
+        return replace(found, rest={**found.rest, "variables": variables})
 
     def profile(self, state: CaseState) -> None:
         """Count what the timed entries launch and dispatch."""

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pairbench.analyze.attempt import beside
@@ -153,7 +153,9 @@ class Attempts:
         look.profile(state)
         run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
         outcomes = [state.outcome(entry) for entry in planned.entries]
-        return self._compared(to_records(run, load.put_in(environment), outcomes))
+        records = to_records(run, load.put_in(environment), outcomes)
+        # A kernel that is interpreted has another hash than it has in a run.
+        return self._compared([replace(record, implementation_hash=None) for record in records])
 
     def _environment_of(self, look: QuickLook, state: CaseState, device: Device, load: HostLoad) -> Environment:
         """Return the environment, with ceilings where a case has a roof; what was never timed needs no more than the device."""
