@@ -61,7 +61,8 @@ def try_(
     """
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout, store=store)
     with contextlib.ExitStack() as stack:
-        context = stack.enter_context(open_context(config))
+        # Nothing else is at work while something is timed.
+        context = stack.enter_context(open_context(config, yielding=False))
         # Only now, for it takes half a second, and the server that loads torch is under way.
         from pairbench.workflow.attempt.attempts import Attempts, WantedTry
         from pairbench.workflow.attempt.watch import try_on_changes

@@ -44,18 +44,19 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def make_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
+def make_context(config: Config, *, describes: bool = False, yielding: bool = True) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, which is removed at the end.
 
     Args:
         config: The settings.
         describes: Whether workers only tell what there is, so that they need less.
+        yielding: Whether threads of forked workers leave their core while they wait. See `open_launchers`.
     """
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
 
     with (
-        open_launchers() as launchers,
+        open_launchers(yielding=yielding) as launchers,
         tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
     ):
         prepare(launchers, Path(cache), everything=not describes)
@@ -69,9 +70,9 @@ def make_context(config: Config, *, describes: bool = False) -> "Iterator[Worker
 
 
 @contextlib.contextmanager
-def open_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
+def open_context(config: Config, *, describes: bool = False, yielding: bool = True) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
-    with make_context(config, describes=describes) as context:
+    with make_context(config, describes=describes, yielding=yielding) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
             context.interrupted.set()
