@@ -23,7 +23,9 @@ class Config:
     root: Path
     """Folder of the pyproject.toml, or the current one: what `suites` and `store` are relative to."""
     suites: tuple[str, ...] | None = None
-    """Suite files and folders relative to `root`; None for the catalogue that comes with pairbench."""
+    """Suite files and folders relative to `root`; None for those in the current folder."""
+    catalogue: bool = False
+    """Whether the pairs that come with pairbench are meant instead of these."""
     store: str = "results"
     budget_s: float | None = None
     """Seconds that `pairbench run` has; None for as long as it takes."""
@@ -32,11 +34,12 @@ class Config:
     settings: Settings = field(default_factory=Settings)
 
 
-def load_config(start: Path, **options: Any) -> Config:
+def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
     """Return the configuration that holds in a folder.
 
     Args:
         start: The folder to look from, upwards.
+        catalogue: Whether the pairs that come with pairbench are meant where no file is named.
         options: From the command line, named as in the file; None for what was not given. They win.
 
     Raises:
@@ -54,6 +57,7 @@ def load_config(start: Path, **options: Any) -> Config:
     return Config(
         root=root,
         suites=tuple(suites) if suites is not None else None,
+        catalogue=catalogue,
         store=store if "://" in store or options.get("store") else str(root / store),
         budget_s=None if budget is None else _seconds(budget),
         given=frozenset(values),

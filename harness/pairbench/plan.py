@@ -211,6 +211,12 @@ def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, .
     return ("edge", *timed) if edge else timed
 
 
+def typical(cases: Iterable[PlannedCase], device: Device) -> PlannedCase:
+    """Return the one of some cases to look at where one is enough: the first real one on a GPU, the first smoke one on a CPU."""
+    order = ("smoke", "edge", "real", "headline") if device.kind == "cpu" else ("real", "headline", "smoke", "edge")
+    return min(cases, key=lambda planned: order.index(planned.case.tier))
+
+
 def _wanted(
     operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]
 ) -> bool:

@@ -28,6 +28,7 @@ from pairbench.cli.results import results
 from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.trend import trend
+from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify
 from pairbench.errors import InterruptedRunError, PairbenchError
 
@@ -62,6 +63,7 @@ for verb in (
     doctor,
     list_,
     verify,
+    try_,
     run,
     show,
     compare,

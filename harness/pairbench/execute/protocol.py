@@ -55,12 +55,10 @@ class Describe:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Asks for the `Environment`, without ceilings."""
+    """Asks for the `Environment`."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class MeasureCeilings:
-    """Asks for the device's measured ceilings by name."""
+    ceilings: bool = True
+    """Whether the ceilings of the roofline are measured, which takes up to a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +168,7 @@ AnyCaseJob = (
 )
 
 
-Job = FindDevices | Wait | Describe | Probe | MeasureCeilings | Diagnose | AnyCaseJob | TakeBlock | CloseCase
+Job = FindDevices | Wait | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
 
 
 @dataclass(frozen=True, kw_only=True)

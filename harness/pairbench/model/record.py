@@ -134,6 +134,10 @@ class Record:
     compile_notes: tuple[str, ...] | None = column("where it breaks and why, and why it compiled again")
     graph_capturable: bool | None = column("whether a CUDA graph can hold the call; null where that was not tried")
     graph_capture_reason: str | None = column("the call that forbids it, and where it is")
+    autotuned: tuple[str, ...] | None = column(
+        "configurations that Triton's autotuner chose in the processes that were timed, like `add: BLOCK=128, num_warps=4`, with the number "
+        "of rounds where these differ; null where none was at work"
+    )
     n_samples: int | None = column("timed calls behind the latencies")
     n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
     round_p50_ns: tuple[float, ...] | None = column("the same as call_round_p50_ns, under the name of all versions")

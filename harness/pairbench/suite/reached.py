@@ -16,6 +16,10 @@ _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
 """The package pairbench itself is no part of a suite, and what is installed belongs to the environment."""
 
 
+SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
+"""Endings of files that a suite compiles by itself, or may: no hash is made of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReachedFiles:
     """The files of one suite."""
@@ -76,6 +80,18 @@ def _text(file: Path) -> bytes:
         return b""
 
 
+def sources_beside(files: Iterable[Path]) -> set[Path]:
+    """Return the sources of compiled code that lie in the folders of some files."""
+    folders = {file.parent for file in files}
+    return {path for folder in folders for path in folder.iterdir() if path.suffix in SOURCES}
+
+
+def forget() -> None:
+    """Forget which packages there are, and which files lie beside one another: some have come or gone."""
+    _imports_of.cache_clear()
+    _places.cache_clear()
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Imports:
     """What one file imports."""
@@ -86,8 +102,17 @@ class _Imports:
     """Names of packages and modules that are imported."""
 
 
-@functools.cache
 def _imports(file: Path) -> _Imports:
+    """Return what a file imports; who watches files asks again and again while they change."""
+    try:
+        state = file.stat()
+    except OSError:
+        return _Imports()
+    return _imports_of(file, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -142,8 +167,9 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     if package in sys.stdlib_module_names or package in _NOT_FOLLOWED:
         return ()
     try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError, AttributeError):
+        # Workers find what lies in the current folder, too.
+        spec = importlib.util.find_spec(package) or importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd())])
+    except (ImportError, ValueError, AttributeError, OSError):
         return ()
     if spec is None:
         return ()

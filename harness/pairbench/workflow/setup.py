@@ -16,8 +16,9 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
-from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
+from pairbench.suite.load import find_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
+from pairbench.workflow.places import default_suites, moved_here, shown
 from pairbench.workflow.since.narrowed import Narrowed
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
@@ -44,13 +45,16 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def make_context(config: Config, suites: Iterable[Path] = (), *, describes: bool = False) -> "Iterator[WorkerContext]":
+def make_context(
+    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, yielding: bool = True
+) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, which is removed at the end.
 
     Args:
         config: The settings.
         suites: Suite files that workers are going to load: where these name torch's compiler, all get it loaded.
         describes: Whether workers only tell what there is, so that they need less.
+        yielding: Whether threads of forked workers leave their core while they wait. See `open_launchers`.
     """
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
@@ -59,7 +63,7 @@ def make_context(config: Config, suites: Iterable[Path] = (), *, describes: bool
     compiles = "compile" in config.settings.modes or names_compiler(suites, config.root)
     needed = Preload.COMPILER if compiles else Preload.MEASUREMENT
     with (
-        open_launchers() as launchers,
+        open_launchers(yielding=yielding) as launchers,
         tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
     ):
         prepare(launchers, Path(cache), Preload.DESCRIPTION if describes else needed)
@@ -73,9 +77,11 @@ def make_context(config: Config, suites: Iterable[Path] = (), *, describes: bool
 
 
 @contextlib.contextmanager
-def open_context(config: Config, suites: Iterable[Path] = (), *, describes: bool = False) -> "Iterator[WorkerContext]":
+def open_context(
+    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, yielding: bool = True
+) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
-    with make_context(config, suites, describes=describes) as context:
+    with make_context(config, suites, describes=describes, yielding=yielding) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
             context.interrupted.set()
@@ -198,7 +204,7 @@ def ask(config: Config, select: list[str] | None) -> Asked:
     """Find the suites that are asked for: those that are named, and all of the settings' for a name without a file.
 
     Raises:
-        UsageError: a file does not exist.
+        UsageError: a file does not exist, or there is no suite where nobody says which.
     """
     selections: list[Selection] = []
     files: list[Path] = []
@@ -217,7 +223,7 @@ def ask(config: Config, select: list[str] | None) -> Asked:
         selections += [replace(selection, suite=shown(file, config)) for file in inside]
     narrowed = narrow(selections)
     if not narrowed or any(selection.suite is None for selection in narrowed):
-        files += find_suites(default_places(config))
+        files += default_suites(config)
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
     return Asked(suites=suites, selections=narrowed)
@@ -230,7 +236,7 @@ def _there(name: str, config: Config) -> Path:
         SuiteError: it was moved, and so is not there.
     """
     path = Path(name)
-    new = None if path.exists() else _moved(config).get(name)
+    new = None if path.exists() else moved_here(config).get(name)
     if new is not None:
         raise SuiteError(f"suite {name!r} is {new!r} now; name that")
     return path
@@ -239,13 +245,6 @@ def _there(name: str, config: Config) -> Path:
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
     """Return a device with what implementations find beside it on this machine."""
     return Equipment(device=device, gpus=len(same_model(device, devices)), triton=find_spec("triton") is not None)
-
-
-def default_places(config: Config) -> tuple[Path, ...]:
-    """Return where suites are looked for when no SELECT argument names a file."""
-    if config.suites is not None:
-        return tuple(config.root / place for place in config.suites)
-    return (catalogue_folder("suites"),)
 
 
 def store_of(config: Config) -> "StoreLocation":
@@ -257,29 +256,7 @@ def store_of(config: Config) -> "StoreLocation":
     """
     from pairbench.store.location import StoreLocation
 
-    return StoreLocation.of(config.store, moved=_moved(config))
-
-
-def _moved(config: Config) -> dict[str, str]:
-    """Return where suites are now, by their old names; a file of the user's that has such a name is no suite that was moved."""
-    moved = moved_suites(default_places(config))
-    return {old: new for old, new in moved.items() if not (config.root / old).exists()}
-
-
-def catalogue_folder(name: str) -> Path:
-    """Return the folder `suites` or `dashboards` that comes with pairbench: in the wheel, or in the checkout that it runs from."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "_catalogue" / name
-    return installed if installed.is_dir() else package.parents[1] / name
-
-
-def shown(file: Path, config: Config) -> str:
-    """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
-    path, catalogue = file.resolve(), catalogue_folder("suites")
-    if path.is_relative_to(catalogue):
-        return f"suites/{path.relative_to(catalogue).as_posix()}"
-    root = config.root.resolve()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return StoreLocation.of(config.store, moved=moved_here(config))
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:

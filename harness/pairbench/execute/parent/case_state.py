@@ -51,6 +51,10 @@ class CaseState:
         """Return the entries that were verified and are to be timed."""
         return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry in self.verified)
 
+    def wrong(self) -> tuple[Entry, ...]:
+        """Return the entries that ended because they did not do what their declaration promises."""
+        return tuple(entry for entry, (status, _) in self.ended.items() if status.bad)
+
     def leave_out_untimed(self) -> None:
         """End the entries that were to be verified and no more."""
         for entry, reason in self.planned.untimed.items():

@@ -140,7 +140,13 @@ class ForkServer:
 class ForkServers:
     """Starts each worker by a fork. A context manager: its servers end with it, or with this process, however that ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, yielding: bool = True) -> None:
+        """Start nothing yet.
+
+        Args:
+            yielding: Whether threads of its workers leave their core while they wait, for others have work to do beside them.
+        """
+        self._policy = _IDLE if yielding else {}
         self._servers: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
         self._turn = threading.Lock()
 
@@ -172,7 +178,7 @@ class ForkServers:
         key = _early(environment)
         if key not in self._servers:
             started_with = {name: value for name, value in environment.items() if name != "TRITON_INTERPRET"}
-            self._servers[key] = ForkServer(_IDLE | started_with, preload)
+            self._servers[key] = ForkServer(self._policy | started_with, preload)
         return self._servers[key]
 
 

@@ -109,20 +109,25 @@ class Launchers(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_launchers(environment: Mapping[str, str] = os.environ) -> Iterator[Launchers]:
+def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: bool = True) -> Iterator[Launchers]:
     """Give the launchers that the environment asks for, and end what they keep running.
+
+    Args:
+        environment: Where `PAIRBENCH_WORKERS` may stand.
+        yielding: Whether threads of forked workers leave their core while they wait; not where these are timed on a CPU as those of
+            an interpreter are.
 
     Raises:
         UsageError: it asks for something else.
     """
     match environment.get(VARIABLE, ""):
         case "":
-            with ForkServers() as servers:
+            with ForkServers(yielding=yielding) as servers:
                 yield Launchers(shared=servers)
         case "fresh":
             yield Launchers()
         case "fork":
-            with ForkServers() as servers:
+            with ForkServers(yielding=yielding) as servers:
                 yield Launchers(servers, servers)
         case other:
             raise UsageError(

@@ -31,6 +31,8 @@ from pairbench.model.settings import Settings
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 _FATAL = "fatal: "
 """Begins the line on stderr in which code that has to end a worker says why."""
+INTERPRET = "TRITON_INTERPRET"
+"""The variable that has Triton interpret its kernels."""
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -238,7 +240,7 @@ def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, s
     elif device.kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if interpret:
-        environment["TRITON_INTERPRET"] = "1"
+        environment[INTERPRET] = "1"
     return environment
 
 

@@ -1,20 +1,16 @@
 """Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
 
-import datetime as dt
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
-from pairbench.execute.protocol import Describe, Diagnose, FindDevices, MeasureCeilings, Probe
+from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
 from pairbench.model.environment import Device, Environment
 from pairbench.model.finding import Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription
-
-Ceilings = dict[str, Any]
-"""`ceilings` (GB/s and TFLOP/s by name), and `ceilings_at`, when they were measured: ISO 8601, UTC."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +27,15 @@ class Scout:
     """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
 
     def __init__(self, context: WorkerContext) -> None:
-        self._workers = Workers(context, ANY)
+        """Start nothing yet."""
+        self.workers = Workers(context, ANY)
+        """The worker that looks, and what replaces it when it has ended."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workers.close()
+        self.workers.close()
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs, and the CPU last.
@@ -46,7 +44,7 @@ class Scout:
             PairbenchError: torch cannot be imported.
         """
         try:
-            (devices,) = self._workers.get().request(FindDevices())
+            (devices,) = self.workers.get().request(FindDevices())
         except WorkerEndedError as error:
             raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
         return tuple(devices)
@@ -59,12 +57,31 @@ class Scout:
             path: Where it is.
             deep: Whether descriptions have a `code_digest`.
         """
-        try:
-            (description,) = self._workers.get().request(Describe(suite=suite, path=path, deep=deep))
-        except WorkerEndedError as error:
-            return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
-        assert isinstance(description, tuple | BrokenSuite)
-        return description
+        return _describe(self.workers, Describe(suite=suite, path=path, deep=deep))
+
+
+def describe_suites(
+    workers: Workers, suites: Iterable[tuple[str, Path]]
+) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
+    """Load suites, and return their operators, and why some could not be loaded."""
+    operators: list[OperatorDescription] = []
+    broken: list[BrokenSuite] = []
+    for suite, path in suites:
+        description = _describe(workers, Describe(suite=suite, path=path))
+        if isinstance(description, BrokenSuite):
+            broken.append(description)
+        else:
+            operators += description
+    return tuple(operators), tuple(broken)
+
+
+def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...] | BrokenSuite:
+    try:
+        (description,) = workers.get().request(job)
+    except WorkerEndedError as error:
+        return BrokenSuite(suite=job.suite, reason=f"suite {job.path.name}: loading it {error.reason}")
+    assert isinstance(description, tuple | BrokenSuite)
+    return description
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
@@ -73,17 +90,10 @@ def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Surv
     Raises:
         PairbenchError: torch cannot be imported.
     """
-    operators: list[OperatorDescription] = []
-    broken: list[BrokenSuite] = []
     with Scout(context) as scout:
         devices = scout.devices()
-        for suite, path in suites:
-            description = scout.describe(suite, path)
-            if isinstance(description, BrokenSuite):
-                broken.append(description)
-            else:
-                operators += description
-    return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
+        operators, broken = describe_suites(scout.workers, suites)
+    return Survey(devices=devices, operators=operators, broken=broken)
 
 
 def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ...]:
@@ -97,31 +107,27 @@ def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ..
     return tuple(findings)
 
 
-def probe_environment(
-    context: WorkerContext, device: Device, known: Callable[[Environment], Ceilings | None] = lambda _: None
-) -> Environment:
-    """Read a device's environment in a worker, and measure its ceilings.
+def probe_environment(context: WorkerContext, device: Device) -> Environment:
+    """Read a device's environment in a worker.
 
-    Args:
-        context: What the workers share.
-        device: Where.
-        known: Gives the ceilings of an environment if they need not be measured, for which nobody asks without it.
+    Raises:
+        PairbenchError: the device cannot be used at all.
+    """
+    with Workers(context, device) as workers:
+        return probe_in(workers, device)
+
+
+def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Environment:
+    """Return a device's environment as a worker on it reads it, with its measured ceilings unless they are not wanted.
 
     Raises:
         PairbenchError: the device cannot be used at all.
     """
     try:
-        with WorkerProcess(context, device) as worker:
-            (environment,) = worker.request(Probe())
-            assert isinstance(environment, Environment)
-            ceilings = known(environment)
-            if ceilings is None:
-                (measured,) = worker.request(MeasureCeilings())
-                now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-                ceilings = {"ceilings": measured, "ceilings_at": now}
+        (environment,) = workers.get().request(Probe(ceilings=ceilings))
     except WorkerEndedError as error:
         raise PairbenchError(
             f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"
         ) from error
-    observed = {**environment.rest["observed"], **ceilings}
-    return replace(environment, rest={**environment.rest, "observed": observed})
+    assert isinstance(environment, Environment)
+    return environment

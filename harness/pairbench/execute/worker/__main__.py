@@ -31,7 +31,6 @@ from pairbench.execute.protocol import (
     Ended,
     FindDevices,
     Job,
-    MeasureCeilings,
     OpenCase,
     Probe,
     StandIn,
@@ -111,12 +110,7 @@ class _Server:
             case Probe():
                 from pairbench.execute.worker.describe.probe import probe
 
-                yield probe(self._hello.device)
-            case MeasureCeilings():
-                from pairbench.execute.worker.describe.probe import measure_ceilings
-                from pairbench.execute.worker.devices import torch_device
-
-                yield measure_ceilings(torch_device(self._hello.device))
+                yield probe(self._hello.device, ceilings=job.ceilings)
             case Diagnose():
                 from pairbench.execute.worker.describe.diagnose import diagnose
 

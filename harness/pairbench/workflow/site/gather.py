@@ -33,7 +33,8 @@ from pairbench.suite.text import about
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
-from pairbench.workflow.setup import default_places, store_of
+from pairbench.workflow.places import catalogue_folder, default_places
+from pairbench.workflow.setup import store_of
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
@@ -218,7 +219,11 @@ class SiteReading:
         name = PurePosixPath(suite)
         if name.is_absolute() or ".." in name.parts:
             return {}
-        places = (self._config.root / suite, *(place / name.name for place in default_places(self._config)))
+        places = (
+            self._config.root / suite,
+            catalogue_folder("suites").parent / suite,
+            *(place / name.name for place in default_places(self._config)),
+        )
         return next((of_suite for place in places if (of_suite := about(place, suite))), {})
 
 

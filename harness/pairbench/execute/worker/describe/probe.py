@@ -1,4 +1,4 @@
-"""Reads the device, the driver, the versions and the settings into an `Environment`, and measures ceilings, inside a worker."""
+"""Reads the device, the driver, the versions and the settings into an `Environment`, inside a worker."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.worker.devices import cpu_name
+from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
 from pairbench.execute.worker.timing import persisting
 from pairbench.execute.worker.timing.telemetry import open_nvml
@@ -25,12 +25,12 @@ _KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
 """Noted only where they are installed: an environment without them is the one it always was."""
 
 
-def probe(device: Device) -> Environment:
-    """Return the environment of a device, without its ceilings, which are measured apart."""
+def probe(device: Device, *, ceilings: bool = True) -> Environment:
+    """Return the environment of a device, with its measured ceilings if they are asked for."""
     gpu = device.kind == "cuda"
     nvml, missing = open_nvml(device.uuid)
     cudnn = torch.backends.cudnn.version() if gpu else None
-    observed: dict[str, Any] = {}
+    observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device)) if ceilings else {}}
     if gpu:
         observed["nvml"] = missing or "available"
         observed["persisting_l2_reset"] = persisting.missing() or "available"

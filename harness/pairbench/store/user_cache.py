@@ -1,0 +1,59 @@
+"""Small values that are kept between commands in the user's cache folder. Whoever loses them loses nothing but time.
+
+A file is JSON, and is read as if it were empty wherever it is anything else.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_FORMAT = 1
+"""Raised whenever what is kept changes its meaning: values of another format are forgotten."""
+
+
+def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that is the user's, and pairbench's alone."""
+    chosen = Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    # A relative one is to be ignored, says the rule for these folders.
+    return (chosen if chosen.is_absolute() else Path("~/.cache").expanduser()) / "pairbench"
+
+
+class KeptValues:
+    """Values by their keys in one file, each a JSON object; the oldest go when there are too many."""
+
+    def __init__(self, file: Path, *, most: int) -> None:
+        self._file = file
+        self._most = most
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return all values, the oldest first."""
+        try:
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return {}
+        values = content.get("values")
+        if not isinstance(values, dict):
+            return {}
+        return {key: value for key, value in values.items() if isinstance(value, dict)}
+
+    def keep(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep values beside those that are there, as far as the folder can be written to. The file is swapped whole."""
+        if not values:
+            return
+        kept = {key: value for key, value in self.read().items() if key not in values}
+        newest = list({**kept, **values}.items())[-self._most :]
+        text = json.dumps({"format": _FORMAT, "values": dict(newest)})
+        temporary = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self._file)
+        except OSError:  # read-only, or full
+            with contextlib.suppress(OSError):
+                temporary.unlink()

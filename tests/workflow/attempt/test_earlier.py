@@ -1,0 +1,59 @@
+"""The newest run of each series in a store."""
+
+from pathlib import Path
+
+import pytest
+
+from pairbench.config import Config
+from pairbench.model.series import Series
+from pairbench.workflow.attempt import earlier
+from pairbench.workflow.attempt.earlier import StoredRuns
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
+
+FIRST, SECOND = (
+    Series(device_name=DEVICE, suite=SUITE, case=case, implementation="fused", mode="eager") for case in CASES
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(root=tmp_path, store=str(tmp_path / "results"))
+
+
+def test_each_series_has_its_newest_measured_run(config: Config) -> None:
+    write_runs(
+        config.store,
+        make_run(0),
+        make_run(1, cases=CASES[:1]),
+        make_run(2, device_name="another"),
+        [ended(record, "mismatched") for record in make_run(3)],
+    )
+    found = StoredRuns(config).newest([FIRST, SECOND])
+    assert {series: record.run_id for series, record in found.items()} == {FIRST: run_id_of(1), SECOND: run_id_of(0)}
+
+
+def test_a_series_is_looked_for_among_many_runs_but_not_for_ever(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(earlier, "_STEPS", (1, 2))
+    write_runs(config.store, *(make_run(number, cases=CASES[: 2 - bool(number)]) for number in range(4)))
+    assert set(StoredRuns(config).newest([FIRST, SECOND])) == {FIRST}
+    monkeypatch.setattr(earlier, "_STEPS", (1, 3))
+    assert set(StoredRuns(config).newest([FIRST, SECOND])) == {FIRST, SECOND}
+
+
+def test_what_was_found_is_found_again_until_there_is_another_run(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_runs(config.store, make_run(0))
+    stored = StoredRuns(config)
+    before = stored.newest([FIRST])
+    with monkeypatch.context() as patched:
+        patched.setattr(earlier, "read_series", None)
+        assert stored.newest([FIRST]) == before
+    write_runs(config.store, make_run(1))
+    assert stored.newest([FIRST])[FIRST].run_id == run_id_of(1)
+
+
+def test_without_a_store_there_is_nothing_to_compare_with(config: Config) -> None:
+    assert StoredRuns(config).newest([FIRST]) == {}
