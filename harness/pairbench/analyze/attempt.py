@@ -12,7 +12,7 @@ from pairbench.stats import Interval
 _BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
 """Part of a latency by which it may differ between two processes of the same code, by device kind. On a CPU addresses play a part."""
 _BETWEEN_PROCESSES_NS = 200.0
-"""The same for short calls, in ns: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
+"""Time in ns by which a short latency may differ so: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
 
 
 def beside(record: Record, earlier: Record) -> Beside:

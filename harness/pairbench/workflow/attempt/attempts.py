@@ -23,16 +23,15 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.series import Series
-from pairbench.plan import equipped
+from pairbench.plan import equipped, one_of_each
 from pairbench.store.ceilings import KeptCeilings
+from pairbench.store.newest import NewestRuns
 from pairbench.store.tries import LastTries
 from pairbench.suite.load import refuse_syntax_errors
-from pairbench.workflow.attempt.earlier import StoredRuns
-from pairbench.workflow.attempt.few import one_of_each
 from pairbench.workflow.inspect.one_case import one_device
 from pairbench.workflow.run.devices import plan_for
 from pairbench.workflow.run.record import context_for
-from pairbench.workflow.setup import Asked, Chosen, ask
+from pairbench.workflow.setup import Asked, Chosen, ask, store_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,7 @@ class Attempts:
             UsageError: a file does not exist, or there is no suite.
         """
         self._config, self._context, self._wanted, self._telling = config, context, wanted, telling
-        self._stored, self._tries, self._ceilings = StoredRuns(config), LastTries(config.root), KeptCeilings()
+        self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
         self._devices: tuple[Device, ...] = ()
         self._look: QuickLook | None = None
         self._environment: Environment | None = None
@@ -172,7 +171,7 @@ class Attempts:
 
     def _compared(self, records: Sequence[Record]) -> tuple[Tried, ...]:
         last = self._tries.read()
-        stored = self._stored.newest([series for record in records if (series := Series.of(record))])
+        stored = self._stored.of([series for record in records if (series := Series.of(record))])
         self._tries.keep(
             record for record in records if p50_of(record) and not withheld(record.device_kind, record.environment)
         )

@@ -11,13 +11,13 @@ import torch
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker.autotuned import choices
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.flags import read_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.timing.autotuned import choices
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
