@@ -19,7 +19,7 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.errors import PairbenchError
-from pairbench.workflow.setup import configure, open_context
+from pairbench.workflow.setup import ask, configure, open_context
 
 if TYPE_CHECKING:
     from pairbench.model.attempt import Attempt, Tried
@@ -62,7 +62,8 @@ def try_(
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout, store=store)
     with contextlib.ExitStack() as stack:
         # Nothing else is at work while something is timed.
-        context = stack.enter_context(open_context(config, yielding=False))
+        files = [file for _, file in ask(config, select).suites]
+        context = stack.enter_context(open_context(config, files, yielding=False))
         # Only now, for it takes half a second, and the server that loads torch is under way.
         from pairbench.workflow.attempt.attempts import Attempts, WantedTry
         from pairbench.workflow.attempt.watch import try_on_changes
