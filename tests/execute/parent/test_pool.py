@@ -304,7 +304,7 @@ def test_threads_yield_where_others_are_at_work_unless_the_user_says_otherwise(
 
         def kill(self) -> None: ...
 
-    def start(environment: Mapping[str, str], *, everything: bool) -> Any:
+    def start(environment: Mapping[str, str], preload: Preload) -> Any:
         started.append(environment.get("OMP_WAIT_POLICY"))
         ours, theirs = socket.socketpair()
         theirs.close()
