@@ -1,6 +1,7 @@
 """Tries again whenever a file changes that a suite is made of, until the user interrupts. Files are looked at a few times a second."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class SuiteFiles:
         if now == self.seen:
             return ()
         for _ in range(_SETTLED_AFTER):
-            threading.Event().wait(_SETTLE_S)
+            time.sleep(_SETTLE_S)
             before, now = now, self._look()
             # An editor may take a file away for a moment, to put another one in its place.
             if before == now and all(now.get(suite) for suite in self._suites()):
