@@ -60,10 +60,10 @@ def try_(
     Example: pairbench try my_ops.py -i triton --watch
     """
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout, store=store)
+    suites = [file for _, file in ask(config, select).suites]
     with contextlib.ExitStack() as stack:
         # Nothing else is at work while something is timed.
-        files = [file for _, file in ask(config, select).suites]
-        context = stack.enter_context(open_context(config, files, yielding=False))
+        context = stack.enter_context(open_context(config, suites, yielding=False))
         # Only now, for it takes half a second, and the server that loads torch is under way.
         from pairbench.workflow.attempt.attempts import Attempts, WantedTry
         from pairbench.workflow.attempt.watch import try_on_changes
