@@ -165,7 +165,8 @@ class Attempts:
         if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
             kept = self._ceilings.put_in(self._environment)
             self._environment = kept or look.probe(ceilings=True)
-            if kept is None and not load.disturbs(device.kind):
+            alone = not self._environment.rest["observed"].get("foreign_processes")
+            if kept is None and alone and not load.disturbs(device.kind):
                 self._ceilings.keep(self._environment)
         return self._environment
 

@@ -1,6 +1,7 @@
 """Tries again whenever a file changes that a suite is made of, until the user interrupts. Files are looked at a few times a second."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class SuiteFiles:
         """
         self._suites = suites
         self._files: set[Path] = set()
-        self._folders: _Stamps = {}
+        self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
         self._repositories: dict[Path, Path] = {}
         self.seen = self._look()
         """The files as they were when they last counted."""
@@ -40,7 +41,7 @@ class SuiteFiles:
         if now == self.seen:
             return ()
         for _ in range(_SETTLED_AFTER):
-            threading.Event().wait(_SETTLE_S)
+            time.sleep(_SETTLE_S)
             before, now = now, self._look()
             # An editor may take a file away for a moment, to put another one in its place.
             if before == now and all(now.get(suite) for suite in self._suites()):
@@ -50,16 +51,26 @@ class SuiteFiles:
         return changed
 
     def _look(self) -> _Stamps:
-        # What was reached once stays: while a file is no Python, nobody can tell what it imports.
-        folders = {folder: _stamp(folder) for folder in {file.parent for file in self._files}}
-        if folders != self._folders:
-            self._folders = folders
+        suites = self._suites()
+        folders, stamps = self._stamps()
+        if (suites, folders, stamps) == self._known:
+            return stamps  # and nobody imports anything else
+        if folders != self._known[1]:
             forget()
-        for suite in self._suites():
+        for suite in suites:
             reached = reached_files(suite, self._repository_of(suite.parent))
+            # What was reached once stays: while a file is no Python, nobody can tell what it imports.
             self._files |= reached.tree | reached.packages
         self._files |= sources_beside(file for file in self._files if file.parent.is_dir())
-        return {file: _stamp(file) for file in self._files}
+        # What has changed since the first look at it is read again at the next one.
+        more_folders, more = self._stamps()
+        self._known = (suites, more_folders | folders, more | stamps)
+        return self._known[2]
+
+    def _stamps(self) -> tuple[_Stamps, _Stamps]:
+        """Return the stamps of the folders, in which files come and go, and the stamps of the files."""
+        folders = {file.parent for file in self._files}
+        return {folder: _stamp(folder) for folder in folders}, {file: _stamp(file) for file in self._files}
 
     def _repository_of(self, folder: Path) -> Path:
         if folder not in self._repositories:
