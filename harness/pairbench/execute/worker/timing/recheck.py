@@ -32,7 +32,7 @@ _REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
 _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which one call on new values is made, and more only where it took twice as long as those on known ones."""
-_JUDGING_S = 0.02
+_JUDGING_S = 0.005
 """Seconds in which more than one output of an entry is judged."""
 _NEW_CALLS = 3
 """Number of calls on new values that are compared: one or two may have been slowed by something else."""
@@ -126,10 +126,11 @@ class _Again:
 def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None) -> _Again:
     call, outputs = ready.calls[timed.entry], list[tuple[int, Any]]()
     known_ns, new_ns = list[float](), list[float]()
+    lead_in = min(timed.lead_in, 1)  # enough to tell twice as long from as long, and seven would take most of the time
     for turn in range(max(call.captures, len(news))):
         if known is not None:
             _put(ready, call, known)
-            for _ in range(timed.lead_in):
+            for _ in range(lead_in):
                 call.reset()
                 ready.timer.flush()
                 call.run()
@@ -137,7 +138,7 @@ def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: d
             known_ns.append(ready.timer.sample(call.observe).call_ns)
         _put(ready, call, news[turn % len(news)])
         # As many as hid the host's work of the known call: with one alone, a call that the host limits would look slower.
-        for _ in range(timed.lead_in + 1):
+        for _ in range(lead_in + 1):
             ready.timer.flush()
         sample = ready.timer.sample(call.observe, keep=copy_tree)
         outputs.append((turn % len(news), sample.kept))
