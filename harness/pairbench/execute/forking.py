@@ -24,7 +24,7 @@ class Preload(StrEnum):
     MEASUREMENT = "measurement"
     """What verifying, timing and profiling take."""
     COMPILER = "compiler"
-    """The same, and torch's compiler, which takes some seconds."""
+    """What verifying, timing and profiling take, and torch's compiler, which takes some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

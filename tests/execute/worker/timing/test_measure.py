@@ -227,7 +227,7 @@ def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
         return 1.0
 
     found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.02)
-    assert len(found.throttled) >= 5 and found.stop_reason == TIME_CAP
+    assert len(found.throttled) > 1 and found.stop_reason == TIME_CAP
 
 
 def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], heartbeat: Heartbeat) -> None:
