@@ -123,7 +123,7 @@ class Record:
         "what limits a stream of calls, `device` or `host`: the one that takes longer; null where one is not known, as on a CPU"
     )
     first_call_ns: float | None = column(
-        "latency of the very first call, with nothing compiled before: compilation, JIT and library set-up included"
+        "latency of the very first call, with nothing compiled before: compilation, JIT and library set-up included; on a GPU beside other cases that are verified"
     )
     warm_first_call_ns: float | None = column(
         "the same in a fresh process that finds on disk what was compiled before; median of the rounds"
