@@ -33,6 +33,11 @@
     return sign * (typeof one === 'number' ? one - other : one.localeCompare(other, 'en', { numeric: true }));
   }
 
+  // An item has one value of a name in data-name, or several in data-names, a line each.
+  function has(item, name, value) {
+    return item.dataset[name] === value || (item.dataset[`${name}s`] || '').split('\n').includes(value);
+  }
+
   class Table {
     constructor(table, options) {
       const name = table.dataset.table;
@@ -131,7 +136,7 @@
       let shown = 0;
       for (const item of this.items) {
         const fits =
-          pairs.every(([name, value]) => item.dataset[name] === value) &&
+          pairs.every(([name, value]) => has(item, name, value)) &&
           (!words.length || words.every((word) => textOf(item).includes(word)));
         item.hidden = !fits;
         shown += fits;

@@ -14,6 +14,10 @@ from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")
 """States of a series, and of whatever holds several, the worst first."""
+LIVES = ("still there", "accepted", "recovered", "superseded")
+"""What became of an event, what asks for attention first."""
+ATTENTION = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
+"""Outcomes that an event can have, the worst first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,22 +100,50 @@ class SeriesStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountStep:
+    """Something that is counted, and took another value in an event."""
+
+    metric: str
+    """Column of the record, such as `launches_per_call`, or `status`."""
+    before: float | str | None
+    after: float | str | None
+    """`before` and `after` are values in the column's unit; None where nothing is known."""
+    reason: str
+    """The change as a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Moved:
     """The move of one series in an event."""
 
     series: Series
+    outcome: GateOutcome
+    """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
     change: float | None
-    """Median latency after over before; None for what has no latency."""
+    """Median latency after over before; None where the latency did not move, or there is none."""
+    relative: float | None = None
+    """The same relative to the control; None where there is none."""
     before_ns: float | None
     after_ns: float | None
     control: float | None
     """Change of the control's median latency, after over before; None where there is no control."""
     attribution: Attribution | None
     reason: str
+    counts: tuple[CountStep, ...] = ()
+    """What is counted and took another value."""
     kernels: tuple[str, ...] = ()
     """Differences between the lists of kernels, in words, one kernel each."""
     accepted: str | None = None
     """The reason for which the new level was accepted; None where it was not."""
+    life: str = LIVES[0]
+    """What became of it, one of LIVES."""
+    ended: str | None = None
+    """Id of the run with which it ended; None while it lasts."""
+
+    @property
+    def size(self) -> float | None:
+        """The change to lead with: relative to the control where the code is the likely cause, else the series' own."""
+        return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +153,9 @@ class Event:
     key: str
     """Identifies the event; it stays the same from build to build."""
     kind: str
-    """Kind of event: `moved` to a new level, `newest` for worse in one run that was the newest, or `failed`."""
+    """Kind of event: `moved` to a new level or count, `newest` for worse in one run that was the newest, or `failed`."""
     direction: str
-    """Direction of the change: `slower`, `faster`, `both`, `worse` (of a newest run) or `failed`."""
+    """Direction of the change: `slower`, `faster`, `worse`, `better`, `both` or `failed`; worse and better are of counts."""
     device_name: str
     before: RunHead | None
     """The last run without the change; None where there is none."""
@@ -134,13 +166,38 @@ class Event:
     era: tuple[str, ...]
     """Fields of the environment that changed, like `driver 580.1 -> 580.2`."""
     outcome: GateOutcome
-    """The event's outcome for a gate: regression, improvement, undecided or failed."""
+    """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
+    life: str = LIVES[0]
+    """What became of it on this device model, one of LIVES: of its series what asks for attention first."""
+    ended: str | None = None
+    """Id of the run with which the last of it ended; None while any of it lasts."""
+    elsewhere: tuple["Event", ...] = ()
+    """The same step on other device models."""
+
+    @property
+    def everywhere(self) -> tuple["Event", ...]:
+        """This event on all device models."""
+        return (self, *self.elsewhere)
+
+    @property
+    def standing(self) -> str:
+        """What became of it on all device models together, one of LIVES."""
+        return min((one.life for one in self.everywhere), key=LIVES.index)
+
+    @property
+    def open(self) -> bool:
+        """Whether any of it is still there, and was not accepted."""
+        return self.standing == LIVES[0]
+
+    @property
+    def worst(self) -> GateOutcome:
+        """The worst outcome on any device model on which it stands as it does on the whole."""
+        return min((one.outcome for one in self.everywhere if one.life == self.standing), key=ATTENTION.index)
 
     @property
     def accepted(self) -> bool:
-        """Whether every slower series of the event was accepted."""
-        slower = [one for one in self.moved if one.change is None or one.change > 1]
-        return bool(slower) and all(one.accepted for one in slower)
+        """Whether all of it that lasts was accepted."""
+        return self.standing == "accepted"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,10 @@ def trend(levels: Mapping[int, Mapping[str, float]], *, driver: int = 1000, defi
     records: list[Record] = []
     for day in range(48):
         since = max((first for first in levels if first <= day), default=None)
-        for record in make_run(day, cases=(CASE,), slower=levels[since] if since is not None else {}):
-            newer = {"driver": "580.2", "environment_hash": "e" * 16} if day >= driver else {}
-            other = {"definition_hash": "other"} if day >= definition else {}
-            records.append(replace(record, **newer, **other))
+        run = make_run(day, cases=(CASE,), slower=levels[since] if since is not None else {})
+        if day >= driver:
+            run = tuple(replace(one, driver="580.2", environment_hash="e" * 16) for one in run)
+        records += [replace(one, definition_hash="other") if day >= definition else one for one in run]
     return make_trend(records, FUSED)
 
 
@@ -71,3 +71,8 @@ def test_beside_another_driver_the_change_is_that_of_the_code(driver: float) -> 
     assert isinstance(life, MoveLife) and life.move.index == 20
     assert life.move.size == pytest.approx(1.05, abs=0.004) and life.move.own == pytest.approx(1.05, abs=0.004)
     assert life.move.control == pytest.approx(1, abs=0.004)
+
+
+def test_the_code_takes_back_nothing_that_an_environment_did() -> None:
+    found = lives(trend({12: {CASE: 0.95}, 24: {CASE: 0.95, "fused": 1.05}}, driver=12))
+    assert found == [(12, None, False), (24, None, False)]

@@ -58,9 +58,14 @@ def _life(move: Move, later: Sequence[Move], definitions: Sequence[int], least: 
 
 
 def _of(other: Move, move: Move) -> float:
-    """Return how far another move goes on the scale of one: relative to the control where the code was its cause."""
-    by_code = move.attribution is Attribution.CODE and other.relative is not None
-    return math.log(other.relative if by_code and other.relative is not None else other.own)
+    """Return how far another move goes on the scale of one.
+
+    Where the code was the cause, that is relative to the control; else what the control shares, for what the code did since takes
+    nothing back of what a driver did.
+    """
+    if move.attribution is Attribution.CODE:
+        return math.log(other.relative if other.relative is not None else other.own)
+    return math.log(other.own if other is move or other.control is None else other.control)
 
 
 def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bool:

@@ -93,7 +93,7 @@ class _Walk:
     def new_definition(self, index: int) -> None:
         """End what lasted until then: another definition has other counts."""
         for metric in list(self._lasting):
-            self._end(metric, index, lambda step: True, superseded=True)
+            self._end(metric, index, superseded=True)
         self._begin()
 
     def steps(self) -> list[Step]:
@@ -119,7 +119,7 @@ class _Walk:
         before = self._levels.get(STATUS)
         failed = bad(record)
         if usable(record):
-            self._end(STATUS, index, lambda step: True)
+            self._end(STATUS, index)
         elif not failed:  # skipped on purpose
             self._end(STATUS, index, lambda step: step.outcome is GateOutcome.FAILED, superseded=True)
         said = self._judged(STATUS, before, index)
@@ -150,8 +150,10 @@ class _Walk:
         good = step.level if step.worse else step.index
         return self._judged(step.metric, good, index).outcome not in _WORSE
 
-    def _end(self, metric: str, index: int, over: Callable[[Step], bool], *, superseded: bool = False) -> list[Step]:
-        ended = [step for step in self._lasting[metric] if over(step)]
+    def _end(
+        self, metric: str, index: int, over: Callable[[Step], bool] | None = None, *, superseded: bool = False
+    ) -> list[Step]:
+        ended = [step for step in self._lasting[metric] if over is None or over(step)]
         self._lasting[metric] = [step for step in self._lasting[metric] if step not in ended]
         self._done += [replace(step, ended=index, superseded=superseded) for step in ended]
         return ended

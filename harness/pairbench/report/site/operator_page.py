@@ -16,6 +16,7 @@ from pairbench.report.charts.speedup_figure import speedup_figure
 from pairbench.report.comparison.words import shorten
 from pairbench.report.limits import LIMITS
 from pairbench.report.site import operator_view, paths
+from pairbench.report.site.event_words import headline
 from pairbench.report.site.operator_payload import operator_payload, series_id
 from pairbench.report.site.pages import render
 from pairbench.report.site.payload import beside_result, script
@@ -55,7 +56,7 @@ def operator(
         summaries=operator.rows,
         no_change=operator_view.no_change(operator),
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
-        largest=operator_view.largest,
+        headline=headline,
         rows=rows,
         known=any(point.state != "none" for point in speedups.points),
         measured=any(row.facts.status == Status.MEASURED for row in rows),

@@ -131,6 +131,7 @@ def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
         **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
         "levels": _steps(values.levels),
         "speedup_levels": _steps(values.speedup_levels),
+        "counts": [[line.label, _cut(line.values)] for line in values.counts],
         "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
     }
 

@@ -1,23 +1,21 @@
 """The first page: the store's content, what needs attention, and the state of every operator."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment
 
-from pairbench.model.site import STATES, OverviewRow, SiteFacts
+from pairbench.model.site import ATTENTION, STATES, OverviewRow, SiteFacts
 from pairbench.report import units
 from pairbench.report.site import paths
+from pairbench.report.site.event_words import WINDOWS
 from pairbench.report.site.pages import render
+from pairbench.report.site.regressions import EventRow, event_rows
 from pairbench.report.site.values import File
 
-ATTENTION = ("failed", "regression", "undecided", "improvement")
-"""States that the head of the page counts."""
-
-_EVENTS = 5
-"""Number of newest events that the page names."""
+_EVENTS = 60
+"""Number of open events that the page holds, the worst first; it shows the first few that are in the reader's window."""
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 
 
@@ -39,21 +37,34 @@ class Spark:
 
 def overview(env: Environment, facts: SiteFacts) -> File:
     """Return the overview."""
-    states = Counter(row.state for row in facts.rows)
+    opened = sorted((event for event in facts.events if event.open), key=lambda event: ATTENTION.index(event.worst))
     return render(
         env,
         "index.html.j2",
         paths.OVERVIEW,
         facts,
-        attention={state: states[state] for state in ATTENTION},
+        attention=_attention(event_rows(opened, facts)),
+        closed=len(facts.events) - len(opened),
+        windows=WINDOWS,
         choices=_choices(facts.rows),
         devices=_distinct(run.device_name for run in facts.runs),
-        events=[event for event in facts.events if not event.accepted][:_EVENTS],
+        events=event_rows(opened[:_EVENTS], facts),
         measured=any(row.statuses.get("measured") for row in facts.rows),
         operators=len({(row.suite, row.operator) for row in facts.rows}),
         ranks={state: rank for rank, state in enumerate(STATES)},
         spark=spark,
     )
+
+
+def _attention(opened: Sequence[EventRow]) -> dict[str, dict[str, int]]:
+    """Return how many events of each outcome are open, in all (by the empty name) and in each window."""
+    return {
+        str(outcome): {
+            name: sum(one.event.worst == outcome and (not name or name in one.windows) for one in opened)
+            for name in ("", *WINDOWS)
+        }
+        for outcome in ATTENTION
+    }
 
 
 def spark(values: Sequence[float | None]) -> Spark | None:

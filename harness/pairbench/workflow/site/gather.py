@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.events import SeriesEvent, events_of, kernels_wanted, series_events, with_kernels
+from pairbench.analyze.site.events import events_of, joined, kernels_wanted, lasting, with_kernels
 from pairbench.analyze.site.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.site.overview import overview_rows
-from pairbench.analyze.site.status import gate_status_of
+from pairbench.analyze.site.series_events import SeriesEvent, series_events
+from pairbench.analyze.site.status import gate_status_of, with_open
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change
@@ -19,7 +21,7 @@ from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
+from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
@@ -40,7 +42,7 @@ _HEAD = (
     *("confirms", "environment_hash", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
     *("status", "reason", "timer", "suite", "case", "implementation", "mode"),
 )
-_TREND = (*NEEDED, "operator", "environment")
+_TREND = (*NEEDED, "operator", "environment", *COUNTED)
 _RUN = (
     *(*_HEAD, "operator", "environment", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
     *(*RESULT_COLUMNS, "n_rounds"),
@@ -121,15 +123,16 @@ class SiteReading:
         samples = _Samples(self._store)
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
-            series = tuple(self._facts_of(trend, samples) for trend in trends)
-            own_rows = overview_rows(zip(series, trends, strict=True))
-            rows += own_rows
             own = [
                 one
                 for trend in trends
                 for one in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
             ]
             happened += own
+            worst = lasting(own)
+            series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
+            own_rows = overview_rows(zip(series, trends, strict=True))
+            rows += own_rows
             ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
             yield OperatorFacts(
                 device_name=device_name,
@@ -142,7 +145,7 @@ class SiteReading:
                 rows=own_rows,
                 events=events_of(own, self._heads),
             )
-        events = self._explained(events_of(happened, self._heads))
+        events = self._explained(joined(events_of(happened, self._heads)))
         self.facts = replace(self.facts, rows=tuple(rows), events=events)
 
     def runs(self) -> Iterator[RunFacts]:
@@ -197,10 +200,10 @@ class SiteReading:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
         return self._newest.get(trend.series, trend.points[-1].record)
 
-    def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
+    def _facts_of(self, trend: Trend, samples: "_Samples", worst: Moved | None) -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
-        gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
+        gate_status = with_open(gate_status_of(record.status, record.reason, next(own, None), trend.newest), worst)
         return series_facts(record, trend.series, gate_status, samples=samples.of(record, trend.series))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
