@@ -65,7 +65,7 @@ def test_the_same_step_on_two_devices_is_one_event_with_two_rows(see: Opener) ->
     page = see("regressions.html")
     event = happened(page, "rms_norm")
     expect(event).to_have_count(1)
-    rows = event.locator("tr:not(.more)")
+    rows = event.locator("> tr:not(.more)")
     expect(rows).to_have_count(2)
     expect(rows.first).to_be_visible()
     for row, device in zip(rows.all()[:2], (H200, H100), strict=True):
@@ -99,3 +99,42 @@ def test_a_count_that_moved_has_a_line_below_its_trend(see: Opener) -> None:
     trend = page.locator("#trend-panel")
     expect(trend.locator(".chart")).to_contain_text("launches a call")
     expect(trend).to_contain_text("launches 1 → 3")
+
+
+def test_a_run_says_what_it_changed_and_no_noise(see: Opener) -> None:
+    page = see(paths.run_page(run_id_of(run_number(planted.MORE)), H200))
+    table = page.get_by_role("table").filter(has_text="noise is not among them")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    expect(table).to_contain_text(planted.case("rms_norm"))
+    expect(table).to_contain_text("2 more launches a call, 1 -> 3")
+    expect(page.get_by_text("Events that begin with it")).to_be_visible()
+    table.get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(re.escape(paths.operator_page(H200, planted.SUITE, "rms_norm"))))
+    quiet = see(paths.run_page(run_id_of(run_number(planted.MORE + 2)), H200))
+    expect(quiet.get_by_text("Nothing that is more than noise.")).to_be_visible()
+    old = see(paths.run_page(run_id_of(run_number(planted.LATE)), H200))
+    expect(old.get_by_text("Events that begin with it")).to_be_visible()
+    expect(old.locator("#changed ~ ul .what").first).to_contain_text("silu")
+
+
+def test_two_runs_are_compared_by_verdict(see: Opener) -> None:
+    days = planted.MORE - 1, planted.MORE
+    before, after = (paths.run_key(run_id_of(run_number(day)), H200) for day in days)
+    page = see(f"compare.html?b={after}")
+    expect(page.get_by_role("combobox", name="Before")).to_have_value(before)
+    page.get_by_role("checkbox", name="only what differs").check()
+    rows = page.locator("table[data-table='series'] [data-item]:visible")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("regression")
+    expect(page.get_by_text("The ratios here are no verdicts.")).to_be_hidden()
+    far = see(f"compare.html?a={paths.run_key(run_id_of(0), H200)}&b={after}")
+    expect(far.get_by_text("The ratios here are no verdicts.")).to_be_visible()
+
+
+def test_the_first_pair_is_the_newest_run_and_what_it_overlaps_with(see: Opener) -> None:
+    page = see("compare.html")
+    days = planted.RUNS - 2, planted.RUNS - 1
+    for name, day in zip(("Before", "After"), days, strict=True):
+        key = paths.run_key(run_id_of(run_number(day)), H200)
+        expect(page.get_by_role("combobox", name=name)).to_have_value(key)
+    expect(page.get_by_text("0 differ")).to_be_visible()

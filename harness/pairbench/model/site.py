@@ -5,9 +5,9 @@ ISO 8601 in UTC. None means that there is no such value.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pairbench.model.comparison import Attribution, GateOutcome
+from pairbench.model.comparison import Attribution, Change, GateOutcome
 from pairbench.model.record import KernelCount
 from pairbench.model.series import Series
 from pairbench.stats import Interval
@@ -201,6 +201,20 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunVerdicts:
+    """What judging a run beside an earlier one says."""
+
+    reference: str
+    """Id of the earlier run: the newest one that measured enough of the same series."""
+    changes: tuple[Change, ...]
+    """What changed, the worst and then the largest first; what is the same or may be noise is not among it."""
+    counts: Mapping[str, int]
+    """Number of series by outcome."""
+    outcomes: Mapping[Series, str]
+    """Outcome of each series."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeriesFacts:
     """The newest record of a series, as far as a page shows it."""
 
@@ -262,6 +276,8 @@ class SiteFacts:
     rows: tuple[OverviewRow, ...]
     events: tuple[Event, ...]
     """All events, the newest first."""
+    beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The earlier run to hold a run against, by run and device model."""
     problems: tuple[str, ...]
     """Files that could not be read, in sentences."""
     options: tuple[str, ...] = ()

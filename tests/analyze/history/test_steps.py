@@ -92,3 +92,10 @@ def test_another_definition_has_other_counts() -> None:
 def test_what_another_driver_does_is_put_down_to_it() -> None:
     (step,) = steps(record(0), record(1, ops_per_call=2, driver="581"))
     assert step.attribution is Attribution.ENVIRONMENT and step.why == "environment changed: driver 580.1 -> 581"
+
+
+def test_a_rule_that_was_broken_before_has_nothing_left_to_lose() -> None:
+    """The oracle rule is one of two ways to be right: another one may hold where it is broken by far."""
+    assert column("oracle_ratio", 4942.0, 4942.0, 4950.0, 4942.0) == ()
+    (step,) = column("oracle_ratio", 0.4, 1.9)
+    assert step.metric == "oracle_ratio" and step.worse

@@ -8,6 +8,7 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.latency import CALL
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
+from pairbench.model.series import Series
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roofline_chart
@@ -70,7 +71,12 @@ def implementations(series: Sequence[SeriesFacts]) -> list[str]:
 
 def series_id(one: SeriesFacts) -> str:
     """Return the id of a series in the page's address."""
-    return paths.anchor(f"{one.series.case}-{one.series.implementation}-{one.series.mode}")
+    return series_anchor(one.series)
+
+
+def series_anchor(series: Series) -> str:
+    """Return the id of a series in the address of its operator's page."""
+    return paths.anchor(f"{series.case}-{series.implementation}-{series.mode}")
 
 
 class _Runs:

@@ -105,8 +105,17 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
+        "verdicts": _verdicts(run),
         "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }
+
+
+def _verdicts(run: RunFacts) -> dict[str, object] | None:
+    """Return the run that this one was judged beside, and the outcome of each series; empty where it has none."""
+    if run.verdicts is None:
+        return None
+    outcomes = run.verdicts.outcomes
+    return {"run": run.verdicts.reference, "outcomes": [outcomes.get(one.series, "") for one in run.series]}
 
 
 def beside_result(series: Iterable[SeriesFacts]) -> bool:

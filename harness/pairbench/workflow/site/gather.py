@@ -36,6 +36,7 @@ from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
 from pairbench.workflow.setup import default_places, store_of
+from pairbench.workflow.site.verdicts import judged
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
@@ -87,16 +88,16 @@ class SiteReading:
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._heads: dict[tuple[str, str], RunHead] = {}
         newest: dict[Series, str] = {}
+        measured: dict[tuple[str, str], set[Series]] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
-            newest |= {
-                series: record.run_id
-                for record in records
-                if record.reason != OUT_OF_BUDGET and (series := Series.of(record))
-            }
+            here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
+            newest |= dict.fromkeys(here, key[0])
+            measured[key] = here
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
         self._changes = self._compared(comparer, newest)
+        beside, self._verdicts = judged(comparer, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
         acceptances, calibrations = comparer.acceptances, comparer.calibrations
         breakdowns = read_breakdowns(self._store)
@@ -110,6 +111,7 @@ class SiteReading:
             runs=tuple(runs),
             rows=(),
             events=(),
+            beside=beside,
             problems=tuple(dict.fromkeys(told)),
             options=options,
             breakdowns=tuple(map(head_of, self.breakdowns)),
@@ -155,6 +157,7 @@ class SiteReading:
             reasons = (record.throttle_reasons for record, _ in known)
             yield RunFacts(
                 head=self._heads[key],
+                verdicts=self._verdicts.get(key),
                 environment=environment_of(records[-1]),
                 series=tuple(
                     series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
