@@ -1,6 +1,5 @@
 """Gathers from a store what the site shows, an operator or a run at a time, so that a large store fits into memory."""
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +13,6 @@ from pairbench.analyze.site.overview import overview_rows
 from pairbench.analyze.site.series_events import SeriesEvent, series_events
 from pairbench.analyze.site.status import gate_status_of, with_open
 from pairbench.config import Config
-from pairbench.errors import StoreError
-from pairbench.model.comparison import Change
 from pairbench.model.latency import RESULT_COLUMNS, result_of
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
@@ -36,7 +33,7 @@ from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
 from pairbench.workflow.setup import default_places, store_of
-from pairbench.workflow.site.verdicts import judged
+from pairbench.workflow.site.judging import compared, judged
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
@@ -51,12 +48,6 @@ _RUN = (
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
-_COMPARED = 6
-"""The number of newest runs that are compared with their references; series whose newest run is another one are
-judged by their history."""
-_SHORT, _LATEST = 40, 12
-"""The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
-levels."""
 _EXPLAINED = 100
 """The number of newest events that say how kernels differ."""
 
@@ -96,7 +87,7 @@ class SiteReading:
             measured[key] = here
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
-        self._changes = self._compared(comparer, newest)
+        self._changes = compared(comparer, self._heads.values(), newest)
         beside, self._verdicts = judged(comparer, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
         acceptances, calibrations = comparer.acceptances, comparer.calibrations
@@ -168,22 +159,6 @@ class SiteReading:
                 throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
                 stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
             )
-
-    def _compared(self, comparer: Comparer, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
-        """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
-        confirms = {run_id: head.confirms for (run_id, _), head in self._heads.items()}
-        wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
-        chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
-        own = sorted(run_id for run_id, confirmed in confirms.items() if confirmed is None)
-        if len(own) <= _SHORT:
-            chosen |= set(own[-_LATEST:])
-        changes: defaultdict[Series, list[Change]] = defaultdict(list)
-        for run_id in sorted(chosen):
-            with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
-                for change in comparer.compare(current=run_id).comparison.changes:
-                    if change.current_runs:
-                        changes[change.series].append(change)
-        return changes
 
     def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
         cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
