@@ -25,6 +25,7 @@ COLUMNS = (*METRICS, *MARGINS, "launch_status")
 """Columns of a record that steps are found in, besides its status; what a record lacks has no steps."""
 
 _WORSE = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
+_METRICS = (*METRICS, *MARGINS)
 _WATCHED = (STATUS, *COLUMNS)
 _values = attrgetter(*_WATCHED)
 
@@ -88,6 +89,8 @@ class _Walk:
         self._levels: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._last: Sequence[object] = (object(),) * len(_WATCHED)
+        self._until = 0
+        self._counted: list[str] = []
         self._lasting: defaultdict[str, list[Step]] = defaultdict(list)
 
     def new_definition(self, index: int) -> None:
@@ -103,17 +106,20 @@ class _Walk:
     def take(self, index: int, record: Record) -> None:
         """Look at the next run."""
         values = _values(record)
+        if values == self._last:
+            self._until = index
+            return
+        for metric in self._counted:
+            self._seen[metric] = self._until
         same = dict(zip(_WATCHED, map(eq, values, self._last), strict=True))
-        self._last = values
+        self._last, self._until = values, index
         if not same[STATUS]:
             self._status(index, record)
-        self._seen[STATUS] = index
-        if usable(record):
-            for metric in (*METRICS, *MARGINS):
-                if _counted(record, metric):
-                    if not same[metric] or not same["launch_status"] or not same[STATUS]:
-                        self._metric(metric, index)
-                    self._seen[metric] = index
+        self._counted = [metric for metric in _METRICS if usable(record) and _is_counted(record, metric)]
+        for metric in self._counted:
+            if not same[metric] or not same["launch_status"] or not same[STATUS]:
+                self._metric(metric, index)
+        self._counted.append(STATUS)
 
     def _status(self, index: int, record: Record) -> None:
         before = self._levels.get(STATUS)
@@ -190,6 +196,6 @@ class _Walk:
         )
 
 
-def _counted(record: Record, metric: str) -> bool:
+def _is_counted(record: Record, metric: str) -> bool:
     """Return whether a record says what a metric was: launches only where they are known exactly."""
     return number(record, metric) is not None and (metric not in LAUNCHES or record.launch_status == "exact")

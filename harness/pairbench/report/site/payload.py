@@ -12,6 +12,8 @@ from pairbench.report.site.environment import fields
 from pairbench.report.site.values import RunFacts
 
 _DIGITS = 5
+_WHOLE = 2**53
+"""From here on a float no longer holds every whole number."""
 _REASON = 500
 """Number of letters of a reason that a table shows."""
 
@@ -64,12 +66,16 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
     """Return a number with so many significant digits, whole ones as they are; None for what is no finite number."""
     if value is None or not math.isfinite(value):
         return None
-    if value == int(value) and abs(value) < 2**53:
-        return int(value)
+    if isinstance(value, int) or value.is_integer():
+        return int(value) if -_WHOLE < value < _WHOLE else _rounded(float(value), digits)
+    return _rounded(value, digits)
+
+
+def _rounded(value: float, digits: int) -> float | int:
     rounded = float(f"{value:.{digits - 1}e}")
     if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
         return value
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
+    return int(rounded) if rounded.is_integer() and -_WHOLE < rounded < _WHOLE else rounded
 
 
 def run_payload(run: RunFacts) -> dict[str, object]:
