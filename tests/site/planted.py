@@ -97,3 +97,19 @@ def _changed(record: Record, day: int, here: bool) -> Record:
     if operator == "gelu" and first and here and day == BROKEN:
         return ended(record, "failed", "died of SIGSEGV in round 2")
     return record
+
+
+FAMILIES = ("attention", "conv", "decode", "gemm", "loss", "moe", "norm", "optimizer", "rope", "vae")
+
+
+def many(store: Path) -> None:
+    """Write a store of 300 operators of ten families, one of which is far faster than all others, and a suite of self-tests."""
+    records: list[Record] = []
+    for number in range(300):
+        name = f"operator_{number:03}"
+        factor = 1 / 3_000 if number == 7 else 2.0 ** ((number % 60) / 12 - 3.5)
+        made = whole(make_run(0, cases=[case(name)], slower={"fused": factor}))
+        suite = "selftest/planted.py" if number % 100 == 99 else f"suites/{FAMILIES[number % 10]}/{name}.py"
+        tier = "headline" if number % 3 else "real"
+        records += [replace(record, suite=suite, tier=tier) for record in made]
+    write_runs(store, records)

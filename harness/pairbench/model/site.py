@@ -122,7 +122,7 @@ class Moved:
     change: float | None
     """Median latency after over before; None where the latency did not move, or there is none."""
     relative: float | None = None
-    """The same relative to the control; None where there is none."""
+    """Change of the median latency over that of the control; None where there is no control."""
     before_ns: float | None
     after_ns: float | None
     control: float | None
@@ -172,7 +172,7 @@ class Event:
     ended: str | None = None
     """Id of the run with which the last of it ended; None while any of it lasts."""
     elsewhere: tuple["Event", ...] = ()
-    """The same step on other device models."""
+    """Events of other device models that are the same step."""
 
     @property
     def everywhere(self) -> tuple["Event", ...]:
@@ -282,5 +282,7 @@ class SiteFacts:
     """Files that could not be read, in sentences."""
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""
+    self_tests: tuple[str, ...] = ()
+    """Patterns of suites that only test the harness, and are left out of sums over operators."""
     breakdowns: tuple[BreakdownHead, ...] = ()
     """All breakdowns that the store holds, the newest first."""

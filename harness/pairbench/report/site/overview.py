@@ -1,21 +1,26 @@
 """The first page: the store's content, what needs attention, and the state of every operator."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment
 
+from pairbench.analyze.site.summary import device_summaries, family_of, is_self_test, operator_summaries
 from pairbench.model.site import ATTENTION, STATES, OverviewRow, SiteFacts
 from pairbench.report import units
 from pairbench.report.site import paths
 from pairbench.report.site.event_words import WINDOWS
 from pairbench.report.site.pages import render
 from pairbench.report.site.regressions import EventRow, event_rows
+from pairbench.report.site.strip import strip
 from pairbench.report.site.values import File
 
 _EVENTS = 60
 """Number of open events that the page holds, the worst first; it shows the first few that are in the reader's window."""
+_COLUMNS = 3
+"""Number of device models that have a column of their own; groups of others are in the unfolded rows."""
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 
 
@@ -47,10 +52,16 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         closed=len(facts.events) - len(opened),
         windows=WINDOWS,
         choices=_choices(facts.rows),
+        summaries=operator_summaries(facts.rows),
+        headlines=device_summaries(facts.rows, facts.self_tests),
+        left_out=sorted({row.suite for row in facts.rows if is_self_test(row.suite, facts.self_tests)}),
+        matrix=_matrix(facts.rows),
+        varies={name: len(values) > 1 for name, values in _choices(facts.rows).items()},
+        strip=strip,
+        is_self_test=is_self_test,
         devices=_distinct(run.device_name for run in facts.runs),
         events=event_rows(opened[:_EVENTS], facts),
         measured=any(row.statuses.get("measured") for row in facts.rows),
-        operators=len({(row.suite, row.operator) for row in facts.rows}),
         ranks={state: rank for rank, state in enumerate(STATES)},
         spark=spark,
     )
@@ -103,9 +114,16 @@ def spark(values: Sequence[float | None]) -> Spark | None:
     )
 
 
+def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
+    """Return the device models that have a column: those that measured most, in the order of their names."""
+    counts = Counter(device for device, _, _ in {(row.device_name, row.suite, row.operator) for row in rows})
+    return sorted(device for device, _ in counts.most_common(_COLUMNS))
+
+
 def _choices(rows: Sequence[OverviewRow]) -> dict[str, list[str]]:
     """Return what there is to filter by, each in an order that a reader expects."""
     return {
+        "family": _distinct(family_of(row.suite) for row in rows),
         "device": _distinct(row.device_name for row in rows),
         "dtype": _distinct(row.dtype for row in rows if row.dtype),
         "tier": _distinct(row.tier for row in rows),

@@ -13,7 +13,7 @@ from pairbench.report.site.values import RunFacts
 
 _DIGITS = 5
 _WHOLE = 2**53
-"""From here on a float no longer holds every whole number."""
+"""The number from which on a float no longer holds every whole number."""
 _REASON = 500
 """Number of letters of a reason that a table shows."""
 

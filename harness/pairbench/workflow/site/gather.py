@@ -105,6 +105,7 @@ class SiteReading:
             beside=beside,
             problems=tuple(dict.fromkeys(told)),
             options=options,
+            self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
