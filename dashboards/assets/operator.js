@@ -12,6 +12,9 @@
   function start(data) {
     const parts = Object.fromEntries(PARTS.map((name) => [name, operator[name](data, node(name))]));
     const speedup = node('speedup') && operator.speedup(data, node('speedup'), pick);
+    if (node('scaling')) {
+      operator.scaling(data, node('scaling'));
+    }
     const roofline = node('roofline') && operator.roofline(data, node('roofline'), pick);
     let chosen = null;
 
@@ -114,6 +117,7 @@
     // By a point of a chart or a row of the table, which may be far from what it shows.
     function pick(place) {
       choose(data.series[place]);
+      address.write({ series: chosen.id });
       const heading = document.getElementById('series');
       heading.scrollIntoView({ block: 'start' });
       heading.focus({ preventScroll: true });

@@ -113,3 +113,29 @@ def many(store: Path) -> None:
         tier = "headline" if number % 3 else "real"
         records += [replace(record, suite=suite, tier=tier) for record in made]
     write_runs(store, records)
+
+
+SIZES = (16, 64, 256, 1024, 4096)
+CROSSES = 128
+"""The number of tokens at which the variant of `scaling` is as fast as the baseline, near enough."""
+
+
+def scaling(store: Path) -> None:
+    """Write a store of an operator whose variant loses where there are few tokens, and of which another one is skipped at times."""
+    records: list[Record] = []
+    for tokens in SIZES:
+        factors = {
+            "baseline": (tokens / 1000) ** 0.5,
+            "fused": 2 * (tokens / 1000) ** 0.5 / (tokens / CROSSES) ** 0.5,
+            "naive": 4 * (tokens / 1000) ** 0.5,
+        }
+        made = whole(
+            make_run(0, cases=[case("scan", tokens)], implementations=("baseline", "fused", "naive"), slower=factors)
+        )
+        made = [replace(one, axes=f'{{"dtype": "bfloat16", "tokens": {tokens}}}') for one in made]
+        tier = "headline" if tokens == SIZES[-1] else "real"
+        records += [
+            ended(one, "skipped", "needs 64 tokens") if (one.implementation, tokens) == ("naive", SIZES[0]) else one
+            for one in (replace(one, tier=tier) for one in made)
+        ]
+    write_runs(store, records)

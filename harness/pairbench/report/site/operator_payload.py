@@ -1,7 +1,7 @@
 """The data of the charts on an operator's page, as the value of its data script: arrays, and each name once."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbench.analyze.history.trend import Trend
@@ -27,6 +27,7 @@ _NAME = 500
 _NUMBERS = (
     *("p50_ns", "p95_ns", "call_p50_ns", "device_p50_ns", "host_p50_ns"),
     *("kernels_per_call", "launches_per_call"),
+    *("p50_ns_low", "p50_ns_high", "speedup", "speedup_low", "speedup_high"),
 )
 
 
@@ -40,6 +41,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
     cases = {one.case: index for index, one in enumerate(labels)}
+    axes = {one.series.case: one.axes for one in operator.series}
     names = implementations(operator.series)
     series = [
         {
@@ -54,7 +56,9 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         "operator": shorten(operator.operator, _NAME),
         "device": shorten(operator.device_name, _NAME),
         "implementations": [shorten(name, _NAME) for name in names],
-        "cases": [{"key": shorten(one.case, _NAME), "label": one.label} for one in labels],
+        "cases": [
+            {"key": shorten(one.case, _NAME), "label": one.label, "axes": _axes(axes[one.case])} for one in labels
+        ],
         "series": series,
         "speedup": _speedup(operator),
         "roofline": _roofline(operator),
@@ -114,6 +118,14 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
         "launch_status": shorten(one.texts.get("launch_status", ""), 40),
         "kernels": None if one.kernels is None else [_kernel(kernel, kernels) for kernel in one.kernels],
         "quantiles": _cut(one.quantiles),
+    }
+
+
+def _axes(axes: Mapping[str, object]) -> dict[str, object]:
+    """Return the axes of a case: numbers as they are, all else as text."""
+    return {
+        shorten(name, 40): figures(value, 9) if isinstance(value, int | float) else shorten(str(value), 40)
+        for name, value in axes.items()
     }
 
 

@@ -19,7 +19,7 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """Dots in a box of 100 x 24, y counted from its bottom."""
+    """Dots in a box of 100 x 40, y counted from its top."""
 
     dots: tuple[tuple[float, float, str], ...]
     """Place and state of each: faster, open or slower."""
@@ -50,7 +50,7 @@ def strip(groups: Sequence[OverviewRow], median: float | None) -> Strip | None:
         own = int(place(speedup.estimate) * _BINS / 100)
         state = "faster" if speedup.low > 1 else "slower" if speedup.high < 1 else "open"
         height = min(stacked[own], _HIGHEST)
-        dots.append((round(100 * (own + 0.5) / _BINS, 2), round(22 - 1.7 * height, 1), state))
+        dots.append((round(100 * (own + 0.5) / _BINS, 2), round(38 - 3.0 * height, 1), state))
         stacked[own] += 1
     ticks = [(place(tick), f"{tick:g}x") for tick in _TICKS if low <= math.log(tick) <= high]
     step = max(1, math.ceil(len(ticks) / 6))
