@@ -2,7 +2,7 @@
 (() => {
   'use strict';
 
-  const { address, columns, cut, element, load, numberCell, state, twoRuns, units } = window.pairbench;
+  const { address, columns, cut, element, load, numberCell, seriesLink, state, twoRuns, units } = window.pairbench;
   const WHAT = { compared: 'unchanged', incomparable: 'undecided', new: 'new', missing: 'skipped' };
   const VERDICTS = ['failed', 'regression', 'missing', 'improvement', 'undecided', 'incomparable', 'new', 'unchanged'];
   const STATUS = { measured: 'unchanged', skipped: 'skipped' };
@@ -76,7 +76,7 @@
     const item = element(
       'tr',
       { 'data-item': true, 'data-what': entry.what, 'data-differs': entry.differs ? '1' : '0' },
-      element('th', { scope: 'row', class: 'name case' }, cut(text('case'), 120), element('span', { class: 'sub' }, cut(text('suite'), 40))),
+      element('th', { scope: 'row', class: 'name case' }, seriesLink(entry.run, entry.place), element('span', { class: 'sub' }, cut(text('suite'), 40))),
       element('td', {}, cut(text('implementation'), 30)),
       element('td', {}, cut(text('mode'), 20)),
       element('td', {}, state(entry.what, WHAT[entry.what]), below ? element('span', { class: 'sub' }, cut(below, 60)) : null),

@@ -138,3 +138,45 @@ def test_the_first_pair_is_the_newest_run_and_what_it_overlaps_with(see: Opener)
         key = paths.run_key(run_id_of(run_number(day)), H200)
         expect(page.get_by_role("combobox", name=name)).to_have_value(key)
     expect(page.get_by_text("0 differ")).to_be_visible()
+
+
+def test_an_event_shows_its_trend_and_has_a_text_for_an_issue(see: Opener) -> None:
+    page = see("regressions.html")
+    event = happened(page, "conv").filter(has_text="still there")
+    picture = event.locator("svg.spark.large").first
+    expect(picture).to_be_visible()
+    box = picture.bounding_box()
+    assert box is not None and box["width"] == 200
+    expect(picture.locator("line.at")).to_have_count(1)
+    event.locator("summary").first.click()
+    event.get_by_text("Text for an issue").click()
+    text = event.locator("code[id$=issue]").inner_text()
+    assert text.startswith("Regression: conv fused +") and "pairbench compare" in text and H200 in text
+
+
+def arrived(page: Page, operator: str) -> None:
+    """Check that a link went to the very series, and to where one sees it."""
+    expect(page.locator("#chosen")).to_contain_text(planted.case(operator))
+    expect(page.locator("#series")).to_be_in_viewport()
+    expect(page.locator("#choose select[name=implementation]")).to_have_value(re.compile("fused"))
+
+
+def test_events_runs_and_comparisons_lead_to_the_very_series(see: Opener) -> None:
+    page = see("regressions.html")
+    event = happened(page, "rms_norm")
+    event.locator("summary").first.click()
+    event.locator("table.inner").first.get_by_role("link").first.click()
+    arrived(page, "rms_norm")
+    run = see(paths.run_page(run_id_of(run_number(planted.MORE)), H200))
+    row = (
+        run.locator("table[data-table=series] [data-item]")
+        .filter(has_text=planted.case("silu"))
+        .filter(has_text="fused")
+    )
+    row.get_by_role("link").click()
+    arrived(run, "silu")
+    after = paths.run_key(run_id_of(run_number(planted.MORE)), H200)
+    pair = see(f"compare.html?b={after}&q=gelu+64")
+    rows = pair.locator("table[data-table=series] [data-item]:visible").filter(has_text=planted.case("gelu"))
+    rows.filter(has_text="fused").first.get_by_role("link").click()
+    arrived(pair, "gelu")

@@ -139,6 +139,10 @@ class Moved:
     """What became of it, one of LIVES."""
     ended: str | None = None
     """Id of the run with which it ended; None while it lasts."""
+    history: tuple[float | None, ...] = ()
+    """What moved in the runs around it, oldest first: the median latency in ns, or a count; None for runs without a value."""
+    place: int = 0
+    """Index in `history` of the first run with the change."""
 
     @property
     def size(self) -> float | None:

@@ -11,10 +11,11 @@ from jinja2 import UndefinedError
 from pairbench.model.site import SiteFacts
 from pairbench.report.site import paths, words
 from pairbench.report.site.assets import assets
-from pairbench.report.site.overview import overview, spark
+from pairbench.report.site.overview import overview
 from pairbench.report.site.pages import environment, render
 from pairbench.report.site.regressions import ab_command, compare_command, regressions
 from pairbench.report.site.runs import compare, run, runs
+from pairbench.report.site.sparks import spark
 from pairbench.report.site.values import File, RunFacts
 from pairbench.stats import Interval
 from tests.report.site import made

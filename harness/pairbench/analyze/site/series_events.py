@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import outcome_of_move
 from pairbench.analyze.compare.era import era_changes
-from pairbench.analyze.compare.exact import METRICS
+from pairbench.analyze.compare.exact import METRICS, number
 from pairbench.analyze.history.changepoint import MIN_RUNS
 from pairbench.analyze.history.lives import MoveLife, lives_of
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
@@ -21,6 +21,8 @@ _RECENT = 2 * MIN_RUNS
 """The number of runs for which a new level says the same as a worse newest run."""
 _NEAR = 3
 """The number of runs within which a move of the latency is put where a count of the same series took another value."""
+_AROUND = 30
+"""The number of runs before and after a change that its small chart shows."""
 _COUNTED = frozenset({*METRICS, *MARGINS, STATUS})
 Key = tuple[str, str, str | None, str]
 """What one event has in common: kind, device model, the last run before and the first run after."""
@@ -111,11 +113,21 @@ def _event(
             for step in steps
         ),
     )
+    start = max(0, index - _AROUND)
+    history = _history(trend, None if life is not None or first is None else first.metric)
+    moved = replace(moved, history=history[start : index + _AROUND], place=index - start)
     return SeriesEvent(
         key=(kind, trend.series.device_name, then.run_id if then else None, now.run_id),
         moved=_lived(moved, parts, trend, accepted),
         era=tuple(map(str, era_changes(then, now))) if then else (),
     )
+
+
+def _history(trend: Trend, metric: str | None) -> tuple[float | None, ...]:
+    """Return a count of each run, or its median latency in ns where no count is named, or only the status moved."""
+    if metric is None or metric == STATUS:
+        return tuple(point.p50.estimate if point.p50 else None for point in trend.points)
+    return tuple(number(point.record, metric) for point in trend.points)
 
 
 def _of_step(step: Step, accepted: AcceptedLevel | None, definition: str | None) -> _Part:
@@ -184,6 +196,8 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
         reason=change.reason,
         kernels=tuple(map(str, change.kernels)),
         accepted=change.accepted,
+        history=_history(trend, None)[-_AROUND:],
+        place=min(len(trend.points), _AROUND) - 1,
     )
     life, ended = _until(trend, change, moved)
     place = next(

@@ -17,9 +17,9 @@ class OperatorVerdict:
     speedup: Interval
     """Geometric mean over the cases of the group that counts most."""
     row: OverviewRow
-    """That group."""
+    """The group that counts most."""
     losses: tuple[tuple[str, int, int, str], ...]
-    """For each tier: its name, the cases in which the variant is shown to be slower, all its cases, and where that is in words."""
+    """Name of each tier, the cases in which the variant is shown to be slower, all cases, and in words where it loses."""
 
 
 def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts]) -> OperatorVerdict | None:

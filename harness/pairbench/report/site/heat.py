@@ -28,7 +28,7 @@ class Cell:
     shade: int
     """Shade from -5 for much slower over 0 for 1x to 5 for much faster; 0 where there is no speedup."""
     state: str
-    """faster, slower, open or none."""
+    """State of the speedup: faster, slower, open or none."""
     host_bound: bool
     id: str
     """Id of its series, which leads to its trend."""

@@ -1,19 +1,17 @@
 """The first page: the store's content, what needs attention, and the state of every operator."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from jinja2 import Environment
 
 from pairbench.analyze.site.summary import device_summaries, family_of, is_self_test, operator_summaries
 from pairbench.model.site import ATTENTION, STATES, OverviewRow, SiteFacts
-from pairbench.report import units
 from pairbench.report.site import paths
 from pairbench.report.site.event_words import WINDOWS
 from pairbench.report.site.pages import render
 from pairbench.report.site.regressions import EventRow, event_rows
+from pairbench.report.site.sparks import spark
 from pairbench.report.site.strip import strip
 from pairbench.report.site.values import File
 
@@ -21,23 +19,6 @@ _EVENTS = 60
 """Number of open events that the page holds, the worst first; it shows the first few that are in the reader's window."""
 _COLUMNS = 3
 """Number of device models that have a column of their own; groups of others are in the unfolded rows."""
-_WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spark:
-    """A line of speedups as points in a box of 100 x 24."""
-
-    lines: tuple[str, ...]
-    """Points of each stretch without a gap, as SVG wants them."""
-    dots: tuple[tuple[float, float], ...]
-    """Runs with gaps on both sides, and the newest."""
-    one: float | None
-    """Height of a speedup of 1 in the box; None where that is outside."""
-    trend: float
-    """Ratio of the newest speedup to the first."""
-    words: str
-    """Description of the line for screen readers."""
 
 
 def overview(env: Environment, facts: SiteFacts) -> File:
@@ -76,42 +57,6 @@ def _attention(opened: Sequence[EventRow]) -> dict[str, dict[str, int]]:
         }
         for outcome in ATTENTION
     }
-
-
-def spark(values: Sequence[float | None]) -> Spark | None:
-    """Return the line of some speedups, oldest first; None where there are fewer than two."""
-    known = [value for value in values if value is not None and 0 < value < math.inf]
-    if len(known) < 2:
-        return None
-    # Ratios are seen as ratios: half is as far from one as double.
-    logs = [math.log(value) if value is not None and 0 < value < math.inf else None for value in values]
-    low, high = math.log(min(known)), math.log(max(known))
-    # A line that hardly moves should look like one.
-    reach = max(high - low, 0.05)
-    middle = (low + high) / 2
-
-    def point(at: int, log: float) -> tuple[float, float]:
-        x = _EDGE + (_WIDTH - 2 * _EDGE) * at / (len(values) - 1)
-        y = _HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach
-        return round(x, 1), round(y, 1)
-
-    lines: list[list[tuple[float, float]]] = [[]]
-    for at, log in enumerate(logs):
-        if log is None:
-            lines.append([])
-        else:
-            lines[-1].append(point(at, log))
-    one = point(0, 0.0)[1]
-    lines = [line for line in lines if line]
-    newest = lines[-1][-1]
-    return Spark(
-        lines=tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in lines if len(line) > 1),
-        dots=tuple(dict.fromkeys([*(line[0] for line in lines if len(line) == 1), newest])),
-        one=one if 0 <= one <= _HEIGHT else None,
-        trend=known[-1] / known[0],
-        words=f"Speedup in the newest {len(known)} runs: first {units.ratio(known[0])}, least {units.ratio(min(known))}, "
-        f"most {units.ratio(max(known))}, newest {units.ratio(known[-1])}",
-    )
 
 
 def _matrix(rows: Sequence[OverviewRow]) -> list[str]:

@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbench.model.latency import DEVICE
 from pairbench.model.site import SeriesFacts
 from pairbench.report.comparison.words import shorten
+from pairbench.report.site import paths
 from pairbench.report.site.environment import fields
 from pairbench.report.site.values import RunFacts
 
@@ -78,10 +79,10 @@ def _rounded(value: float, digits: int) -> float | int:
     return int(rounded) if rounded.is_integer() and -_WHOLE < rounded < _WHOLE else rounded
 
 
-def run_payload(run: RunFacts) -> dict[str, object]:
+def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> dict[str, object]:
     """Return the data that runs are compared by: an array for each column, with a value for each series.
 
-    `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
+    `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
     series' index.
     """
     head, series = run.head, run.series
@@ -111,6 +112,11 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
+        "pages": [
+            [suite, operator, paths.operator_page(head.device_name, suite, operator)]
+            for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
+            if (head.device_name, suite, operator) in there
+        ],
         "verdicts": _verdicts(run),
         "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }

@@ -8,11 +8,16 @@ from jinja2 import Environment
 
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, Event, Moved, SiteFacts
+from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
 from pairbench.report.site.event_words import LIFE_MEANS, WINDOWS, Headline, Windows, changes, headline
+from pairbench.report.site.operator_payload import series_anchor
 from pairbench.report.site.pages import render
+from pairbench.report.site.sparks import event_spark
 from pairbench.report.site.values import File
 
+_ISSUE = 10
+"""Number of series of a device model that the text for an issue names."""
 SHOWN = 200
 """Number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all."""
 
@@ -31,6 +36,8 @@ class EventRow:
     """Causes of the change, the most frequent first; `unknown` where it cannot be attributed."""
     compare: str | None
     ab: str | None
+    issue: str
+    """Text for an issue about it, in Markdown."""
     text: str
     """Text that the page's filter searches."""
 
@@ -49,6 +56,8 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
         accepted=[one for one in rows if one.event.accepted],
         means=LIFE_MEANS,
         changes=changes,
+        event_spark=event_spark,
+        series_anchor=series_anchor,
         SHOWN=SHOWN,
         choices={
             "window": WINDOWS,
@@ -82,7 +91,30 @@ def _row(event: Event, windows: Windows, options: Sequence[str]) -> EventRow:
         attributions=_attributions(event.moved),
         compare=compare_command(event, options),
         ab=ab_command(event),
+        issue=_issue(event, compare_command(event, options), ab_command(event)),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
+    )
+
+
+def _issue(event: Event, *commands: str | None) -> str:
+    """Return what somebody who is to look at an event has to know."""
+    words = headline(event)
+    lines = [
+        f"{str(event.worst).capitalize()}: {words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})",
+        "",
+    ]
+    for part in event.everywhere:
+        runs = " to ".join(
+            f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in (part.before, part.after) if head
+        )
+        lines.append(f"- {part.device_name}: {runs}, {part.life}")
+        lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
+        if len(part.moved) > _ISSUE:
+            lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
+    lines += [f"- environment: {', '.join(event.era[:8])}"] if event.era else []
+    return "\n".join(
+        shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
+        for line in [*lines, "", *(f"    {command}" for command in commands if command)]
     )
 
 

@@ -11,7 +11,7 @@ from pairbench.report.site import paths
 from pairbench.report.site.environment import grouped
 from pairbench.report.site.event_words import headline
 from pairbench.report.site.operator_payload import series_anchor
-from pairbench.report.site.pages import render
+from pairbench.report.site.pages import operators_of, render
 from pairbench.report.site.payload import beside_result, run_payload, script
 from pairbench.report.site.values import File, RunFacts
 
@@ -59,7 +59,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         began=[(event, headline(event)) for event in facts.events if _here(event.after.run_id, key, event)],
         ended=[(event, headline(event)) for event in facts.events if _here(event.ended, key, event)],
     )
-    return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one)))
+    return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one, operators_of(facts))))
 
 
 def compare(env: Environment, facts: SiteFacts) -> File:
