@@ -180,3 +180,11 @@ def test_events_runs_and_comparisons_lead_to_the_very_series(see: Opener) -> Non
     rows = pair.locator("table[data-table=series] [data-item]:visible").filter(has_text=planted.case("gelu"))
     rows.filter(has_text="fused").first.get_by_role("link").click()
     arrived(pair, "gelu")
+
+
+@pytest.mark.parametrize("path", ["index.html", "regressions.html", "compare.html", "runs.html"])
+def test_every_page_explains_its_words(see: Opener, path: str) -> None:
+    page = see(path)
+    page.get_by_text("What the words mean").click()
+    for word in ("undecided", "series", "tier", "tolerance left"):
+        expect(page.locator("#words dt").filter(has_text=re.compile(f"^{word}$"))).to_be_visible()

@@ -27,6 +27,7 @@ def environment(templates: Path) -> Environment:
     made.globals.update(
         {
             "STATES": STATES,
+            "MEANINGS": words.MEANINGS,
             "anchor": paths.anchor,
             "breakdown_page": paths.breakdown_page,
             "commit_url": links.commit_url,
