@@ -27,6 +27,8 @@ class Config:
     catalogue: bool = False
     """Whether the pairs that come with pairbench are meant instead of these."""
     store: str = "results"
+    self_tests: tuple[str, ...] = ()
+    """Patterns of suites that only test the harness: the site's sums over operators leave them out."""
     budget_s: float | None = None
     """Seconds that `pairbench run` has; None for as long as it takes."""
     given: frozenset[str] = frozenset()
@@ -47,22 +49,32 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
     """
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
-    suites, store = chosen.pop("suites", None), chosen.pop("store", "results")
-    if suites is not None and (isinstance(suites, str) or not all(isinstance(path, str) for path in suites)):
-        raise ConfigError(f"setting 'suites' is {suites!r}, expected a list of files and folders: [{suites!r}]")
+    suites, store = _texts(chosen, "suites", "files and folders"), chosen.pop("store", "results")
+    self_tests = _texts(chosen, "self_tests", "patterns of suites")
     if not isinstance(store, str):
         raise ConfigError(f"setting 'store' is {store!r}, expected a folder or URL")
     budget = chosen.pop("budget", None)
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
         root=root,
-        suites=tuple(suites) if suites is not None else None,
+        suites=suites,
         catalogue=catalogue,
         store=store if "://" in store or options.get("store") else str(root / store),
+        self_tests=self_tests or (),
         budget_s=None if budget is None else _seconds(budget),
         given=frozenset(values),
         settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
     )
+
+
+def _texts(chosen: dict[str, Any], name: str, what: str) -> tuple[str, ...] | None:
+    """Take a list of texts out of the settings; None where it is not given."""
+    value = chosen.pop(name, None)
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"setting {name!r} is {value!r}, expected a list of {what}: [{value!r}]")
+    return tuple(value)
 
 
 def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
@@ -99,7 +111,7 @@ def _seconds(budget: object) -> float | None:
 def _checked(name: str, value: Any) -> Any:
     known = {item.name: item.default for item in fields(Settings)}
     if name not in known:
-        names = sorted({*known, *_RENAMED, "budget", "suites", "store"} - set(_RENAMED.values()))
+        names = sorted({*known, *_RENAMED, "budget", "self_tests", "suites", "store"} - set(_RENAMED.values()))
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
         raise ConfigError(f"setting {name!r} is unknown; {hint}")

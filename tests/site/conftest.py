@@ -80,17 +80,26 @@ Build = Callable[..., Site]
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Make a site with the real command, from a store that a function writes; None leaves it missing."""
 
-    def make(write: Callable[[Path], None] | None, *options: str) -> Site:
+    def make(write: Callable[[Path], None] | None, *options: str, inside: str = "") -> Site:
         around = tmp_path_factory.mktemp(write.__name__ if write else "missing")
         store, folder = around / "store", around / "site"
         if write:
             store.mkdir()
             write(store)
-        command = [sys.executable, "-m", "pairbench", "dashboard", "--store", str(store), "--output", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "pairbench",
+            "dashboard",
+            "--store",
+            str(store / inside),
+            "--output",
+            str(folder),
+        ]
         paths = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [*command, *options],
-            cwd=around,
+            cwd=store if inside else around,
             env={**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"},
             capture_output=True,
             text=True,
