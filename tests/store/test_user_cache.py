@@ -1,6 +1,8 @@
 """What is kept between commands in the user's cache folder: it may be lost or damaged, and nothing else may happen."""
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.series import Series
 from pairbench.store.ceilings import KeptCeilings
 from pairbench.store.tries import LastTries
-from pairbench.store.user_cache import KeptValues, user_folder
+from pairbench.store.user_cache import KeptValues, kept_compilations, user_folder
 from tests.builders import make_run
 
 DAMAGE = {
@@ -126,3 +128,28 @@ def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text().replace("4000.0", '"fast"'))
     assert kept.put_in(bare) is None
+
+
+def test_what_was_compiled_long_ago_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = kept_compilations()
+    assert folder is not None
+    for name, days in (("old", 15), ("young", 13)):
+        (folder / "triton" / name).mkdir(parents=True)
+        (folder / "triton" / name / "kernel.cubin").write_text("")
+        then = time.time() - days * 24 * 3600
+        os.utime(folder / "triton" / name, (then, then))
+    assert kept_compilations() == folder
+    assert [entry.name for entry in (folder / "triton").iterdir()] == ["young"]
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    kept = KeptValues(user_folder({}) / "values.json", most=2)
+    kept.keep({"one": {"x": 1}})
+    assert kept.read() == {}
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert kept_compilations() is None

@@ -62,8 +62,7 @@ def try_(
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout, store=store)
     suites = [file for _, file in ask(config, select).suites]
     with contextlib.ExitStack() as stack:
-        # Nothing else is at work while something is timed.
-        context = stack.enter_context(open_context(config, suites, yielding=False))
+        context = stack.enter_context(open_context(config, suites, quick=True))
         # Only now, for it takes half a second, and the server that loads torch is under way.
         from pairbench.workflow.attempt.attempts import Attempts, WantedTry
         from pairbench.workflow.attempt.watch import try_on_changes

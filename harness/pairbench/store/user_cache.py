@@ -7,19 +7,41 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+_OLD_S = 14 * 24 * 3600
 _FORMAT = 1
 """Raised whenever what is kept changes its meaning: values of another format are forgotten."""
 
 
 def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that is the user's, and pairbench's alone."""
-    chosen = Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    # A relative one is to be ignored, says the rule for these folders.
-    return (chosen if chosen.is_absolute() else Path("~/.cache").expanduser()) / "pairbench"
+    """Return the folder that is the user's, and pairbench's alone; one that cannot be there for a user who has no home."""
+    chosen = Path(environment.get("XDG_CACHE_HOME") or "")
+    if not chosen.is_absolute():  # a relative one is to be ignored, says the rule for these folders
+        try:
+            chosen = Path("~/.cache").expanduser()
+        except RuntimeError:  # as in a container that runs under a number
+            chosen = Path(os.devnull)
+    return chosen / "pairbench"
+
+
+def kept_compilations() -> Path | None:
+    """Return the folder for what torch.compile and Triton have compiled, without what is older than two weeks; None if it cannot be there."""
+    folder = user_folder() / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    for compiler in ("triton", "inductor"):
+        with contextlib.suppress(OSError):
+            for entry in (folder / compiler).iterdir():
+                if time.time() - entry.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(entry, ignore_errors=True)
+    return folder
 
 
 class KeptValues:

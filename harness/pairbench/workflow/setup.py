@@ -46,30 +46,33 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 @contextlib.contextmanager
 def make_context(
-    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, yielding: bool = True
+    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
 ) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, which is removed at the end.
+    """Give workers a folder for what is compiled, of their own and removed at the end, so that first calls are first calls.
 
     Args:
         config: The settings.
         suites: Suite files that workers are going to load: where these name torch's compiler, all get it loaded.
         describes: Whether workers only tell what there is, so that they need less.
-        yielding: Whether threads of forked workers leave their core while they wait. See `open_launchers`.
+        quick: Whether nothing is recorded, as with `try`: then what is compiled stays for the next time, and threads of forked workers wait
+            as those of an interpreter do. See `open_launchers`.
     """
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
+    from pairbench.store.user_cache import kept_compilations
 
     compiles = "compile" in config.settings.modes or names_compiler(suites, config.root)
     needed = Preload.COMPILER if compiles else Preload.MEASUREMENT
     with (
-        open_launchers(yielding=yielding) as launchers,
-        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
+        open_launchers(yielding=not quick) as launchers,
+        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as own,
     ):
-        prepare(launchers, Path(cache), Preload.DESCRIPTION if describes else needed)
+        cache = (kept_compilations() if quick else None) or Path(own)
+        prepare(launchers, cache, Preload.DESCRIPTION if describes else needed)
         yield WorkerContext(
             settings=config.settings,
-            cache=Path(cache),
+            cache=cache,
             interrupted=threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
             launchers=launchers,
@@ -78,10 +81,10 @@ def make_context(
 
 @contextlib.contextmanager
 def open_context(
-    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, yielding: bool = True
+    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
 ) -> "Iterator[WorkerContext]":
     """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
-    with make_context(config, suites, describes=describes, yielding=yielding) as context:
+    with make_context(config, suites, describes=describes, quick=quick) as context:
 
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
             context.interrupted.set()
