@@ -22,7 +22,7 @@ from tests.site.chromium import ARGUMENTS, find_chromium
 from tests.site.watch import Opener, watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -164,8 +164,15 @@ def browse(browser: "Browser") -> Iterator[Callable[..., Opener]]:
 
 @pytest.fixture
 def look(browse: Callable[..., Opener], eventful: Site) -> Opener:
-    """Return what opens the pages of the eventful site."""
-    return browse(eventful)
+    """Return what opens the pages of the eventful site, with all charts drawn as they are for a printer."""
+    opener = browse(eventful)
+
+    def whole(*path: str) -> "Page":
+        page = opener(*path)
+        page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+        return page
+
+    return whole
 
 
 @pytest.fixture(scope="session")

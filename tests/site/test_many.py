@@ -66,6 +66,8 @@ def test_operators_stand_under_their_families(browse: "object", made: Site, widt
     assert height < 4 * 900, "the table scrolls in a box of its own"
     box = first.bounding_box()
     assert box is not None and box["height"] < 90
+    speedup = first.locator("td.n").first.bounding_box()
+    assert speedup is not None and speedup["x"] + speedup["width"] <= width, "nobody scrolls sideways for the answer"
     table = page.locator("table.operators")
     assert "eager" not in table.locator("> thead").inner_text(), "what never varies has no column"
     page.get_by_role("button", name=re.compile("Speedup")).first.click()

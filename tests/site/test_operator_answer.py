@@ -57,3 +57,20 @@ def test_scaling_labels_the_crossover(see: Opener) -> None:
     expect(says).to_contain_text("latency on the device")
     expect(says).to_contain_text(re.compile(r"fused crosses 1x at tokens ≈ (1[0-9]0|1\.[0-9]e\+2)"))
     expect(panel.locator(".chart")).to_contain_text("crosses 1x")
+
+
+def test_charts_are_drawn_when_they_come_near_and_the_table_waits_for_none(see: Opener) -> None:
+    page = see(PAGE)
+    far = page.locator(".chart[data-chart=kernels]")
+    page.get_by_role("searchbox").fill("fused")
+    expect(page.locator("[data-count=numbers]")).to_contain_text(" of ")
+    assert far.locator(".main-svg").count() == 0 and page.locator("head script[src*=plotly]").count() <= 1
+    far.scroll_into_view_if_needed()
+    expect(far.locator(".main-svg").first).to_be_visible()
+
+
+def test_a_printed_page_has_all_charts(see: Opener) -> None:
+    page = see(PAGE)
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    for chart in page.locator(".chart:visible").all():
+        expect(chart.locator(".main-svg").first).to_be_visible()

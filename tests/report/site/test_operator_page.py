@@ -103,7 +103,7 @@ def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, p
 def test_what_the_page_loads_lies_beside_it(operator: OperatorFacts) -> None:
     page, _ = pages(made.site(12), operator)
     scripts = page.of("script", "src")
-    assert scripts.index("../assets/plotly.min.js") < scripts.index("../assets/charts.js")
+    assert page.of("section", "data-plotly") == ["../assets/plotly.min.js"], "loaded when a chart comes near the window"
     ours = {source.removeprefix("../assets/") for source in scripts if source.startswith("../assets/")}
     assert ours - {"plotly.min.js"} <= {file.name for file in ASSETS.iterdir()}
     key = (operator.device_name, operator.suite, operator.operator)
