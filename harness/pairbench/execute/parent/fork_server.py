@@ -71,9 +71,17 @@ class Forked:
     @property
     def pid(self) -> int | None:
         """The process id; none as long as the server has not come to it."""
-        if self._pid is None and self._line.fileno() >= 0 and select.select([self._line], [], [], 0)[0]:
+        if self._pid is None and self._told():
             self._pid = receive_number(self._line)
         return self._pid
+
+    def ended(self) -> bool:
+        """Return whether the server has told the exit code, or has ended itself."""
+        return self._code is not None or (self.pid is not None and self._told())
+
+    def _told(self) -> bool:
+        """Return whether something can be read from the server."""
+        return self._line.fileno() >= 0 and bool(select.select([self._line], [], [], 0)[0])
 
     def wait(self) -> int:
         """Return the exit code, or the negative number of the signal; the server's own if it ended before."""

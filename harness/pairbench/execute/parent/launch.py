@@ -27,6 +27,9 @@ class Launched(Protocol):
     def pid(self) -> int | None:
         """Process id of the worker; None as long as the process is not there."""
 
+    def ended(self) -> bool:
+        """Return whether it is known to have ended, without waiting."""
+
     def wait(self) -> int:
         """Return its exit code once it has ended; the negative number of the signal that ended it, if one did."""
 
@@ -66,6 +69,10 @@ class FreshInterpreter:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    def ended(self) -> bool:
+        """Return whether the process has ended."""
+        return self._process.poll() is not None
 
     def wait(self) -> int:
         """Return the exit code, or the negative number of the signal, once the process has ended."""

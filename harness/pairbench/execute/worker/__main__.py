@@ -10,11 +10,12 @@ import functools
 import gc
 import mmap
 import os
+import pickle
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,12 @@ from pairbench.execute.protocol import (
     CaseJob,
     CloseCase,
     Describe,
+    DescribedSuite,
     Diagnose,
     Done,
     Ended,
     FindDevices,
+    FoundDevices,
     Job,
     OpenCase,
     Probe,
@@ -38,6 +41,7 @@ from pairbench.execute.protocol import (
     Wait,
     WorkerConfig,
 )
+from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.plan import BrokenSuite
@@ -51,17 +55,18 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
     _die_with(parent_pid)
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
-    connection = Connection(connection_fd)
+    line = _Line(connection_fd)
+    os.register_at_fork(after_in_child=line.close)  # nor may one that it forks, or answer in this one's place
     heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     heartbeat.rest()
-    hello: WorkerConfig = connection.recv()
+    hello: WorkerConfig = line.receive()
     _limit_memory(hello)
     if hello.stand_in:
         redirect(hello.stand_in, sys.path)
     server = _Server(hello, heartbeat)
     while True:
         try:
-            job: Job = connection.recv()
+            job: Job = line.receive()
         except EOFError:
             return
         if isinstance(job, TakeBlock | CloseCase):
@@ -69,12 +74,46 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
         else:
             heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
-            connection.send(result)
+            line.send(result)
             if isinstance(result, Ended | ImpostorResult | BrokenSuite) and server.is_spoilt():
-                connection.send(Broken())
+                line.send(Broken())
                 os._exit(1)
         heartbeat.rest()
-        connection.send(Done())
+        line.send(Done())
+
+
+class _Line:
+    """This end of the line to the parent, which is believed: what comes from there are pickled values."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+
+    def receive(self) -> Any:
+        """Return what the parent sends next.
+
+        Raises:
+            EOFError: the parent has hung up.
+        """
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
+
+    def _read(self, count: int) -> bytearray:
+        content = bytearray(count)
+        view = memoryview(content)
+        while view:
+            got = self._socket.recv_into(view)
+            if not got:
+                raise EOFError
+            view = view[got:]
+        return content
+
+    def send(self, message: Any) -> None:
+        """Send a dataclass, however long that takes."""
+        self._socket.sendall(encode(message))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
 
 
 class _Server:
@@ -106,7 +145,7 @@ class _Server:
             case FindDevices():
                 from pairbench.execute.worker.devices import find_devices
 
-                yield find_devices()
+                yield FoundDevices(devices=tuple(find_devices()))
             case Probe():
                 from pairbench.execute.worker.describe.probe import probe
 
@@ -161,7 +200,7 @@ class _Server:
             with collector_at_rest():
                 operators = self._load(job.path).values()
                 found = tuple(describe(job.suite, job.path, operator, deep=job.deep) for operator in operators)
-            yield found
+            yield DescribedSuite(operators=found)
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
 
