@@ -24,7 +24,7 @@ class Preload(StrEnum):
     MEASUREMENT = "measurement"
     """What verifying, timing and profiling take."""
     COMPILER = "compiler"
-    """And torch's compiler, which takes some seconds."""
+    """What `MEASUREMENT` loads, and torch's compiler, which takes some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

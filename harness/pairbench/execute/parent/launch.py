@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from pairbench.errors import UsageError
 from pairbench.execute.forking import Preload
+from pairbench.execute.orphans import kill_orphans, mark, sweep
 from pairbench.execute.parent.fork_server import ForkServers
 
 VARIABLE = "PAIRBENCH_WORKERS"
@@ -83,6 +84,7 @@ class FreshInterpreter:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        kill_orphans(mark())
 
 
 class FreshInterpreters:
@@ -127,6 +129,7 @@ def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: boo
     Raises:
         UsageError: it asks for something else.
     """
+    sweep()
     match environment.get(VARIABLE, ""):
         case "":
             with ForkServers(yielding=yielding) as servers:

@@ -78,5 +78,5 @@ class Line:
         return watch()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close this end of the line."""
         self._socket.close()

@@ -22,6 +22,7 @@ from typing import Any, Self
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.forking import Preload
 from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
 from pairbench.execute.parent.line import Line
@@ -250,6 +251,7 @@ def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, s
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        VARIABLE: mark(),
     }
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.

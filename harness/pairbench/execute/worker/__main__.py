@@ -5,14 +5,12 @@ GPU ends the worker, and whatever ends the process is the parent's to explain.
 """
 
 import contextlib
-import ctypes
 import functools
 import gc
 import mmap
 import os
 import pickle
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.errors import SuiteError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
+from pairbench.execute.orphans import adopt, die_with
 from pairbench.execute.protocol import (
     Broken,
     CaseJob,
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
-    _die_with(parent_pid)
+    die_with(parent_pid)
+    adopt()
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     line = _Line(connection_fd)
     os.register_at_fork(after_in_child=line.close)  # nor may one that it forks, or answer in this one's place
@@ -112,7 +112,7 @@ class _Line:
         self._socket.sendall(encode(message))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close this end of the line."""
         self._socket.close()
 
 
@@ -216,15 +216,6 @@ def _load_driver() -> None:
 def _own_modules() -> set[str]:
     """Return the loaded modules of pairbench that measure and judge."""
     return {name for name in sys.modules if name.startswith("pairbench.execute.")}
-
-
-def _die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent dies, however that happens."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "prctl"):
-        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def _limit_memory(hello: WorkerConfig) -> None:
