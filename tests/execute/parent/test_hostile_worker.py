@@ -94,6 +94,14 @@ def goes_on_twice(x):
         return x * 3
     os.abort()
 
+def interrupts_later(x):
+    os.system(f"(sleep 0.3; kill -INT {os.getpid()}) &")
+    return x + x
+
+def slow(x):
+    time.sleep(0.3)
+    return x + x
+
 def answers_something_else(x):
     content = b'["Environment", {}]'
     tell(struct.pack("!4sIQ", b"pair", len(content), 0) + content)
@@ -107,7 +115,8 @@ def is_done(x):
 op = Operator("op", baseline=baseline,
     variants={"good": baseline, **{one.__name__: one for one in (
         crafted, crafted_otherwise, half, half_a_head, junk, huge, endless, forks_and_crashes, goes_on_twice,
-        answers_something_else, is_done)}},
+        answers_something_else, is_done,
+        interrupts_later, slow)}},
     inputs=lambda make, rows: {"x": make.normal(rows)}, cases=grid(rows=[4]))
 """
 
@@ -218,6 +227,12 @@ def test_who_says_that_it_is_done_and_is_not_ends_alone(
     assert state.ended == {
         is_done: (Status.FAILED, "wrote what is no message: it says that it is done, and is at work; ended")
     }
+
+
+def test_what_a_suite_sends_to_itself_interrupts_nobody_else(context: WorkerContext, suite: Path) -> None:
+    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
+        results = list(worker.request(job(suite, "baseline", "interrupts_later", "slow", "good")))
+    assert [result.status for result in results] == [Status.VERIFIED] * 4, results
 
 
 def test_a_worker_that_stands_still_does_not_hold_what_it_is_sent(context: WorkerContext, suite: Path) -> None:

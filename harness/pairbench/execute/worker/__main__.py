@@ -11,6 +11,7 @@ import mmap
 import os
 import pickle
 import resource
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,8 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     adopt()
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     line = _Line(connection_fd)
+    # Only the parent interrupts a worker, by a kill: what a suite sends to itself would end whatever runs next.
+    signal.signal(signal.SIGINT, lambda *_: None)
     os.register_at_fork(after_in_child=line.close)  # nor may one that it forks, or answer in this one's place
     heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     heartbeat.rest()
