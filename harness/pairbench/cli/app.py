@@ -31,6 +31,7 @@ from pairbench.cli.trend import trend
 from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify
 from pairbench.errors import InterruptedRunError, PairbenchError
+from pairbench.workflow.setup import ends_on_signals
 
 app = typer.Typer(
     name="pairbench",
@@ -87,7 +88,8 @@ for verb in (
 def main() -> None:
     """Run the command line, with one sentence and an exit code for every error that is foreseen."""
     try:
-        app(standalone_mode=True)
+        with ends_on_signals():
+            app(standalone_mode=True)
     except PairbenchError as error:
         typer.echo(f"pairbench: {error}", err=True)
         sys.exit(error.exit_code)

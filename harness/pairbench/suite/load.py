@@ -91,7 +91,7 @@ def load_suite(path: Path) -> dict[str, Operator]:
         raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")
     try:
         module = load_module(path)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise SuiteError(_sentence(path, error)) from error
     operators: dict[str, Operator] = {}
     for value in vars(module).values():

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -46,7 +46,12 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 @contextlib.contextmanager
 def make_context(
-    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
+    config: Config,
+    suites: Iterable[Path] = (),
+    *,
+    describes: bool = False,
+    quick: bool = False,
+    interrupted: threading.Event | None = None,
 ) -> "Iterator[WorkerContext]":
     """Give workers a folder for what is compiled, of their own and removed at the end, so that first calls are first calls.
 
@@ -56,6 +61,7 @@ def make_context(
         describes: Whether workers only tell what there is, so that they need less.
         quick: Whether nothing is recorded, as with `try`: then what is compiled stays for the next time, and threads of forked workers wait
             as those of an interpreter do. See `open_launchers`.
+        interrupted: Is set when the user interrupts; one of its own where nobody does.
     """
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
@@ -73,7 +79,7 @@ def make_context(
         yield WorkerContext(
             settings=config.settings,
             cache=cache,
-            interrupted=threading.Event(),
+            interrupted=interrupted or threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
             launchers=launchers,
         )
@@ -83,18 +89,40 @@ def make_context(
 def open_context(
     config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
 ) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
-    with make_context(config, suites, describes=describes, quick=quick) as context:
+    """Give workers a folder of their own, and turn Ctrl-C, SIGTERM and SIGHUP into an orderly end. See `make_context`."""
+    interrupted = threading.Event()
+    with (
+        _on_signals(lambda *_: interrupted.set()),
+        make_context(config, suites, describes=describes, quick=quick, interrupted=interrupted) as context,
+    ):
+        yield context
 
-        def interrupt(_signal: int, _frame: FrameType | None) -> None:
-            context.interrupted.set()
 
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield context
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+def ends_on_signals() -> contextlib.AbstractContextManager[None]:
+    """Have Ctrl-C, SIGTERM and SIGHUP end a command at once, with what it has to clean up, by the exit code 130."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(130)
+
+    return _on_signals(end)
+
+
+@contextlib.contextmanager
+def _on_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle what asks the process to end, but for what it was told to ignore, as `nohup` does with SIGHUP."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    handled = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in handled:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in handled.items():
+            signal.signal(number, old)
 
 
 @dataclass(frozen=True, kw_only=True)

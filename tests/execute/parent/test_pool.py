@@ -119,7 +119,7 @@ def job(suite: Path, *names: str) -> VerifyCase:
 def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: Path) -> None:
     with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
         (described,) = worker.request(Describe(suite="ops.py", path=suite))
-        assert [operator.name for operator in described] == ["op"]
+        assert [operator.name for operator in described.operators] == ["op"]
         (broken,) = worker.request(Describe(suite="none.py", path=suite.with_name("none.py")))
         assert isinstance(broken, BrokenSuite) and "none.py" in broken.reason
         for _ in range(2):
@@ -349,7 +349,7 @@ def test_what_is_timed_on_a_cpu_shares_nothing(
 
         def launch(self, environment: Any, **files: int) -> Any:
             started.append(self.name)
-            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0)
+            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0, ended=lambda: False)
 
     launchers = Launchers(Launcher("shared"), Launcher("alone"))
     with WorkerProcess(replace(context, launchers=launchers), device, timed=timed):

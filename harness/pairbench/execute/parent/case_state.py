@@ -90,6 +90,11 @@ class CaseState:
             case ImpostorResult():
                 self.impostors.append(result)
 
+    def known(self) -> int:
+        """Return how many things are known of the case, so that it can be told whether a job has added any."""
+        parts = (self.ended, self.verified, self.refuted, self.profiles, self.rounds, self.impostors)
+        return sum(len(part) for part in parts)
+
     def untried_impostors(self) -> tuple[str, ...]:
         """Return the declared impostors of which nothing is known yet."""
         tried = {result.impostor for result in self.impostors if result.declared}
@@ -102,6 +107,8 @@ class CaseState:
             The entries that this ended.
         """
         declared = job.declared_impostors if isinstance(job, VerifyCase) else ()
+        if not NOBODY <= index < len(job.entries) + len(declared):
+            index = NOBODY  # the worker's own memory said so, and a suite has written there
         if index >= len(job.entries):
             name = declared[index - len(job.entries)]
             self.impostors.append(ImpostorResult(impostor=name, declared=True, rejected=True, reason=reason))

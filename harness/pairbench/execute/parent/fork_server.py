@@ -1,9 +1,7 @@
 """The parent's side of fork servers: one for each environment that has to be there before torch is imported."""
 
 import contextlib
-import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_request
+from pairbench.execute.orphans import kill_orphans, mark
 
 _LATE = frozenset(
     {"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_INTERPRET"}
@@ -71,9 +70,17 @@ class Forked:
     @property
     def pid(self) -> int | None:
         """The process id; none as long as the server has not come to it."""
-        if self._pid is None and self._line.fileno() >= 0 and select.select([self._line], [], [], 0)[0]:
+        if self._pid is None and self._told():
             self._pid = receive_number(self._line)
         return self._pid
+
+    def ended(self) -> bool:
+        """Return whether the server has told the exit code, or has ended itself."""
+        return self._code is not None or (self.pid is not None and self._told())
+
+    def _told(self) -> bool:
+        """Return whether something can be read from the server."""
+        return self._line.fileno() >= 0 and bool(select.select([self._line], [], [], 0)[0])
 
     def wait(self) -> int:
         """Return the exit code, or the negative number of the signal; the server's own if it ended before."""
@@ -83,8 +90,10 @@ class Forked:
             code = receive_number(self._line)
             self._line.close()
             self._code = self._server.wait() if code is None else code
-            if code is None and self._pid is not None:
-                self._kill_group(self._pid)
+            if (
+                code is None
+            ):  # the server, which would kill what the worker has started, was killed itself, and so was the worker
+                kill_orphans(mark())
         return self._code
 
     def kill(self) -> None:
@@ -97,12 +106,6 @@ class Forked:
             self.wait()
         else:  # the server is still loading torch, and will kill what it forks at once: nothing to wait for
             self._line.close()
-
-    @staticmethod
-    def _kill_group(pid: int) -> None:
-        """Kill what a worker has started: the server, which would, was killed itself, and so was the worker."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
 
 
 class ForkServer:

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from pairbench.errors import UsageError
 from pairbench.execute.forking import Preload
+from pairbench.execute.orphans import kill_orphans, mark, sweep
 from pairbench.execute.parent.fork_server import ForkServers
 
 VARIABLE = "PAIRBENCH_WORKERS"
@@ -26,6 +27,9 @@ class Launched(Protocol):
     @property
     def pid(self) -> int | None:
         """Process id of the worker; None as long as the process is not there."""
+
+    def ended(self) -> bool:
+        """Return whether it is known to have ended, without waiting."""
 
     def wait(self) -> int:
         """Return its exit code once it has ended; the negative number of the signal that ended it, if one did."""
@@ -67,6 +71,10 @@ class FreshInterpreter:
         """The process id."""
         return self._process.pid
 
+    def ended(self) -> bool:
+        """Return whether the process has ended."""
+        return self._process.poll() is not None
+
     def wait(self) -> int:
         """Return the exit code, or the negative number of the signal, once the process has ended."""
         return self._process.wait()
@@ -76,6 +84,7 @@ class FreshInterpreter:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        kill_orphans(mark())
 
 
 class FreshInterpreters:
@@ -120,6 +129,7 @@ def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: boo
     Raises:
         UsageError: it asks for something else.
     """
+    sweep()
     match environment.get(VARIABLE, ""):
         case "":
             with ForkServers(yielding=yielding) as servers:

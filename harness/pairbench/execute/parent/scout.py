@@ -7,7 +7,7 @@ from typing import Self
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
-from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
+from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
 from pairbench.model.environment import Device, Environment
 from pairbench.model.finding import Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription
@@ -44,10 +44,11 @@ class Scout:
             PairbenchError: torch cannot be imported.
         """
         try:
-            (devices,) = self.workers.get().request(FindDevices())
+            (found,) = self.workers.get().request(FindDevices())
         except WorkerEndedError as error:
             raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
-        return tuple(devices)
+        assert isinstance(found, FoundDevices)
+        return found.devices
 
     def describe(self, suite: str, path: Path, *, deep: bool = False) -> tuple[OperatorDescription, ...] | BrokenSuite:
         """Return the operators of a suite file, or why there are none.
@@ -80,8 +81,8 @@ def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...
         (description,) = workers.get().request(job)
     except WorkerEndedError as error:
         return BrokenSuite(suite=job.suite, reason=f"suite {job.path.name}: loading it {error.reason}")
-    assert isinstance(description, tuple | BrokenSuite)
-    return description
+    assert isinstance(description, DescribedSuite | BrokenSuite)
+    return description if isinstance(description, BrokenSuite) else description.operators
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:

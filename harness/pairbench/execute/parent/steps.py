@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pairbench.errors import PairbenchError
+from pairbench.execute.heartbeat import NOBODY
 from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
@@ -21,6 +21,7 @@ from pairbench.execute.protocol import (
     without_baseline,
 )
 from pairbench.model.environment import Device
+from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 
@@ -82,25 +83,20 @@ def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, *, until_wrong: 
 
     Returns:
         The entries that ended the worker.
-
-    Raises:
-        PairbenchError: the worker finished without saying anything, which asking again would not change.
     """
     worker = workers.get()
-    heard = False
+    before = state.known()
     try:
         for result in worker.request(job):
             state.take(result, job, worker.log_line)
-            heard = True
             if until_wrong and state.wrong():
                 worker.close()  # it is still at work on the next
                 return ()
     except WorkerEndedError as error:
         return state.blame(error.index, error.status, error.reason, job)
-    if not heard:
-        raise PairbenchError(
-            f"{state.planned.case.key}: the worker gave no result for {type(job).__name__}; please report this"
-        )
+    if state.known() == before:  # asking again would not change that
+        workers.close()
+        return state.blame(NOBODY, Status.FAILED, f"its worker gave no result for {type(job).__name__}", job)
     return ()
 
 

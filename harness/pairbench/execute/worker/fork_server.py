@@ -15,6 +15,7 @@ import sys
 import warnings
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
+from pairbench.execute.orphans import VARIABLE, adopt, be_server, is_gone, kill_children, kill_orphans
 
 _FIRST = (
     "torch",
@@ -82,8 +83,7 @@ class _Server:
                 if key.fileobj is self._control:
                     asked = receive_request(self._control)
                     if asked is None:
-                        for pid in self._lines:
-                            _kill(pid)
+                        self._end()
                         return None
                     self._requests += 1
                     if self._requests == 2 and not self._at_once:
@@ -97,6 +97,15 @@ class _Server:
                 elif key.data in self._lines:
                     self._selector.unregister(key.fileobj)
                     _kill(key.data)
+
+    def _end(self) -> None:
+        """Kill what is left: workers, what they have started, and what those without a server have, if nobody is there for them."""
+        for pid in self._lines:
+            _kill(pid)
+        kill_children(but=())
+        owner = os.environ.get(VARIABLE)
+        if owner and is_gone(owner):
+            kill_orphans(owner)
 
     def _fork(self, line: socket.socket, request: ForkRequest) -> bool:
         """Fork once, and return whether this is the new process, which keeps nothing of the server's."""
@@ -123,8 +132,10 @@ class _Server:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakes, 4096)
         for pid, code in _ended():
-            line = self._lines.pop(pid)
-            _kill_group(pid)  # what it has started and left behind
+            line = self._lines.pop(pid, None)
+            if line is None:  # what a worker has left behind
+                continue
+            kill_children(but=self._lines)  # in whatever session they are
             with contextlib.suppress(KeyError):  # somebody wanted it killed
                 self._selector.unregister(line)
             _tell(line, code)
@@ -158,6 +169,7 @@ def _kill_group(pid: int) -> None:
 
 def _settled(request: ForkRequest) -> ForkRequest:
     os.setsid()  # Ctrl-C is the parent's to handle
+    be_server(yes=False)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, number in zip((nothing, *request.files[:2]), (0, 1, 2), strict=True):
         os.dup2(file, number)
@@ -191,6 +203,8 @@ def _forget_triton() -> None:
 
 if __name__ == "__main__":
     preload = Preload(sys.argv[2])
+    be_server()
+    adopt()
     load(*_FIRST)
     then = (*_THEN, _COMPILER) if preload is Preload.COMPILER else _THEN
     # The first worker finds devices and suites, and measures nothing that would be slower for it.

@@ -101,7 +101,7 @@ def _capture_once(
             torch.cuda.graph(graph, pool=pool),
         ):
             outputs = call()
-    except Exception as error:
+    except BaseException as error:
         reason = _first_line(error)
     else:
         return Replay(call, graph, outputs, before)

@@ -118,14 +118,16 @@ def _references(
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # of the suite's, as in `guarded`
         status, reason = explain(error)
         raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            references = tuple(make_expected(operator, given) for given in inputs)
+            references = tuple(
+                [make_expected(operator, given) for given in inputs]
+            )  # no generator: what raises may be StopIteration
             wrong = check_baseline(references[0])
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
         status = Status.MISMATCHED
