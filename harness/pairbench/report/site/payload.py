@@ -68,11 +68,9 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     if isinstance(value, int) or value.is_integer():
-        return int(value) if -_WHOLE < value < _WHOLE else _rounded(float(value), digits)
-    return _rounded(value, digits)
-
-
-def _rounded(value: float, digits: int) -> float | int:
+        if -_WHOLE < value < _WHOLE:
+            return int(value)
+        value = float(value)
     rounded = float(f"{value:.{digits - 1}e}")
     if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
         return value
