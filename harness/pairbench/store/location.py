@@ -30,6 +30,12 @@ class RunFile:
     is_part: bool
 
     @property
+    def device_slug(self) -> str:
+        """The device model as its folder says; empty for a file outside of such a folder."""
+        folders = [name for name in self.path.split("/") if name.startswith("device=")]
+        return folders[-1].removeprefix("device=") if folders else ""
+
+    @property
     def whole(self) -> str:
         """The path of the one file that holds the run's rows, or is going to."""
         return f"{self.path.rpartition('/')[0]}/{self.run_id}.parquet"

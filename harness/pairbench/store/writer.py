@@ -38,15 +38,9 @@ class RunWriter:
             device_slug: the device model as part of a path.
             month: YYYY-MM of the run's start.
         """
-        if not _RUN_ID.fullmatch(run_id):
-            raise ValueError(f"run_id {run_id!r}: expected letters, digits and _ . + -, as it is a file name")
-        if not _SLUG.fullmatch(device_slug) or not re.fullmatch(r"\d{4}-\d{2}", month):
-            raise ValueError(
-                f"device {device_slug!r}, month {month!r}: expected a word and YYYY-MM, as they are folders"
-            )
         self._location = StoreLocation.of(store)
         self._run_id = run_id
-        self._partition = f"device={device_slug}/month={month}"
+        self._names = _Names(self._location.root, run_id, device_slug, month)
         self._number = 0
         self._parts_of_cases: dict[Hashable, int] = {}
         self._closed = False
@@ -58,7 +52,7 @@ class RunWriter:
             StoreError: it cannot be written, or holds this run already.
         """
         for dataset in _DATASETS:
-            self._location.make_folder(self._folder(dataset))
+            self._location.make_folder(self._names.folder(dataset))
             if taken := self._own_files(dataset):
                 raise StoreError(f"run {self._run_id} is in the store already: {taken[0].path}; a run is written once")
             tidy(self._location, self._location.files(dataset))
@@ -126,23 +120,82 @@ class RunWriter:
         if self._closed:
             raise ValueError(f"run {self._run_id} is closed, expected no more {dataset}")
         self._number = max(self._number, number)
-        self._location.publish(self._part(dataset, number), _CONTENT[dataset](table))
-
-    def _part(self, dataset: str, number: int) -> str:
-        return f"{self._folder(dataset)}/{self._run_id}.part-{number:06d}.parquet"
-
-    def _folder(self, dataset: str) -> str:
-        return f"{self._location.root}/{dataset}/{self._partition}"
+        self._location.publish(self._names.part(dataset, number), _CONTENT[dataset](table))
 
     def _own_files(self, dataset: str) -> list[RunFile]:
-        folder = f"{dataset}/{self._partition}"
-        return [file for file in self._location.files(folder) if file.run_id == self._run_id]
+        return self._names.files(self._location, dataset)
 
     def _read(self, file: RunFile) -> pa.Table:
         try:
             return pq.read_table(file.path, filesystem=self._location.filesystem, partitioning=None)
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"store {self._location.name!r}: {file.path} cannot be read back: {error}") from error
+
+
+def write_run(
+    store: str | Path | StoreLocation,
+    *,
+    run_id: str,
+    device_slug: str,
+    month: str,
+    records: Sequence[Record],
+    samples: Sequence[Samples],
+) -> None:
+    """Put all of a run's rows of one device model into the store at once, the samples first.
+
+    Interrupted between the two it has left samples that no record belongs to. Done again it replaces these, so that the
+    same rows can be written as often as it takes.
+
+    Args:
+        store: A folder or a URL.
+        run_id: As for `RunWriter`.
+        device_slug: As for `RunWriter`.
+        month: As for `RunWriter`.
+        records: The records; the store must have none of this run and device model.
+        samples: The samples that they were made of.
+
+    Raises:
+        StoreError: there is no space or permission.
+    """
+    location = StoreLocation.of(store)
+    names = _Names(location.root, run_id, device_slug, month)
+    for dataset in _DATASETS:
+        location.make_folder(names.folder(dataset))
+    if samples:
+        location.publish(names.whole("samples"), _CONTENT["samples"](to_table(samples, Samples)))
+    left = [file.path for file in names.files(location, "samples") if file.is_part or not samples]
+    location.delete(left)
+    if records:
+        location.publish(names.whole("records"), _CONTENT["records"](to_table(records, Record)))
+
+
+class _Names:
+    """The names of a run's files of one device model."""
+
+    def __init__(self, root: str, run_id: str, device_slug: str, month: str) -> None:
+        if not _RUN_ID.fullmatch(run_id):
+            raise ValueError(f"run_id {run_id!r}: expected letters, digits and _ . + -, as it is a file name")
+        if not _SLUG.fullmatch(device_slug) or not re.fullmatch(r"\d{4}-\d{2}", month):
+            raise ValueError(
+                f"device {device_slug!r}, month {month!r}: expected a word and YYYY-MM, as they are folders"
+            )
+        self._root = root
+        self._run_id = run_id
+        self._partition = f"device={device_slug}/month={month}"
+
+    def folder(self, dataset: str) -> str:
+        return f"{self._root}/{dataset}/{self._partition}"
+
+    def whole(self, dataset: str) -> str:
+        return f"{self.folder(dataset)}/{self._run_id}.parquet"
+
+    def part(self, dataset: str, number: int) -> str:
+        return f"{self.folder(dataset)}/{self._run_id}.part-{number:06d}.parquet"
+
+    def files(self, location: StoreLocation, dataset: str) -> list[RunFile]:
+        """Return which of them there are."""
+        found = location.files(f"{dataset}/{self._partition}")
+        return [file for file in found if file.run_id == self._run_id]
 
 
 def records_file(table: pa.Table) -> pa.Buffer:

@@ -128,7 +128,7 @@ def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[
         return row | {"reason": str(error)}
     return row | {
         "outcome": _THERE if there else _NEW,
-        "run_id": there or rows.run_id,
+        "run_id": intake.run_id_of(rows),
         "commit": measurement.origin.commit,
         "records": len(rows.records),
         "samples": sum(len(item.call_ns) for item in rows.samples),

@@ -188,8 +188,7 @@ def _stages(files: list[RunFile]) -> list[list[RunFile]]:
 def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
     by_device: dict[str, list[RunFile]] = {}
     for file in files:
-        device = next((part for part in file.path.split("/") if part.startswith("device=")), "")
-        by_device.setdefault(device, []).append(file)
+        by_device.setdefault(file.device_slug, []).append(file)
     return by_device
 
 
