@@ -43,10 +43,14 @@ for line in iter(sys.stdin.readline, ""):
     child = os.fork()
     if not child:
         say(f"pid {os.getpid()}")
+        known = {"run_id": run_id, "device_name": "cpu", "suite": "s.py"}
         with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
             for batch in range(6):
-                rows = [Record(run_id=run_id, case=f"{batch}.{row}", status="measured") for row in range(3)]
-                writer.append_samples([Samples(run_id=run_id, case=row.case, call_ns=(1.0, 2.0)) for row in rows])
+                rows = [Record(case=f"{batch}.{row}", status="measured", **known) for row in range(3)]
+                writer.append_samples([
+                    Samples(case=row.case, implementation="a", mode="eager", round=0, call_ns=(1.0, 2.0), **known)
+                    for row in rows
+                ])
                 writer.append_records(rows)
                 say(f"batch {batch}")
         say("closed")

@@ -8,7 +8,7 @@ from pairbench.model.environment import device_slug
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_series
-from pairbench.store.reader import Reading
+from pairbench.store.reading import Reading
 
 _FOLDER = "calibrations"
 _KIND = "calibration 1"
@@ -28,7 +28,7 @@ def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibr
     """Return all calibrations, oldest first; none where there is no such store.
 
     Raises:
-        StoreError: the store cannot be listed.
+        StoreFailedError: the store cannot be listed.
     """
     location = StoreLocation.of(store)
     found, problems = read_documents(location, _FOLDER, _KIND, Calibration)

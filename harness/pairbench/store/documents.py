@@ -12,12 +12,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyarrow import fs
 
-from pairbench.errors import StoreError
 from pairbench.model.plain import plain
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import NOT_SOUND, Reading, problem_of
+from pairbench.store.opened import BROKEN, read_content
+from pairbench.store.reading import Reading, problem_of
 
 Value = TypeVar("Value")
 
@@ -47,25 +46,33 @@ def read_documents(location: StoreLocation, folder: str, kind: str, make: type[V
     """Return all values of a kind in a folder and those below, in the order of their paths; none where there is no folder.
 
     Raises:
-        StoreError: the store cannot be listed.
+        StoreFailedError: the store cannot be listed, or does not give a file.
     """
-    selector = fs.FileSelector(f"{location.root}/{folder}", recursive=True, allow_not_found=True)
-    try:
-        infos = location.filesystem.get_file_info(selector)
-    except NOT_SOUND as error:
-        raise StoreError(f"store {location.name!r} cannot be listed: {error}") from error
-    names = [info.path for info in infos if info.is_file and info.base_name.endswith(".json")]
-    values, problems = [], []
-    for path in sorted(name for name in names if not name.rpartition("/")[2].startswith((".", "_"))):
+    listing = location.listing(folder, ".json")
+    values, problems = [], list(listing.problems)
+    for path in listing.paths:
         try:
-            with location.filesystem.open_input_stream(path) as stream:
-                content = json.loads(stream.read())
-            if not isinstance(content, dict) or content.get("pairbench") != kind:
-                raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')  # noqa: TRY301
-            values.append(_value(make, content, ""))
-        except (*NOT_SOUND, ValueError) as error:
+            values.append(_document(read_content(location, path).to_pybytes(), kind, make))
+        except FileNotFoundError:  # gone since it was listed
+            continue
+        except BROKEN as error:
             problems.append(problem_of(path, error))
     return Reading(tuple(values), tuple(problems))
+
+
+def _document(text: bytes, kind: str, make: type[Value]) -> Value:
+    """Return what a document says.
+
+    Raises:
+        ValueError, RecursionError: it is none, or none of that kind.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.get("pairbench") != kind:
+        raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')
+    if b"\\u" in text:
+        json.dumps(content, ensure_ascii=False).encode()  # half a character is no text
+    value: Value = _value(make, content, "")
+    return value
 
 
 def _value(hint: Any, content: Any, name: str) -> Any:
@@ -112,5 +119,5 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
         words = {str: "a text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
         expected = words.get(wanted, "a number") if isinstance(wanted, type) else "a number"
-        raise ValueError(f"{name or 'it'!r} is {content!r}, expected {expected}")
+        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {expected}")
     return content

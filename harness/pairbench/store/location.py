@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
+from pairbench.store.listing import Listing, list_files
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _ABANDONED_S = 24 * 3600
@@ -84,15 +85,23 @@ class StoreLocation:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def files(self, dataset: str) -> list[RunFile]:
-        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it."""
-        selector = fs.FileSelector(f"{self.root}/{dataset}", recursive=True, allow_not_found=True)
+        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it.
+
+        Raises:
+            StoreFailedError: it cannot be listed.
+        """
+        return run_files(self.listing(dataset, ".parquet").paths)
+
+    def listing(self, folder: str, ending: str) -> Listing:
+        """Return the files in a folder of the store and below whose names end so, and what has such a name and is none.
+
+        Raises:
+            StoreFailedError: it cannot be listed.
+        """
         try:
-            found = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
+            return list_files(self.filesystem, f"{self.root}/{folder}", ending)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"store {self.name!r} cannot be listed: {error}") from error
-        inside = {path: path[len(self.root) :].split("/") for path in found if path.endswith(".parquet")}
-        paths = sorted(path for path, names in inside.items() if not any(name.startswith((".", "_")) for name in names))
-        return sorted((_run_file(path) for path in paths), key=lambda file: file.run_id)
+            raise StoreFailedError(f"store {self.name!r} cannot be listed: {error}") from error
 
     def publish(self, path: str, content: pa.Buffer) -> None:
         """Make a new file appear, whole.
@@ -134,6 +143,11 @@ class StoreLocation:
         for path in paths:
             with suppress(OSError):
                 self.filesystem.delete_file(path)
+
+
+def run_files(paths: Iterable[str]) -> list[RunFile]:
+    """Return parquet files by the run ids in their names, oldest run first."""
+    return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
 
 
 def _run_file(path: str) -> RunFile:

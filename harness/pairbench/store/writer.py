@@ -9,9 +9,10 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, UnsoundError
 from pairbench.store.parts import tidy
 from pairbench.store.schema import texts_of, to_table
 
@@ -126,10 +127,13 @@ class RunWriter:
         return self._names.files(self._location, dataset)
 
     def _read(self, file: RunFile) -> pa.Table:
+        dataset = file.path[len(self._location.root) + 1 :].partition("/")[0]
         try:
-            return pq.read_table(file.path, filesystem=self._location.filesystem, partitioning=None)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"store {self._location.name!r}: {file.path} cannot be read back: {error}") from error
+            return OpenedFile(self._location, file.path, dataset).raw()
+        except (ForeignFileError, UnsoundError, *BROKEN) as error:
+            raise StoreFailedError(
+                f"store {self._location.name!r}: {file.path} cannot be read back: {error}"
+            ) from error
 
 
 def write_run(

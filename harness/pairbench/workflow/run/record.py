@@ -15,7 +15,7 @@ from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.analyze.turns import COLUMNS as TURN_COLUMNS
 from pairbench.analyze.turns import in_turn, speedup_halfwidth
 from pairbench.config import Config
-from pairbench.errors import StoreError, SuiteError, UsageError
+from pairbench.errors import EmptyStoreError, SuiteError, UsageError
 from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
@@ -221,7 +221,7 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
     """Return a device's plan with the cases first that its store has not, and then those that it tried longest ago."""
     try:
         frame, _ = read_frame(store_of(config), columns=TURN_COLUMNS, where={"device_name": device.name})
-    except StoreError:  # no store yet
+    except EmptyStoreError:  # no store yet
         return plan
     rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")
     return replace(plan, cases=in_turn(plan.cases, rows))
@@ -282,7 +282,7 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     where = {"device_name": device.name, "environment_hash": environment.hash}
     try:
         frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
-    except StoreError:  # no store yet
+    except EmptyStoreError:  # no store yet
         return plan
     for problem in problems:
         notify(f"pairbench: {problem}")
