@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
+from pairbench.store.opened import IDENTITY
 
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=12),
@@ -34,6 +35,10 @@ def any_row(row_type: type[Any]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(row_type)
     columns = {item.name: _strategy(hints[item.name]) for item in fields(row_type)}
     columns |= {name: _OBJECTS for name in ("axes", "environment") if name in columns}
+    dataset = "records" if row_type is Record else "samples"
+    texts = [name for name in IDENTITY[dataset] if hints[name] is str]
+    columns |= {name: st.text(min_size=1, max_size=12) for name in texts}
+    columns["run_id"] = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,9}", fullmatch=True)
     return st.builds(row_type, **columns).map(_beside if row_type is Samples else lambda row: row)
 
 

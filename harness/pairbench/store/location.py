@@ -17,6 +17,7 @@ from pairbench.errors import StoreError, StoreFailedError
 from pairbench.store.listing import Listing, list_files
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 _ABANDONED_S = 24 * 3600
 """Age in seconds from which a temporary file, which lives for milliseconds, was left by a process that was killed."""
 
@@ -143,6 +144,11 @@ class StoreLocation:
         for path in paths:
             with suppress(OSError):
                 self.filesystem.delete_file(path)
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether a text can be the id of a run, which is a part of file names and a word on the command line."""
+    return _RUN_ID.fullmatch(text) is not None
 
 
 def run_files(paths: Iterable[str]) -> list[RunFile]:

@@ -6,6 +6,7 @@ Anybody may have put a file there, a disk may have changed it, and a newer versi
 
 import functools
 import json
+import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import StoreLocation
+from pairbench.store.location import StoreLocation, is_run_id
 from pairbench.store.schema import ROW_TYPES, schema_of, texts_of, version_of
 
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, RecursionError)
@@ -101,7 +102,7 @@ class OpenedFile:
         if self.dataset == "samples":
             _check_beside({name: found[name] for name in _BESIDE if name in found})
         types = {name: _TEXT if name in _texts(self.dataset) else self._wanted[name].type for name in names}
-        columns = [found[name] if name in found else pa.nulls(self.num_rows, types[name]) for name in names]
+        columns = [found[name] if name in found else self._lacking(name, types[name]) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
     def raw(self) -> pa.Table:
@@ -112,16 +113,26 @@ class OpenedFile:
         """
         return pq.ParquetFile(pa.BufferReader(self._content), page_checksum_verification=True).read(use_threads=False)
 
+    def _lacking(self, name: str, kind: pa.DataType) -> pa.Array:
+        empty = "" if name in _required(self.dataset) else None
+        return (
+            pa.array([empty] * self.num_rows, pa.string()).cast(kind)
+            if empty is not None
+            else pa.nulls(self.num_rows, kind)
+        )
+
     def checked(self, name: str, value: Any) -> Any:
-        """Return the one value of a column, which nobody has decoded, after looking at it as `read` does.
+        """Return the one value of a column, which nobody has decoded, as `read` would.
 
         Raises:
             UnsoundError: the column cannot hold that.
         """
-        if value is None and name in IDENTITY[self.dataset]:
-            raise UnsoundError(f"has no value in column {name!r}")
-        if name in _OBJECTS and value is not None:
-            _check_object(name, value)
+        if value in (None, "") and name in IDENTITY[self.dataset]:
+            raise UnsoundError(f"column {name!r} has no value")
+        if value is None and name in _required(self.dataset):
+            return ""
+        if isinstance(value, str):
+            _check_text(name, value)
         return value
 
     def _with_inner_texts(self, nested: Iterable[str]) -> pq.ParquetFile:
@@ -142,19 +153,27 @@ class OpenedFile:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise UnsoundError(f"column {field.name!r}: {error}") from error
+        if pa.types.is_string(field.type):
+            return self._conform_text(column, field.name)
         if column.null_count and field.name in IDENTITY[self.dataset]:
             raise UnsoundError(f"column {field.name!r} has no value in {column.null_count} of {len(column)} rows")
-        if pa.types.is_string(field.type):
-            column = column.cast(_TEXT) if pa.types.is_dictionary(column.type) else column.cast(field.type)
-            column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-            if field.name in _OBJECTS:
-                for text in column.unify_dictionaries().chunk(0).dictionary.to_pylist() if len(column) else ():
-                    _check_object(field.name, text)
-            return column
         column = column.cast(field.type)
         if pa.types.is_list(field.type):
             for chunk in column.chunks:
                 _check_inside(field.name, chunk.flatten())
+        return column
+
+    def _conform_text(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        if not pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string()).dictionary_encode()
+        column = column.cast(_TEXT)
+        values = [value for chunk in column.chunks for value in chunk.dictionary.to_pylist()]
+        if name in IDENTITY[self.dataset] and (column.null_count or "" in values):
+            raise UnsoundError(f"column {name!r} has no value in some of {len(column)} rows")
+        for value in values:
+            _check_text(name, value)
+        if column.null_count and name in _required(self.dataset):
+            column = column.cast(pa.string()).fill_null("").dictionary_encode()
         return column
 
 
@@ -201,6 +220,13 @@ def _texts(dataset: str) -> tuple[str, ...]:
     return tuple(texts_of(schema_of(ROW_TYPES[dataset])))
 
 
+@functools.cache
+def _required(dataset: str) -> frozenset[str]:
+    """Return the columns of text that all rows have: where a file has none, it is empty."""
+    hints = typing.get_type_hints(ROW_TYPES[dataset])
+    return frozenset(name for name, hint in hints.items() if hint is str)
+
+
 def _is_flat(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind)
 
@@ -231,8 +257,11 @@ _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 """The kinds of types whose values a column of each type takes."""
 
 
-def _check_object(name: str, text: str | None) -> None:
-    if text is None:
+def _check_text(name: str, text: str) -> None:
+    # Commands take a run by its id, where a path or a URL would be another store.
+    if name == "run_id" and not is_run_id(text):
+        raise UnsoundError(f"column 'run_id' holds {text!r:.60}, expected letters, digits and _ . + -")
+    if name not in _OBJECTS or not text:
         return
     try:
         content = json.loads(text)

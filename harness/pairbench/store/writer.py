@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import RunFile, StoreLocation, is_run_id
 from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, UnsoundError
 from pairbench.store.parts import tidy
 from pairbench.store.schema import texts_of, to_table
@@ -19,7 +19,6 @@ from pairbench.store.schema import texts_of, to_table
 _DATASETS = ("samples", "records")
 """Datasets in the order in which they are closed, so that no record is ever seen without its samples."""
 
-_RUN_ID = re.compile(r"(?!.*\.part-)[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -177,7 +176,7 @@ class _Names:
     """The names of a run's files of one device model."""
 
     def __init__(self, root: str, run_id: str, device_slug: str, month: str) -> None:
-        if not _RUN_ID.fullmatch(run_id):
+        if not is_run_id(run_id):
             raise ValueError(f"run_id {run_id!r}: expected letters, digits and _ . + -, as it is a file name")
         if not _SLUG.fullmatch(device_slug) or not re.fullmatch(r"\d{4}-\d{2}", month):
             raise ValueError(

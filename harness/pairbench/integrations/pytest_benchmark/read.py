@@ -25,12 +25,13 @@ from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, SAM
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import DEVICE
 from pairbench.model.record import Record
+from pairbench.store.location import is_run_id
 
 EXPECTED = "a JSON file that pytest-benchmark saved"
 
 _NO_COMMIT = ("unversioned", "unknown", "")
 _NO_BRANCH = ("(unknown)", "(detached head)", "")
-_RUN_ID = re.compile(r"(?!.*\.part-)\d{8}T\d{6}-[A-Za-z0-9_.+-]+")
+_RUN_ID = re.compile(r"\d{8}T\d{6}-.+")
 _NS = 1e9
 
 _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
@@ -110,9 +111,10 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
         "dirty": optional(commit, "dirty", bool) if known else None,
     }
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
-    if isinstance(run.get("run_id"), str) and _RUN_ID.fullmatch(run["run_id"]):
+    run_id = run.get("run_id")
+    if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
         texts = {name: optional(run, name, str) for name in ("commit", "commit_at", "branch", "confirms")}
-        columns |= texts | {"run_id": run["run_id"], "dirty": optional(run, "dirty", bool)}
+        columns |= texts | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
         columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
     return Origin(**columns)
 
