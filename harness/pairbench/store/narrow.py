@@ -66,7 +66,7 @@ class NarrowFile:
         varying: list[str] = []
         for name in names:
             if name not in self._opened.places:
-                constants[name] = None
+                constants[name] = self._opened.checked(name, None)
             elif (found := self._constant(name)) is not None:
                 (constants[name],) = found
             else:

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pairbench.errors import StoreFailedError
+from pairbench.store.conform import UnsoundError
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, UnsoundError
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from pairbench.errors import EmptyStoreError
+from pairbench.store.conform import UnsoundError
 from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, UnsoundError
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.parts import doubled
 
 _THREADS, _THREADS_REMOTE = 4, 32

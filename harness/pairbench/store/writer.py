@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
+from pairbench.store.conform import UnsoundError
 from pairbench.store.location import RunFile, StoreLocation, is_run_id
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, UnsoundError
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.parts import tidy
 from pairbench.store.schema import texts_of, to_table
 
