@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -133,8 +134,10 @@ def import_fuzzed(examples: int, *, shown_each: int = 50) -> Imported:
         with tempfile.TemporaryDirectory() as folder:
             _one(found, Path(folder), tool, good, bad, benchmarks, shown_each)
 
-    for tool in ("pytest-benchmark", "asv"):
-        each(tool)
+    # What a power failure leaves is no question here, and waiting for the disk would be most of the time.
+    with mock.patch("os.fsync"):
+        for tool in ("pytest-benchmark", "asv"):
+            each(tool)
     return found
 
 

@@ -5,6 +5,7 @@ shells have it, after an interruption.
 """
 
 import inspect
+import io
 import sys
 import traceback
 from typing import Annotated
@@ -84,6 +85,9 @@ for verb in (
 
 def main() -> None:
     """Run the command line, with one sentence and an exit code for every error that is foreseen."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # and no test's
+            stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
     try:
         app(standalone_mode=True)
     except PairbenchError as error:

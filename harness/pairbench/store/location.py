@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreError, StoreFailedError
+from pairbench.model.plain import whole_text
 from pairbench.store.listing import Listing, list_files
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
@@ -71,7 +72,10 @@ class StoreLocation:
             return store
         name = str(store)
         if "://" not in name:
-            return cls(filesystem=fs.LocalFileSystem(), root=str(Path(name).absolute()), name=name)
+            root = str(Path(name).absolute())
+            if whole_text(root) != root:
+                raise StoreError(f"store {whole_text(root)!r}: the path is no UTF-8, expected a folder whose path is")
+            return cls(filesystem=fs.LocalFileSystem(), root=root, name=name)
         try:
             filesystem, root = fs.FileSystem.from_uri(name)
         except (OSError, pa.ArrowException) as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
+from pairbench.model.plain import whole_text
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
 from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
 from pairbench.workflow.since.narrowed import Narrowed
@@ -273,7 +274,7 @@ def shown(file: Path, config: Config) -> str:
     if path.is_relative_to(catalogue):
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return whole_text(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pairbench.integrations.foreign.records import ImportedRun
+from pairbench.integrations.foreign.values import ImportFailedError
 from pairbench.model.environment import device_slug
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import StoreLocation
@@ -40,7 +41,8 @@ class Intake:
             The id that the run has in the store where all of it is there already, else None.
 
         Raises:
-            StoreError: it cannot be written.
+            ImportFailedError: a value fits no column.
+            StoreFailedError: it cannot be written.
         """
         run_id = self.run_id_of(run)
         kinds = {record.device_name: record.device_kind for record in run.records}
@@ -49,14 +51,17 @@ class Intake:
         missing = sorted(set(slugs.values()) - self._slugs[run_id])
         for slug in missing:
             names = {name for name in slugs if slugs[name] == slug}
-            write_run(
-                self._place,
-                run_id=run_id,
-                device_slug=slug,
-                month=f"{run_id[:4]}-{run_id[4:6]}",
-                records=_own(run.records, names, run_id),
-                samples=_own(run.samples, names, run_id),
-            )
+            try:
+                write_run(
+                    self._place,
+                    run_id=run_id,
+                    device_slug=slug,
+                    month=f"{run_id[:4]}-{run_id[4:6]}",
+                    records=_own(run.records, names, run_id),
+                    samples=_own(run.samples, names, run_id),
+                )
+            except TypeError as error:
+                raise ImportFailedError(f"{run.source}: holds what a store does not take: {error}") from error
             self._add(run_id, slug)
         return None if missing else run_id
 

@@ -1,14 +1,13 @@
 """Reads a file that pytest-benchmark saved: `--benchmark-json`, `--benchmark-save` or `--benchmark-autosave`."""
 
 import datetime as dt
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pairbench.integrations.foreign.names import axis_value, word
-from pairbench.integrations.foreign.reading import count, field, number, optional, read_document
+from pairbench.integrations.foreign.reading import count, field, latencies_ns, latency_ns, optional, read_document
 from pairbench.integrations.foreign.values import (
     UNKNOWN,
     Axes,
@@ -32,7 +31,6 @@ EXPECTED = "a JSON file that pytest-benchmark saved"
 _NO_COMMIT = ("unversioned", "unknown", "")
 _NO_BRANCH = ("(unknown)", "(detached head)", "")
 _RUN_ID = re.compile(r"\d{8}T\d{6}-.+")
-_NS = 1e9
 
 _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
@@ -151,16 +149,15 @@ def _result(benchmark: dict[str, Any], where: str) -> Result:
     if not names:
         raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
     label = optional(benchmark, "param", str)
-    median = number(stats.get("median")) * _NS
-    good = 0 < median < math.inf
+    median = latency_ns(stats.get("median"))
     return Result(
         suite=suite,
         operator=".".join(names),
         axes=_axes(optional(benchmark, "params", dict) or {}, label),
         label=label or fullname.partition("[")[2].rstrip("]"),
-        status="measured" if good else "failed",
-        reason=None if good else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
-        timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if good else None,
+        status="measured" if median else "failed",
+        reason=None if median else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
+        timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if median else None,
     )
 
 
@@ -183,8 +180,7 @@ def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) ->
 
 def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
     """Return the raw samples; none where the file does not keep them, or one is no latency at all."""
-    data = [number(value) * _NS for value in optional(stats, "data", list) or []]
-    return tuple(data) if all(0 <= value < math.inf for value in data) else ()
+    return latencies_ns(stats.get("data"))
 
 
 def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin, where: str) -> _Restored:
