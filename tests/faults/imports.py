@@ -96,7 +96,7 @@ def damaged(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
             case "twice" if isinstance(holder, list):
                 holder.insert(0, copy.deepcopy(holder[key]))
             case _:
-                holder[key] = draw(JUNK)
+                holder[key] = copy.deepcopy(draw(JUNK))
     return broken
 
 

@@ -1,6 +1,5 @@
 """Every command that reads a store, on stores with something wrong: a sentence and an exit code, and all that is sound is shown."""
 
-import faulthandler
 import json
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from tests.builders import CASES, SUITE, run_id_of
 from tests.faults.damaged import GOES, LAST, RUNS, Damage, make_store
+from tests.faults.forked import each_forked
 from tests.in_process import Said, call_main
 
 SERIES = f"{SUITE}::{CASES[0]}-fused-eager"
@@ -47,38 +47,47 @@ class Seen:
     """A sentence for each time that something went wrong."""
 
 
-def read_damaged(damages: Mapping[str, Damage], commands: Iterable[str] = COMMANDS) -> Seen:
-    """Damage a store in each of some ways, and run commands on it."""
-    seen = Seen()
+def read_damaged(damages: Mapping[str, Damage], commands: Iterable[str] = COMMANDS, *, at_once: int = 1) -> Seen:
+    """Damage a store in each of some ways, and run commands on it, in a process of its own."""
+    seen, commands = Seen(), list(commands)
     with tempfile.TemporaryDirectory() as folder:
         sound = Path(folder) / "sound"
         make_store(sound)
-        for number, (name, damage) in enumerate(damages.items()):
-            here = Path(folder) / str(number)
-            here.mkdir()
-            for command in commands:
-                store = here / "results"
-                shutil.copytree(sound, store)
-                shutil.copy(_SAVED, here / "saved.json")
-                damage(store)
-                seen.counts["stores"] += command == next(iter(commands))
-                _run(seen, here, name, command)
-                shutil.rmtree(here)
-                here.mkdir()
+        # Here once, so that the forks find everything imported.
+        first = _commands(Path(folder), "nothing", lambda _: None, commands)
+        assert not first.wrong, first.wrong
+
+        def work(name: str) -> Seen:
+            return _commands(Path(folder), name, damages[name], commands)
+
+        for name, one, wrong in each_forked(work, damages, at_once=at_once, limit_s=LONG_S * len(commands)):
+            seen.counts["stores"] += 1
+            if wrong:
+                seen.wrong.append(f"{name!r}: {wrong.strip()}")
+            if one:
+                seen.counts += one.counts
+                seen.wrong += one.wrong
     return seen
 
 
-def _run(seen: Seen, here: Path, name: str, command: str) -> None:
-    began = time.monotonic()
-    faulthandler.dump_traceback_later(LONG_S, exit=True)
-    said = call_main(here, *COMMANDS[command])
-    faulthandler.cancel_dump_traceback_later()
-    seen.counts["commands"] += 1
-    seen.counts[f"exit code {said.code}"] += 1
-    for told in _wrong(here, name, command, said):
-        seen.wrong.append(f"{command} on {name!r}: {told}")
-    if time.monotonic() - began > LONG_S / 2:
-        seen.wrong.append(f"{command} on {name!r}: took {time.monotonic() - began:.0f} s")
+def _commands(folder: Path, name: str, damage: Damage, commands: Iterable[str]) -> Seen:
+    seen = Seen()
+    here = Path(tempfile.mkdtemp(dir=folder))
+    for command in commands:
+        store = here / "results"
+        shutil.copytree(folder / "sound", store)
+        shutil.copy(_SAVED, here / "saved.json")
+        damage(store)
+        began = time.monotonic()
+        said = call_main(here, *COMMANDS[command])
+        seen.counts["commands"] += 1
+        seen.counts[f"exit code {said.code}"] += 1
+        seen.wrong += [f"{command} on {name!r}: {told}" for told in _wrong(here, name, command, said)]
+        if time.monotonic() - began > LONG_S:
+            seen.wrong.append(f"{command} on {name!r}: took {time.monotonic() - began:.0f} s")
+        shutil.rmtree(here)
+        here.mkdir()
+    return seen
 
 
 def _wrong(here: Path, name: str, command: str, said: Said) -> Iterable[str]:
