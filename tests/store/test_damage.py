@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame, read_run, runs
@@ -124,9 +124,9 @@ def test_a_full_disk_keeps_what_was_appended(
     writer = RunWriter(tmp_path, run_id="run-1", device_slug="cpu", month="2026-01").__enter__()
     writer.append_records([record("run-1")])
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreFailedError, match="No space left"):
         writer.append_records([record("run-1")])
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreFailedError, match="No space left"):
         writer.close()
     assert len(read_run(tmp_path).value) == 1
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["run-1.part-000001.parquet"]
@@ -143,5 +143,6 @@ def test_a_run_is_written_once(tmp_path: Path, record: MakeRecord) -> None:
     "changes", [{"run_id": "a/b"}, {"run_id": ".a"}, {"run_id": "a.part-1"}, {"device_slug": "a b"}, {"month": "May"}]
 )
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, changes: dict[str, str]) -> None:
+    names = {"run_id": "run-1", "device_slug": "cpu", "month": "2026-01", **changes}
     with pytest.raises(ValueError, match="expected"):
-        RunWriter(tmp_path, **{"run_id": "run-1", "device_slug": "cpu", "month": "2026-01", **changes})
+        RunWriter(tmp_path, run_id=names["run_id"], device_slug=names["device_slug"], month=names["month"])

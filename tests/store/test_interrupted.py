@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
 from pairbench.store import writer as writer_module
 from pairbench.store.location import StoreLocation
@@ -226,11 +226,28 @@ def test_a_closed_run_takes_no_more(tmp_path: Path, record: MakeRecord) -> None:
 
 def test_a_failing_close_leaves_the_parts(tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreError("no space")
+        raise StoreFailedError("no space")
 
     writer = open_writer(tmp_path).__enter__()
     writer.append_records([record("run-1")])
     monkeypatch.setattr(StoreLocation, "publish", refuse)
-    with pytest.raises(StoreError, match="no space"):
+    with pytest.raises(StoreFailedError, match="no space"):
         writer.close()
     assert len(read_run(tmp_path).value) == 1
+
+
+def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(
+    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: StoreLocation, path: str, content: object) -> None:
+        raise StoreFailedError("no space")
+
+    def ended() -> None:
+        with open_writer(tmp_path) as writer:
+            writer.append_records([record("run-1")])
+            monkeypatch.setattr(StoreLocation, "publish", refuse)
+            raise RuntimeError("the first")
+
+    with pytest.raises(RuntimeError, match="the first") as error:
+        ended()
+    assert any("no space" in note for note in error.value.__notes__)

@@ -28,6 +28,7 @@ from pairbench.cli.recipe import recipe
 from pairbench.cli.results import results
 from pairbench.cli.run import run
 from pairbench.cli.show import show
+from pairbench.cli.store import store_verbs
 from pairbench.cli.trend import trend
 from pairbench.cli.verify import verify
 from pairbench.errors import InterruptedRunError, PairbenchError
@@ -81,6 +82,7 @@ for verb in (
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
     app.command(verb.__name__.rstrip("_"), help=text)(verb)
+app.add_typer(store_verbs, name="store")
 
 
 def main() -> None:

@@ -20,7 +20,8 @@ def write_acceptance(store: str | Path | StoreLocation, acceptance: Acceptance) 
     """Store an acceptance and return where it lies.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     what = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
     when = re.sub(r"[-:]|\..*|\+.*", "", acceptance.at)

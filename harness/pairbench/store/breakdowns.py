@@ -17,7 +17,8 @@ def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> s
     """Store the breakdowns of a case and return where they lie.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     return write_document(
         StoreLocation.of(store),

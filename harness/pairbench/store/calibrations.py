@@ -1,7 +1,10 @@
 """What comparing a device with itself has shown: `<store>/calibrations/device=<slug>/<calibration_id>.json`."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+import pyarrow as pa
 
 from pairbench.model.comparison import Calibration
 from pairbench.model.environment import device_slug
@@ -14,14 +17,24 @@ _FOLDER = "calibrations"
 _KIND = "calibration 1"
 
 
-def write_calibration(store: str | Path | StoreLocation, calibration: Calibration) -> str:
+def write_calibration(
+    store: str | Path | StoreLocation,
+    calibration: Calibration,
+    publish: Callable[[str, pa.Buffer], None] | None = None,
+) -> str:
     """Store a calibration and return where it lies.
 
+    Args:
+        store: A folder or a URL.
+        calibration: What is stored.
+        publish: What makes the file appear, and its folder; the store itself where not given.
+
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     path = f"{_FOLDER}/device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
-    return write_document(StoreLocation.of(store), path, _KIND, calibration)
+    return write_document(StoreLocation.of(store), path, _KIND, calibration, publish)
 
 
 def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibration, ...]]:

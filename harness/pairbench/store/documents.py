@@ -7,7 +7,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +21,9 @@ from pairbench.store.reading import Reading, problem_of
 Value = TypeVar("Value")
 
 
-def write_document(location: StoreLocation, path: str, kind: str, value: Any) -> str:
+def write_document(
+    location: StoreLocation, path: str, kind: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
+) -> str:
     """Store a value as a JSON file and return where it lies.
 
     Args:
@@ -29,16 +31,21 @@ def write_document(location: StoreLocation, path: str, kind: str, value: Any) ->
         path: Below its root.
         kind: What it is, with the version of its format, such as `acceptance 1`.
         value: A dataclass of texts, numbers, tuples, mappings and dataclasses.
+        publish: What makes the file appear, and its folder; the store itself where not given.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     text = json.dumps(
         {"pairbench": kind, **plain(value, canonical=True)}, indent=2, ensure_ascii=False, allow_nan=False
     )
-    whole = f"{location.root}/{path}"
+    whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
+    if publish is not None:
+        publish(whole, content)
+        return whole
     location.make_folder(whole.rpartition("/")[0])
-    location.publish(whole, pa.py_buffer(f"{text}\n".encode()))
+    location.publish(whole, content)
     return whole
 
 

@@ -89,6 +89,11 @@ class StoreLocation:
         """Whether files are made by renaming. An object store has no rename, and shows no file before it is complete."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
+    @property
+    def address(self) -> str:
+        """What names the store from anywhere on this machine."""
+        return self.root if self.is_local else self.name
+
     def files(self, dataset: str) -> list[RunFile]:
         """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it.
 
@@ -112,7 +117,7 @@ class StoreLocation:
         """Make a new file appear, whole.
 
         Raises:
-            StoreError: there is no space or permission.
+            StoreFailedError: there is no space or permission.
         """
         try:
             if self.is_local:
@@ -121,15 +126,30 @@ class StoreLocation:
                 with self.filesystem.open_output_stream(path) as stream:
                     stream.write(content)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(
-                f"store {self.name!r}: {path} cannot be written: {error}; name another with --store"
-            ) from error
+            raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}") from error
+
+    def probe(self, folder: str) -> None:
+        """Find out whether files can be written to a folder, by writing one.
+
+        Raises:
+            StoreError: they cannot.
+            StoreFailedError: the store is elsewhere, and takes none.
+        """
+        path = f"{folder}/.probe-{secrets.token_hex(4)}"
+        try:
+            self.publish(path, pa.py_buffer(b"pairbench"))
+        except StoreFailedError as error:
+            if self.is_local:
+                raise StoreError(f"{error}; name another with --store") from error
+            raise
+        self.delete([path])
 
     def make_folder(self, path: str) -> None:
         """Make sure that files can be published in a folder, and clear what a killed process left half-written there.
 
         Raises:
             StoreError: it cannot be made.
+            StoreFailedError: the store is elsewhere, and does not make it.
         """
         try:
             self.filesystem.create_dir(path, recursive=True)
@@ -139,9 +159,8 @@ class StoreLocation:
                         if time.time() - temporary.stat().st_mtime > _ABANDONED_S:
                             temporary.unlink()
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(
-                f"store {self.name!r}: {path} cannot be made: {error}; name another with --store"
-            ) from error
+            kind = StoreError if self.is_local else StoreFailedError
+            raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is gone already, or may not be deleted, is left at that."""

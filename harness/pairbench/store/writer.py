@@ -30,7 +30,15 @@ class RunWriter:
     that no record is ever seen without its samples.
     """
 
-    def __init__(self, store: str | Path | StoreLocation, *, run_id: str, device_slug: str, month: str) -> None:
+    def __init__(
+        self,
+        store: str | Path | StoreLocation,
+        *,
+        run_id: str,
+        device_slug: str,
+        month: str,
+        publish: Callable[[str, pa.Buffer], None] | None = None,
+    ) -> None:
         """Name the run's files; nothing is touched before the `with`.
 
         Args:
@@ -38,22 +46,26 @@ class RunWriter:
             run_id: unique for all time and sorted by it; part of the files' names.
             device_slug: the device model as part of a path.
             month: YYYY-MM of the run's start.
+            publish: what makes a batch appear under its path in the store; the store itself where not given.
         """
         self._location = StoreLocation.of(store)
         self._run_id = run_id
         self._names = _Names(self._location.root, run_id, device_slug, month)
+        self._publish_file = publish or self._location.publish
         self._number = 0
         self._parts_of_cases: dict[Hashable, int] = {}
         self._closed = False
 
     def __enter__(self) -> Self:
-        """Make the folders, so that a store that cannot be written is known before anything is measured.
+        """Make the folders and write a file to them, so that a store that takes none is known before anything is measured.
 
         Raises:
             StoreError: it cannot be written, or holds this run already.
+            StoreFailedError: it is elsewhere, and takes nothing.
         """
         for dataset in _DATASETS:
             self._location.make_folder(self._names.folder(dataset))
+            self._location.probe(self._names.folder(dataset))
             if taken := self._own_files(dataset):
                 raise StoreError(f"run {self._run_id} is in the store already: {taken[0].path}; a run is written once")
             tidy(self._location, self._location.files(dataset))
@@ -62,14 +74,19 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the run, also when it is interrupted: what was appended is finished."""
-        self.close()
+        """Close the run, also when it is interrupted: what was appended is finished. An error that ended it is not hidden."""
+        try:
+            self.close()
+        except StoreFailedError as failed:
+            if error is None:
+                raise
+            error.add_note(str(failed))
 
     def append_records(self, records: Sequence[Record]) -> None:
         """Put a batch of records in the store.
 
         Raises:
-            StoreError: there is no space or permission; what was appended before is there.
+            StoreFailedError: there is no space or permission; what was appended before is there.
         """
         if records:
             self._append("records", to_table(records, Record))
@@ -85,7 +102,7 @@ class RunWriter:
             records: All rows of the case that are known.
 
         Raises:
-            StoreError: there is no space or permission; what was written for the case before is there.
+            StoreFailedError: there is no space or permission; what was written for the case before is there.
         """
         if records:
             self._publish("records", self._parts_of_cases.setdefault(case, self._number + 1), to_table(records, Record))
@@ -94,7 +111,7 @@ class RunWriter:
         """Put a batch of samples in the store.
 
         Raises:
-            StoreError: there is no space or permission; what was appended before is there.
+            StoreFailedError: there is no space or permission; what was appended before is there.
         """
         if samples:
             self._append("samples", to_table(samples, Samples))
@@ -103,7 +120,7 @@ class RunWriter:
         """Make one file of the parts. Closing twice is fine.
 
         Raises:
-            StoreError: there is no space or permission; the parts stay, and are as good.
+            StoreFailedError: there is no space or permission; the parts stay, and are as good.
         """
         self._closed = True
         for dataset in _DATASETS:
@@ -111,7 +128,7 @@ class RunWriter:
             files = self._own_files(dataset)
             if files and all(file.is_part for file in files):
                 whole = pa.concat_tables(self._read(file) for file in files)
-                self._location.publish(files[0].whole, _CONTENT[dataset](whole))
+                self._location.publish(files[0].whole, content_of(dataset, whole))
             tidy(self._location, self._own_files(dataset))
 
     def _append(self, dataset: str, table: pa.Table) -> None:
@@ -121,7 +138,7 @@ class RunWriter:
         if self._closed:
             raise ValueError(f"run {self._run_id} is closed, expected no more {dataset}")
         self._number = max(self._number, number)
-        self._location.publish(self._names.part(dataset, number), _CONTENT[dataset](table))
+        self._publish_file(self._names.part(dataset, number), content_of(dataset, table))
 
     def _own_files(self, dataset: str) -> list[RunFile]:
         return self._names.files(self._location, dataset)
@@ -159,18 +176,19 @@ def write_run(
         samples: The samples that they were made of.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: its folders cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     location = StoreLocation.of(store)
     names = _Names(location.root, run_id, device_slug, month)
     for dataset in _DATASETS:
         location.make_folder(names.folder(dataset))
     if samples:
-        location.publish(names.whole("samples"), _CONTENT["samples"](to_table(samples, Samples)))
+        location.publish(names.whole("samples"), content_of("samples", to_table(samples, Samples)))
     left = [file.path for file in names.files(location, "samples") if file.is_part or not samples]
     location.delete(left)
     if records:
-        location.publish(names.whole("records"), _CONTENT["records"](to_table(records, Record)))
+        location.publish(names.whole("records"), content_of("records", to_table(records, Record)))
 
 
 class _Names:
@@ -202,20 +220,16 @@ class _Names:
         return [file for file in found if file.run_id == self._run_id]
 
 
-def records_file(table: pa.Table) -> pa.Buffer:
-    """Return the content of a file of records, as fast to read as it is small: a history opens a thousand of them."""
-    return _file(table, compression="lz4", use_dictionary=texts_of(table.schema))
+def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
+    """Return the content of a dataset's file.
 
-
-def _samples_file(table: pa.Table) -> pa.Buffer:
-    return _file(table, compression="zstd")
-
-
-def _file(table: pa.Table, **options: Any) -> pa.Buffer:
+    Records are as fast to read as they are small, for a history opens a thousand files of them.
+    """
+    texts = texts_of(table.schema)
+    options: dict[str, Any] = (
+        {"compression": "lz4", "use_dictionary": texts} if dataset == "records" else {"compression": "zstd"}
+    )
     # Made in memory, so that it reaches the store in one piece.
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
-
-
-_CONTENT: dict[str, Callable[[pa.Table], pa.Buffer]] = {"samples": _samples_file, "records": records_file}
