@@ -160,8 +160,8 @@ def _option(arguments: list[str], name: str) -> list[str]:
 def _budget(arguments: list[str]) -> list[str]:
     """Return the time that a run on a GPU has where nobody says; none on a CPU, which takes the small cases alone.
 
-    The whole catalogue takes an H200 some 13 minutes, and the rest goes to what is least precise. A slower GPU, which does not get
-    through in that time, takes the oldest cases first, and so all of them in turns.
+    So long one waits for a result before one does something else. The whole catalogue, whose decoders of seconds are most of it,
+    takes an H200 longer: what was measured longest ago comes first, and so all of it in turns.
     """
     named = any(argument.partition("=")[0] == "--budget" for argument in arguments)
     return [] if named or shutil.which("nvidia-smi") is None else ["--budget", "20m"]

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from pairbench.model.record import KernelCount, Record
+from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
 
 FIRST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -102,7 +103,7 @@ def ended(record: Record, status: str, reason: str = "made up") -> Record:
     return replace(record, **{**dict.fromkeys(columns), "status": status, "reason": reason})  # type: ignore[arg-type]
 
 
-def write_runs(store: str | Path, *runs: Sequence[Record]) -> None:
+def write_runs(store: str | Path | StoreLocation, *runs: Sequence[Record]) -> None:
     """Write runs into a store, each as one file a device model."""
     for records in runs:
         for device in dict.fromkeys(record.device_name for record in records):

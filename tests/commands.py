@@ -19,7 +19,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from pairbench.execute.forking import ForkRequest, send_request
+from pairbench.execute.forking import ForkRequest, Preload, send_request
 from pairbench.execute.parent import fork_server
 from pairbench.execute.parent.fork_server import Forked, Server
 from pairbench.execute.parent.launch import VARIABLE
@@ -65,6 +65,7 @@ def environment_of(folder: Path, **variables: str) -> dict[str, str]:
         "TMPDIR": str(folder),
         "XDG_STATE_HOME": str(folder),
         "XDG_RUNTIME_DIR": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
         "NO_COLOR": "1",
         **variables,
     }
@@ -165,7 +166,7 @@ def _main(control: socket.socket) -> None:
         os._exit(0)
     theirs.close()
 
-    def start_server(environment: Mapping[str, str], *, everything: bool) -> tuple[socket.socket, Server]:
+    def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
         return ours.dup(), _Mother()
 
     # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.

@@ -6,7 +6,9 @@ workers it starts, so an unmarked test gives the same answer on every machine an
 
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,11 @@ with contextlib.suppress(ImportError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        # What commands keep for their user between runs is not the tests' to read or to write.
+        cache = tempfile.mkdtemp(prefix="pairbench-tests-")
+        os.environ["XDG_CACHE_HOME"] = cache
+        config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
     # With -n, the controller has decided; its workers inherit the environment.
     if not _wants_gpu(config):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -117,3 +117,13 @@ def test_what_is_wrong_has_a_sentence(write: Any, line: str, words: str) -> None
         load_config(write(line))
     assert words in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_patterns_of_self_tests_are_a_list_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself-tests = ["selftest/*"]\n')
+    assert load_config(tmp_path).self_tests == ("selftest/*",)
+    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself-tests = "selftest/*"\n')
+    with pytest.raises(
+        ConfigError, match="setting 'self-tests' is 'selftest/\\*', expected a list of patterns of suites"
+    ):
+        load_config(tmp_path)

@@ -8,9 +8,19 @@ import pytest
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case, grid, make_case
 from pairbench.model.environment import Device
-from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan
+from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan, PlannedCase
 from pairbench.model.settings import Settings
-from pairbench.plan import Equipment, Subset, equipped, make_plan, narrow, parse_selection, same_model, tiers_for
+from pairbench.plan import (
+    Equipment,
+    Subset,
+    equipped,
+    make_plan,
+    narrow,
+    one_of_each,
+    parse_selection,
+    same_model,
+    tiers_for,
+)
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 H200 = Device(selector="cuda:0", kind="cuda", name="NVIDIA H200", uuid="GPU-0", capability=(9, 0))
@@ -312,3 +322,51 @@ def test_a_device_has_beside_it_what_its_plan_needs_and_no_more(needs: list[str]
 def test_a_cpu_has_nothing_beside_it() -> None:
     shared = operator("a.py", "op", implementation("two", "gpus:2"))
     assert equipped(CPU, (*GPUS, CPU), plan("op[rows=4]", operators=[shared]).cases) == CPU
+
+
+def cases_of(name: str) -> tuple[PlannedCase, ...]:
+    cases: tuple[Case, ...] = tuple(
+        make_case(name, {"n": n}, tier)
+        for tier, sizes in (("smoke", (1, 2)), ("headline", (7,)), ("real", (3, 4)))
+        for n in sizes
+    )
+    described = OperatorDescription(
+        suite="ops.py",
+        path="/ops.py",
+        name=name,
+        summary="",
+        source="",
+        definition_hash="",
+        implementations=(ImplementationDescription(name="baseline", needs=(), hash=""),),
+        impostors=(),
+        cases=cases,
+    )
+    return tuple(PlannedCase(operator=described, case=case, entries=()) for case in cases)
+
+
+PLANNED = (*cases_of("silu"), *cases_of("silu_and_mul"))
+
+
+@pytest.mark.parametrize(
+    ("select", "device", "taken"),
+    [
+        ([], CPU, ["silu[n=1]", "silu_and_mul[n=1]"]),
+        ([], H200, ["silu[n=3]", "silu_and_mul[n=3]"]),
+        (["ops.py"], H200, ["silu[n=3]", "silu_and_mul[n=3]"]),
+        (["silu*"], H200, ["silu[n=3]", "silu_and_mul[n=3]"]),
+        (["silu[n=2]"], H200, ["silu[n=2]", "silu_and_mul[n=3]"]),
+        (["ops.py::silu[n=2]", "ops.py::silu[n=7]"], H200, ["silu[n=2]", "silu[n=7]", "silu_and_mul[n=3]"]),
+        (["*[n=4]"], H200, ["silu[n=4]", "silu_and_mul[n=4]"]),
+        (["ops.py::silu*", "*[n=7]"], H200, ["silu[n=7]", "silu_and_mul[n=7]"]),
+    ],
+)
+def test_cases_that_are_named_are_taken_and_of_other_operators_one(
+    select: list[str], device: Device, taken: list[str]
+) -> None:
+    found = one_of_each(PLANNED, [parse_selection(text) for text in select], device)
+    assert [one.case.key for one in found] == taken
+
+
+def test_where_a_tier_was_asked_for_its_first_case_is_taken() -> None:
+    headline = [one for one in PLANNED if one.case.tier == "headline"]
+    assert [one.case.key for one in one_of_each(headline, [], H200)] == ["silu[n=7]", "silu_and_mul[n=7]"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,3 +205,10 @@ def test_what_is_no_latency_is_refused(rounds: list[list[float]], message: str) 
 def test_sides_of_unequal_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\[2\] for the baseline, \[1\]"):
         stats.speedup_interval([[1.0, 2.0]], [[1.0]])
+
+
+def test_the_rank_of_the_medians_interval_is_scipys() -> None:
+    sizes = [*range(8, 400), 1667, 5000]
+    assert [stats._median_rank(size) for size in sizes] == [
+        int(scipy.special.bdtrik(0.025, size, 0.5)) for size in sizes
+    ]

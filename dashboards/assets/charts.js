@@ -67,16 +67,45 @@
     };
   }
 
-  // Draw what a function returns, now and whenever colours or width change. The function is given the width in pixels and
+  // Plotly is large, so it is loaded when the first chart comes near the window; a promise of it.
+  let loading = null;
+  function plotly() {
+    loading =
+      loading ||
+      new Promise((resolve, reject) => {
+        const script = element('script', { src: document.querySelector('[data-plotly]').dataset.plotly });
+        script.onload = resolve;
+        script.onerror = () => reject(new Error('plotly.min.js could not be loaded'));
+        document.head.append(script);
+      });
+    return loading;
+  }
+
+  const NEAR = '300px';
+
+  // Call a function once, when a node comes near the window, or when the page is printed.
+  function near(node, tell) {
+    const watch = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && go(), { rootMargin: NEAR });
+    function go() {
+      watch.disconnect();
+      window.removeEventListener('beforeprint', go);
+      plotly().then(tell);
+    }
+    watch.observe(node);
+    window.addEventListener('beforeprint', go);
+  }
+
+  // Draw what a function returns, when it comes near the window and whenever colours or width change. The function is given the width in pixels and
   // whether that is narrow, and returns traces, layout and a click's handler.
   function place(node, made) {
     let width = 0;
+    let ready = false;
     let listening = false;
     let clicked = null;
 
     function draw() {
       width = node.clientWidth;
-      if (!width) {
+      if (!width || !ready) {
         return;
       }
       const { traces, layout, click } = made({ width, narrow: width < NARROW });
@@ -90,7 +119,10 @@
 
     new ResizeObserver(() => node.clientWidth !== width && requestAnimationFrame(draw)).observe(node);
     document.addEventListener('pairbench:theme', draw);
-    draw();
+    near(node, () => {
+      ready = true;
+      draw();
+    });
     return {
       draw,
       whole: () => {

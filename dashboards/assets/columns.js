@@ -15,6 +15,7 @@
       number,
       has: (name) => Boolean(data.numbers[name]),
       reason: (place) => data.reasons[place] || '',
+      page: (suite, operator) => ((data.pages || []).find(([one, other]) => one === suite && other === operator) || [])[2],
       // What stays the same from run to run.
       key: (place) => JSON.stringify(['suite', 'case', 'implementation', 'mode'].map((name) => text(name, place))),
     };
@@ -25,5 +26,20 @@
     const { element } = window.pairbench;
     const sub = below ? element('span', { class: 'sub' }, below) : null;
     return element('td', { class: 'n', 'data-value': value === null || value === undefined ? '' : value }, told, sub);
+  };
+})();
+
+// Links from the numbers of a run to the very series on its operator's page.
+(() => {
+  'use strict';
+
+  // Return a case's name, as a link where its operator has a page.
+  window.pairbench.seriesLink = (run, place) => {
+    const { cut, element } = window.pairbench;
+    const [suite, name, implementation, mode] = ['suite', 'case', 'implementation', 'mode'].map((key) => run.text(key, place));
+    const page = run.page(suite, name.split('[')[0]);
+    const root = document.querySelector('.brand').getAttribute('href').replace('index.html', '');
+    const chosen = new URLSearchParams({ 'of-case': name, 'of-implementation': implementation, 'of-mode': mode });
+    return page ? element('a', { href: `${root}${page}#${chosen}` }, cut(name, 120)) : cut(name, 120);
   };
 })();

@@ -2,8 +2,9 @@
 (() => {
   'use strict';
 
-  const { address, columns, cut, element, load, numberCell, state, twoRuns, units } = window.pairbench;
+  const { address, columns, cut, element, load, numberCell, seriesLink, state, twoRuns, units } = window.pairbench;
   const WHAT = { compared: 'unchanged', incomparable: 'undecided', new: 'new', missing: 'skipped' };
+  const VERDICTS = ['failed', 'regression', 'missing', 'improvement', 'undecided', 'incomparable', 'new', 'unchanged'];
   const STATUS = { measured: 'unchanged', skipped: 'skipped' };
 
   const form = document.getElementById('choose');
@@ -26,6 +27,12 @@
       controls[name].replaceChildren(...fitting);
       const wanted = fitting.find((option) => option.value === chosen[name]);
       controls[name].selectedIndex = wanted ? fitting.indexOf(wanted) : Math.min(otherwise, fitting.length - 1);
+    }
+    // What nobody chose is the earlier run that measured the same.
+    if (!chosen.a) {
+      const after = controls.b.options[controls.b.selectedIndex];
+      const before = [...controls.a.options].find((option) => after && option.value === after.dataset.with);
+      controls.a.value = before ? before.value : controls.a.value;
     }
     // Only one of them was asked for, and it is what the other would be.
     if (controls.a.value === controls.b.value) {
@@ -69,10 +76,11 @@
     const item = element(
       'tr',
       { 'data-item': true, 'data-what': entry.what, 'data-differs': entry.differs ? '1' : '0' },
-      element('th', { scope: 'row', class: 'name case' }, cut(text('case'), 120), element('span', { class: 'sub' }, cut(text('suite'), 40))),
+      element('th', { scope: 'row', class: 'name case' }, seriesLink(entry.run, entry.place), element('span', { class: 'sub' }, cut(text('suite'), 40))),
       element('td', {}, cut(text('implementation'), 30)),
       element('td', {}, cut(text('mode'), 20)),
       element('td', {}, state(entry.what, WHAT[entry.what]), below ? element('span', { class: 'sub' }, cut(below, 60)) : null),
+      element('td', { 'data-value': VERDICTS.indexOf(entry.outcome) < 0 ? '' : VERDICTS.indexOf(entry.outcome) }, entry.outcome ? state(entry.outcome) : ''),
       latency(entry.before),
       latency(entry.after),
       numberCell(entry.ratio, units.change(entry.ratio)),
@@ -87,6 +95,13 @@
     return item;
   }
 
+  // What was judged stands first, the worst and then the largest of it.
+  function largest(one, other) {
+    const rank = (entry) => (entry.outcome ? VERDICTS.indexOf(entry.outcome) : VERDICTS.length);
+    const size = (entry) => (entry.ratio ? Math.abs(Math.log(entry.ratio)) : 0);
+    return rank(one) - rank(other) || Number(other.differs) - Number(one.differs) || size(other) - size(one);
+  }
+
   function show([before, after]) {
     const fields = twoRuns.changed(before.environment, after.environment);
     document.getElementById('environment').replaceChildren(
@@ -99,7 +114,11 @@
     const judge = document.getElementById('judge');
     judge.textContent = ['pairbench compare', quoted(before.run), quoted(after.run), judge.dataset.options].join(' ').trim();
 
-    const entries = twoRuns.paired(columns(before), columns(after));
+    const judged = after.verdicts && after.verdicts.run === before.run ? after.verdicts.outcomes : null;
+    for (const part of result.querySelectorAll('[data-judged]')) {
+      part.hidden = (part.dataset.judged === 'yes') !== Boolean(judged);
+    }
+    const entries = twoRuns.paired(columns(before), columns(after), judged).sort(largest);
     const number = (fits) => units.count(entries.filter(fits).length);
     document.getElementById('tally').textContent = ['compared', 'incomparable', 'new', 'missing']
       .map((what) => `${number((entry) => entry.what === what)} ${what}`)

@@ -12,6 +12,9 @@
   function start(data) {
     const parts = Object.fromEntries(PARTS.map((name) => [name, operator[name](data, node(name))]));
     const speedup = node('speedup') && operator.speedup(data, node('speedup'), pick);
+    if (node('scaling')) {
+      operator.scaling(data, node('scaling'));
+    }
     const roofline = node('roofline') && operator.roofline(data, node('roofline'), pick);
     let chosen = null;
 
@@ -24,6 +27,23 @@
     }
 
     const named = (id) => data.series.find((one) => one.id === id);
+
+    // The series that the address asks for: by its id, or as other pages know it, by names.
+    function asked() {
+      const wanted = address.read();
+      const at = data.cases.findIndex(({ key }) => key === wanted.get('of-case'));
+      const like = (one) =>
+        one.case === at &&
+        data.implementations[one.implementation] === wanted.get('of-implementation') &&
+        one.mode === wanted.get('of-mode');
+      return named(wanted.get('series')) || data.series.find(like);
+    }
+
+    function turnTo() {
+      const heading = document.getElementById('series');
+      heading.scrollIntoView({ block: 'start' });
+      heading.focus({ preventScroll: true });
+    }
 
     function options(select, values, wanted) {
       select.replaceChildren(...values.map(([value, text]) => element('option', { value }, text)));
@@ -104,19 +124,22 @@
       }
     }
 
+    function write(series) {
+      address.write({ series: series.id, 'of-case': '', 'of-implementation': '', 'of-mode': '' });
+    }
+
     function choose(series) {
       if (series && series !== chosen) {
         show(series);
-        address.write({ series: series.id });
+        write(series);
       }
     }
 
     // By a point of a chart or a row of the table, which may be far from what it shows.
     function pick(place) {
       choose(data.series[place]);
-      const heading = document.getElementById('series');
-      heading.scrollIntoView({ block: 'start' });
-      heading.focus({ preventScroll: true });
+      write(chosen);
+      turnTo();
     }
 
     function toggled(button) {
@@ -158,8 +181,11 @@
         toggled(button);
       }
     });
-    address.watch(() => choose(named(address.read().get('series'))));
-    show(named(address.read().get('series')) || first());
+    address.watch(() => asked() && choose(asked()));
+    show(asked() || first());
+    if (asked()) {
+      turnTo();
+    }
     if (speedup) {
       pressed('speedup');
     }

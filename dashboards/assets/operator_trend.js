@@ -10,7 +10,7 @@
   const GAP = 0.45;
   const runs = (data, trend) => trend.runs.map((place) => data.runs[place]);
 
-  // From top to bottom: latency, control, speedup, as far as they are there; each a part of the height.
+  // From top to bottom: latency, control, speedup and what is counted, as far as they are there; each a part of the height.
   function panels(trend) {
     const found = [{ axis: 'y', key: 'yaxis', part: 3.2, what: 'latency' }];
     if (trend.control_name && trend.control.length) {
@@ -18,6 +18,10 @@
     }
     if (trend.speedup.length) {
       found.push({ axis: `y${found.length + 1}`, key: `yaxis${found.length + 1}`, part: 1, what: 'speedup' });
+    }
+    for (const [label, values] of trend.counts) {
+      const axis = found.length + 1;
+      found.push({ axis: `y${axis}`, key: `yaxis${axis}`, part: 0.8, what: label, values });
     }
     const whole = found.reduce((sum, panel) => sum + panel.part + GAP, -GAP);
     let top = 1;
@@ -35,7 +39,10 @@
       speedup: [...trend.speedup, ...trend.speedup_low, ...trend.speedup_high],
     };
     return Object.fromEntries(
-      list.map(({ key, domain, what }) => {
+      list.map(({ key, domain, what, values }) => {
+        if (values) {
+          return [key, { domain, rangemode: 'tozero', nticks: 3, tickformat: '~g' }];
+        }
         const logged = log && what !== 'speedup';
         const ends = charts.range(of[what], logged);
         const ticks = logged ? { dtick: charts.steps(ends) } : { nticks: what === 'latency' ? 8 : 4 };
@@ -59,7 +66,7 @@
       y: domain[1],
       yanchor: 'bottom',
       yshift: 2,
-      text: words[what],
+      text: words[what] || what,
       showarrow: false,
       font: { size: 11, color: window.pairbench.colour('--muted') },
     }));

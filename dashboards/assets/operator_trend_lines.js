@@ -59,6 +59,24 @@
     };
   }
 
+  // What is counted holds until it takes another value.
+  function counted(name, y, axis, texts, links) {
+    return {
+      type: 'scatter',
+      mode: 'lines',
+      name,
+      x: y.map((_, at) => at),
+      y,
+      yaxis: axis,
+      line: { color: charts.colour(5), width: 2, shape: 'hv' },
+      connectgaps: true,
+      hovertext: texts,
+      hoverinfo: 'text',
+      customdata: links,
+      showlegend: false,
+    };
+  }
+
   // Lines over all panels, and labels above them in as many rows as keep them apart.
   function marked(trend, width, number) {
     const of = window.pairbench.colour;
@@ -131,7 +149,7 @@
       ),
       levels(trend.levels, 'y', strong, 'level'),
     ];
-    for (const { axis, what } of list) {
+    for (const { axis, what, values } of list) {
       if (what === 'control') {
         found.push(
           dots(`control: ${charts.text(trend.control_name, 24)}`, trend.control, {
@@ -157,6 +175,8 @@
           ),
         );
         found.push(levels(trend.speedup_levels, axis, strong, 'level'));
+      } else if (values) {
+        found.push(counted(what, values, axis, texts, links));
       }
     }
     return [...found, ...gaps(trend, texts)];

@@ -2,7 +2,7 @@
 (() => {
   'use strict';
 
-  const { columns, cut, element, load, numberCell, state, units } = window.pairbench;
+  const { columns, cut, element, load, numberCell, seriesLink, state, units } = window.pairbench;
   const SHAPES = { measured: 'unchanged', skipped: 'skipped' };
 
   // Return the cells of what stands beside a result on a GPU; the table of a run on a CPU has none of them.
@@ -24,7 +24,7 @@
     const item = element(
       'tr',
       { 'data-item': true, 'data-status': status },
-      element('th', { scope: 'row', class: 'name case' }, cut(text('case'), 120), element('span', { class: 'sub' }, cut(text('suite'), 40))),
+      element('th', { scope: 'row', class: 'name case' }, seriesLink(run, place), element('span', { class: 'sub' }, cut(text('suite'), 40))),
       element('td', {}, cut(text('implementation'), 30)),
       element('td', {}, cut(text('mode'), 20)),
       element('td', { title: run.reason(place) || null }, state(status, SHAPES[status] || 'failed')),

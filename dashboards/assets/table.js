@@ -33,6 +33,11 @@
     return sign * (typeof one === 'number' ? one - other : one.localeCompare(other, 'en', { numeric: true }));
   }
 
+  // An item has one value of a name in data-name, or several in data-names, a line each.
+  function has(item, name, value) {
+    return item.dataset[name] === value || (item.dataset[`${name}s`] || '').split('\n').includes(value);
+  }
+
   class Table {
     constructor(table, options) {
       const name = table.dataset.table;
@@ -79,6 +84,8 @@
     // Take up rows that were added, removed or changed since.
     refresh() {
       this.items = [...this.table.querySelectorAll('[data-item]')];
+      this.groups = [...this.table.querySelectorAll('[data-group]')];
+      this.order = [...this.table.querySelectorAll('[data-item], [data-group]')];
       this.restore();
     }
 
@@ -131,10 +138,14 @@
       let shown = 0;
       for (const item of this.items) {
         const fits =
-          pairs.every(([name, value]) => item.dataset[name] === value) &&
+          pairs.every(([name, value]) => has(item, name, value)) &&
           (!words.length || words.every((word) => textOf(item).includes(word)));
         item.hidden = !fits;
         shown += fits;
+        this.unfold(item, pairs);
+      }
+      for (const group of this.groups) {
+        group.hidden = this.sorted || !this.items.some((item) => !item.hidden && item.dataset.family === group.dataset.group);
       }
       this.empty.hidden = shown > 0 || !this.items.length;
       if (this.output) {
@@ -145,12 +156,26 @@
       }
     }
 
+    // Of an item's parts only those that were asked for are there to see, and then they are seen.
+    unfold(item, pairs) {
+      const parts = item.querySelectorAll('[data-part]');
+      const own = pairs.filter(([name]) => parts.length && parts[0].dataset[name] !== undefined);
+      for (const part of parts) {
+        part.hidden = !own.every(([name, value]) => part.dataset[name] === value);
+      }
+      const button = item.querySelector('[data-unfold]');
+      if (button && own.length) {
+        turned(button, true);
+      }
+    }
+
     turn(head) {
       const name = head.dataset.sort;
       const first = head.dataset.first === 'down' ? `-${name}` : name;
       const second = first === name ? `-${name}` : name;
       this.sort = this.sort === first ? second : this.sort === second ? '' : first;
       this.arrange();
+      this.filter();
       this.write();
     }
 
@@ -166,12 +191,12 @@
           one.removeAttribute('aria-sort');
         }
       }
-      let ordered = this.items;
+      let ordered = this.order;
       if (head) {
         const values = new Map(
-          ordered.map((item) => [item, valueOf(item, head.cellIndex, 'numeric' in head.dataset)]),
+          this.items.map((item) => [item, valueOf(item, head.cellIndex, 'numeric' in head.dataset)]),
         );
-        ordered = [...ordered].sort((one, other) => compared(values.get(one), values.get(other), sign));
+        ordered = [...this.items].sort((one, other) => compared(values.get(one), values.get(other), sign));
       } else if (!this.sorted) {
         return;
       }
@@ -181,6 +206,17 @@
       }
       this.table.append(this.empty);
     }
+  }
+
+  // A button that shows and hides what belongs to its row.
+  function turned(button, open) {
+    button.setAttribute('aria-expanded', String(open));
+    document.getElementById(button.dataset.unfold).hidden = !open;
+  }
+
+  for (const button of document.querySelectorAll('[data-unfold]')) {
+    button.hidden = false;
+    button.addEventListener('click', () => turned(button, button.getAttribute('aria-expanded') !== 'true'));
   }
 
   // Make a table sortable and filterable. Options: place, 'search' or 'hash'. Call refresh() when its rows change.

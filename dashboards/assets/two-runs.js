@@ -2,6 +2,7 @@
 (() => {
   'use strict';
 
+  const SAME = ['unchanged', 'undecided'];
   const COUNTS = ['launches', 'kernels', 'ops', 'peak'];
 
   // Return why two series must not be compared, by name, or nothing.
@@ -37,7 +38,8 @@
   }
 
   // Return one entry for each series of either run: {what, why, before, after, ratio, differs, run, place}.
-  function paired(before, after) {
+  // Where the runs were judged, `outcomes` has the outcome of each series of the later one, and noise is no difference.
+  function paired(before, after, outcomes) {
     const known = new Map();
     for (let place = 0; place < before.length; place += 1) {
       known.set(before.key(place), place);
@@ -48,7 +50,8 @@
       const place = known.get(key);
       known.delete(key);
       const now = side(after, other);
-      const entry = { run: after, place: other, what: 'new', why: '', before: null, after: now, ratio: null, differs: true };
+      const outcome = outcomes ? outcomes[other] : '';
+      const entry = { run: after, place: other, outcome, what: 'new', why: '', before: null, after: now, ratio: null, differs: true };
       if (place !== undefined) {
         const then = side(before, place);
         const why = apart(before, place, after, other);
@@ -60,7 +63,7 @@
           before: then,
           ratio,
           edited: Boolean(sources[0] && sources[1] && sources[0] !== sources[1]),
-          differs: Boolean(why) || differs(then, now),
+          differs: Boolean(why) || (outcome ? !SAME.includes(outcome) : differs(then, now)),
         });
       }
       found.push(entry);

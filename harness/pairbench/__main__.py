@@ -1,6 +1,16 @@
-"""`python -m pairbench`."""
+"""The command `pairbench`, and `python -m pairbench`."""
 
-from pairbench.cli.app import main
+import signal
+
+
+def main() -> None:
+    """Load the command line and run it; who interrupts before it is loaded ends the process, without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from pairbench.cli.app import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -23,8 +23,12 @@ class Config:
     root: Path
     """Folder of the pyproject.toml, or the current one: what `suites` and `store` are relative to."""
     suites: tuple[str, ...] | None = None
-    """Suite files and folders relative to `root`; None for the catalogue that comes with pairbench."""
+    """Suite files and folders relative to `root`; None for those in the current folder."""
+    catalogue: bool = False
+    """Whether the pairs that come with pairbench are meant instead of these."""
     store: str = "results"
+    self_tests: tuple[str, ...] = ()
+    """Patterns of suites that only test the harness: the site's sums over operators leave them out."""
     budget_s: float | None = None
     """Seconds that `pairbench run` has; None for as long as it takes."""
     given: frozenset[str] = frozenset()
@@ -32,11 +36,12 @@ class Config:
     settings: Settings = field(default_factory=Settings)
 
 
-def load_config(start: Path, **options: Any) -> Config:
+def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:
     """Return the configuration that holds in a folder.
 
     Args:
         start: The folder to look from, upwards.
+        catalogue: Whether the pairs that come with pairbench are meant where no file is named.
         options: From the command line, named as in the file; None for what was not given. They win.
 
     Raises:
@@ -44,10 +49,8 @@ def load_config(start: Path, **options: Any) -> Config:
     """
     root, table = _find_table(start)
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
-    suites, store = chosen.pop("suites", None), chosen.pop("store", "results")
-    if suites is not None and (not isinstance(suites, list) or not all(isinstance(path, str) for path in suites)):
-        such = [suites] if isinstance(suites, str) else ["ops", "more.py"]
-        raise ConfigError(f"setting 'suites' is {suites!r}, expected a list of files and folders: {such!r}")
+    suites, store = _texts(chosen, "suites", "files and folders"), chosen.pop("store", "results")
+    self_tests = _texts(chosen, "self_tests", "patterns of suites")
     if not isinstance(store, str) or not store.strip():
         named = "setting 'store'" if options.get("store") is None else "--store"
         what = "is empty" if isinstance(store, str) else f"is {store!r}"
@@ -56,12 +59,24 @@ def load_config(start: Path, **options: Any) -> Config:
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
         root=root,
-        suites=tuple(suites) if suites is not None else None,
+        suites=suites,
+        catalogue=catalogue,
         store=store if "://" in store or options.get("store") else str(root / store),
+        self_tests=self_tests or (),
         budget_s=None if budget is None else _seconds(budget),
         given=frozenset(values),
         settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
     )
+
+
+def _texts(chosen: dict[str, Any], name: str, what: str) -> tuple[str, ...] | None:
+    """Take a list of texts out of the settings; None where it is not given."""
+    value = chosen.pop(name, None)
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"setting {name!r} is {value!r}, expected a list of {what}: [{value!r}]")
+    return tuple(value)
 
 
 def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
@@ -103,7 +118,7 @@ def _seconds(budget: object) -> float | None:
 def _checked(name: str, value: Any) -> Any:
     known = {item.name: item.default for item in fields(Settings)}
     if name not in known:
-        names = sorted({*known, *_RENAMED, "budget", "suites", "store"} - set(_RENAMED.values()))
+        names = sorted({*known, *_RENAMED, "budget", "self_tests", "suites", "store"} - set(_RENAMED.values()))
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
         raise ConfigError(f"setting {name!r} is unknown; {hint}")

@@ -211,6 +211,39 @@ def tiers_for(device: Device, settings: Settings, *, edge: bool) -> tuple[str, .
     return ("edge", *timed) if edge else timed
 
 
+def typical(cases: Iterable[PlannedCase], device: Device) -> PlannedCase:
+    """Return the one of some cases to look at where one is enough: the first real one on a GPU, the first smoke one on a CPU."""
+    order = ("smoke", "edge", "real", "headline") if device.kind == "cpu" else ("real", "headline", "smoke", "edge")
+    return min(cases, key=lambda planned: order.index(planned.case.tier))
+
+
+def one_of_each(
+    cases: Sequence[PlannedCase], selections: Sequence[Selection], device: Device
+) -> tuple[PlannedCase, ...]:
+    """Return the cases that were named by their keys, and of each other operator one.
+
+    Args:
+        cases: All that are selected, of the tiers that suit the device or were asked for.
+        selections: What selected them.
+        device: Where they are tried.
+    """
+    by_operator: dict[tuple[str, str], list[PlannedCase]] = {}
+    for planned in cases:
+        by_operator.setdefault((planned.operator.suite, planned.operator.name), []).append(planned)
+    taken: list[PlannedCase] = []
+    for several in by_operator.values():
+        named = [planned for planned in several if any(_names_case(one, planned) for one in selections)]
+        taken += named or [typical(several, device)]
+    return tuple(taken)
+
+
+def _names_case(selection: Selection, planned: PlannedCase) -> bool:
+    """Return whether a selection names a case, and not all of its operator."""
+    suite, operator, key = planned.operator.suite, planned.operator.name, planned.case.key
+    whole = selection.pattern is None or selection.takes_name(suite, operator, None)
+    return not whole and selection.takes_name(suite, None, key)
+
+
 def _wanted(
     operator: OperatorDescription, case: Case, tiers: tuple[str, ...], selections: tuple[Selection, ...]
 ) -> bool:

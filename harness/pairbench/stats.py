@@ -25,6 +25,7 @@ percentile is covered less well: where rounds spread more than their samples do,
 
 import functools
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -247,10 +248,17 @@ def _reach(logs: Floats) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _median_rank(size: int) -> int:
-    """Return the rank from either end whose order statistics enclose the median with at least 95 %."""
-    from scipy import special
+    """Return the rank from either end whose order statistics enclose the median with at least 95 %.
 
-    return int(special.bdtrik((1 - _CONFIDENCE) / 2, size, 0.5))
+    Counted exactly: SciPy has the function, and a worker that times needs nothing else of it, which takes half a second to import.
+    """
+    allowed = (1 - Fraction(str(_CONFIDENCE))) / 2 * 2**size
+    rank, ways, below = 0, 1, 1
+    while below <= allowed:
+        ways = ways * (size - rank) // (rank + 1)
+        rank += 1
+        below += ways
+    return rank - 1
 
 
 def _checked(values: ArrayLike) -> Floats:

@@ -297,6 +297,21 @@ def test_the_most_limiting_stop_reason_counts() -> None:
     assert records(outcome(FAST, *rounds))[0].stop_reason == "time_cap"
 
 
+def test_a_configuration_that_not_all_rounds_chose_says_how_many_did() -> None:
+    rounds = [
+        round_of(replace(samples(BASELINE, draw(1e6, 20)), autotuned=texts))
+        for texts in (
+            ("add: BLOCK=64", "mul: BLOCK=1"),
+            ("add: BLOCK=128", "mul: BLOCK=1"),
+            ("add: BLOCK=64", "mul: BLOCK=1"),
+        )
+    ]
+    (record,) = records(outcome(BASELINE, *rounds))
+    assert record.autotuned == ("add: BLOCK=64 (in 2 of 3 rounds)", "mul: BLOCK=1", "add: BLOCK=128 (in 1 of 3 rounds)")
+    (plain,) = records(outcome(BASELINE, round_of(samples(BASELINE, draw(1e6, 20)))))
+    assert plain.autotuned is None
+
+
 def test_telemetry_over_rounds() -> None:
     readings = [
         Telemetry(sm_clock_mhz=1900, temperature_c=50, power_w=300, throttle_reasons=("sw_power_cap",)),

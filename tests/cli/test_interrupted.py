@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.execute.parent.launch import open_launchers
 from pairbench.store.reader import read_run, runs
 
 LONG = """
@@ -232,3 +233,99 @@ def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Call
     found = runs(first.folder / "results")
     assert not found.problems
     assert [run.statuses for run in found.value if run.run_id != reading.value[0].run_id] == [{"skipped": 6}]
+
+
+LEAVES = """
+import os, pathlib, subprocess, sys, time
+from pairbench import Operator, grid
+
+FOLDER = pathlib.Path({marks!r})
+
+def leave(name, **more):
+    FOLDER.joinpath(name).write_text(str(subprocess.Popen(["sleep", "300"], **more).pid))
+
+def daemon(name):
+    if not os.fork():
+        os.setsid()
+        if not (pid := os.fork()):
+            time.sleep(300)
+        FOLDER.joinpath(name).write_text(str(pid))
+        os._exit(0)
+    os.wait()
+
+def slow(x):
+    if not FOLDER.joinpath("called").exists():
+        leave("same_group")
+        leave("own_session", start_new_session=True)
+        daemon("daemon")
+        FOLDER.joinpath("called").touch()
+    time.sleep(0.002)
+    return x + x
+
+op = Operator("op", baseline=slow, variants={{"same": slow}},
+    inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4]))
+"""
+LEFT = ("same_group", "own_session", "daemon")
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name
+)
+def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Running], number: signal.Signals) -> None:
+    run = running(suite=LEAVES, seconds=30)
+    run.wait_for(run.has_called)
+    left = [int((run.marks / name).read_text()) for name in LEFT]
+    assert not any(map(gone, left))
+    run.process.send_signal(number)
+    _, stderr = run.process.communicate(timeout=60)
+    assert run.process.returncode == (-number if number is signal.SIGKILL else 130), stderr
+    assert "Traceback" not in stderr
+    assert eventually(lambda: all(map(gone, left))), [
+        name for name, pid in zip(LEFT, left, strict=True) if not gone(pid)
+    ]
+    assert eventually(lambda: not run.left())
+
+
+def test_what_outlives_a_run_and_all_its_servers_is_found_by_the_next(running: Callable[..., Running]) -> None:
+    run = running(suite=LEAVES, seconds=30, workers="fork")
+    run.wait_for(run.has_called)
+    left = [int((run.marks / name).read_text()) for name in LEFT]
+    for pid in (*run.servers(), run.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    run.process.communicate(timeout=60)
+    with open_launchers():
+        assert eventually(lambda: all(map(gone, left)), 5)
+
+
+def test_what_a_user_told_to_ignore_stays_ignored(running: Callable[..., Running]) -> None:
+    """As `nohup` does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run = running(rounds=1, seconds=0.2)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    run.wait_for(run.has_called)
+    run.process.send_signal(signal.SIGHUP)
+    _, stderr = run.process.communicate(timeout=120)
+    assert run.process.returncode == 0, stderr
+
+
+def handles(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = [line.split()[1] for line in lines if line.startswith("SigCgt:")]
+    return bool(int(mask, 16) & 1 << (number - 1))
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3])
+def test_ctrl_c_at_the_very_start_is_no_traceback(running: Callable[..., Running], after_s: float) -> None:
+    """From the first line of ours on; before that Python itself speaks."""
+    run = running()
+    for expected in (True, False):  # Python's own handler is there first, and our first line takes it away
+        run.wait_for(lambda expected=expected: handles(run.process.pid, signal.SIGINT) is expected)  # type: ignore[misc]
+    time.sleep(after_s)
+    run.process.send_signal(signal.SIGINT)
+    _, stderr = run.process.communicate(timeout=60)
+    assert run.process.returncode in (-signal.SIGINT, 130), stderr
+    assert "Traceback" not in stderr
+    assert eventually(lambda: not run.left())

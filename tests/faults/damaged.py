@@ -24,7 +24,7 @@ from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept
 from tests.builders import CASES, DEVICE, make_run, run_id_of
-from tests.site.stores import _samples, _whole
+from tests.site.stores import _samples, whole
 
 RUNS = 5
 LAST = run_id_of(RUNS - 1)
@@ -37,7 +37,7 @@ Damage = Callable[[Path], object]
 def make_store(store: Path) -> None:
     """Write the sound store: five runs with samples, a calibration, an acceptance and a breakdown."""
     for number in range(RUNS):
-        records = _whole(make_run(number, slower={"fused": 1.2} if number == RUNS - 1 else {}))
+        records = whole(make_run(number, slower={"fused": 1.2} if number == RUNS - 1 else {}))
         write_run(
             store,
             run_id=records[0].run_id,

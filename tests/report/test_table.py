@@ -221,3 +221,37 @@ def test_nothing_to_show_is_fine(output: str) -> None:
 def test_an_unknown_format_is_refused(baseline: Make) -> None:
     with pytest.raises(ValueError, match="'yaml' is unknown, expected one of table, markdown, json"):
         render([baseline()], "yaml")
+
+
+CEILINGS = json.dumps(
+    {"observed": {"ceilings": {"copy_gbps": 4000.0, "bfloat16_tflops": 700.0, "float32_tflops": 60.0}}}
+)
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "expected"),
+    [(1e9, 156e6, ["4000", "GB/s", "97%"]), (15.6e9, 1e6, ["400", "TFLOP/s", "97%"])],
+    ids=["memory limits", "arithmetic limits"],
+)
+def test_a_declared_cost_shows_the_rate_that_limits_and_the_part_of_the_roof(
+    baseline: Make, flops: float, moved: float, expected: list[str]
+) -> None:
+    cost = {"flops": flops, "bytes_moved": moved, "tflops": flops / 39e6, "gbps": moved / 39e3}
+    row = baseline(**cost, dtype="bfloat16", roofline_fraction=0.97, environment=CEILINGS)
+    lines = render([row], "table", terminal=PIPE).splitlines()
+    assert "rate  roof" in lines[3] and " ".join(expected) in " ".join(lines[5].split())
+    assert "rate" not in render([baseline()], "table", terminal=PIPE), "nothing is declared"
+
+
+def test_a_rate_from_a_busy_cpu_is_not_shown(baseline: Make) -> None:
+    load = {"load": {"cores": 2, "before": 1.9, "rounds": [], "performance_states": [], "foreign_processes": []}}
+    environment = json.dumps({"observed": {"ceilings": {"copy_gbps": 10.0, "bfloat16_tflops": 1.0}, **load}})
+    row = baseline(device_kind="cpu", flops=1.0, bytes_moved=1e6, gbps=9.0, tflops=1.0, environment=environment)
+    assert "9.000 GB/s" not in render([row], "table", terminal=PIPE)
+
+
+def test_what_the_autotuner_chose_stands_below_the_row(baseline: Make, variant: Make) -> None:
+    row = variant("fused", autotuned=("norm: BLOCK=64, num_warps=4", "add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"))
+    said = "autotuned norm: BLOCK=64, num_warps=4; add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"
+    assert render([baseline(), row], "table", terminal=PIPE).count(said) == 1
+    assert said.replace("_", "\\_") in render([baseline(), row], "markdown")

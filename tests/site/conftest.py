@@ -22,7 +22,7 @@ from tests.site.chromium import ARGUMENTS, find_chromium
 from tests.site.watch import Opener, watched
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -80,17 +80,26 @@ Build = Callable[..., Site]
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Make a site with the real command, from a store that a function writes; None leaves it missing."""
 
-    def make(write: Callable[[Path], None] | None, *options: str) -> Site:
+    def make(write: Callable[[Path], None] | None, *options: str, inside: str = "") -> Site:
         around = tmp_path_factory.mktemp(write.__name__ if write else "missing")
         store, folder = around / "store", around / "site"
         if write:
             store.mkdir()
             write(store)
-        command = [sys.executable, "-m", "pairbench", "dashboard", "--store", str(store), "--output", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "pairbench",
+            "dashboard",
+            "--store",
+            str(store / inside),
+            "--output",
+            str(folder),
+        ]
         paths = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [*command, *options],
-            cwd=around,
+            cwd=store if inside else around,
             env={**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"},
             capture_output=True,
             text=True,
@@ -155,8 +164,15 @@ def browse(browser: "Browser") -> Iterator[Callable[..., Opener]]:
 
 @pytest.fixture
 def look(browse: Callable[..., Opener], eventful: Site) -> Opener:
-    """Return what opens the pages of the eventful site."""
-    return browse(eventful)
+    """Return what opens the pages of the eventful site, with all charts drawn as they are for a printer."""
+    opener = browse(eventful)
+
+    def whole(*path: str) -> "Page":
+        page = opener(*path)
+        page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+        return page
+
+    return whole
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,11 @@ def eventful(store: Path) -> None:
         if day == RUNS - 1:
             failed = make_run(24 * day, cases=[GONE], implementations=("baseline", "fused"))
             records += (failed[0], ended(failed[1], "failed", "died of SIGSEGV in round 2"))
-        _write(store, _whole(records), samples=day == RUNS - 1)
+        _write(store, whole(records), samples=day == RUNS - 1)
     for day in range(3):
         older = make_run(24 * day + 1, cases=RMS, implementations=IMPLEMENTATIONS, slower={"naive": 0.9})
         records = tuple(replace(record, device_name=OLDER, branch="topic") for record in older)
-        _write(store, _whole(_asked_otherwise(records) if day == 2 else records))
+        _write(store, whole(_asked_otherwise(records) if day == 2 else records))
     write_breakdown(store, kept("rms_norm", device=DEVICE, suite=SUITE))
 
 
@@ -80,7 +80,7 @@ def _asked_otherwise(records: Sequence[Record]) -> Iterator[Record]:
 
 def accept_step(store: Path) -> None:
     """Accept the level that one variant of `eventful` has had since its step."""
-    records = _whole(make_run(24 * STEP, cases=RMS, implementations=IMPLEMENTATIONS, slower={f"{RMS[0]}-fused": 1.1}))
+    records = whole(make_run(24 * STEP, cases=RMS, implementations=IMPLEMENTATIONS, slower={f"{RMS[0]}-fused": 1.1}))
     record = next(record for record in records if (record.case, record.implementation) == (RMS[0], "fused"))
     series = Series.of(record)
     assert series is not None
@@ -101,7 +101,7 @@ def accept_step(store: Path) -> None:
 
 def single(store: Path) -> None:
     """Write a store of one run."""
-    _write(store, _whole(make_run(0)), samples=True)
+    _write(store, whole(make_run(0)), samples=True)
 
 
 def failures(store: Path) -> None:
@@ -150,7 +150,7 @@ def _hostile(record: Record, text: str, other: str, device_name: str) -> Record:
     return ended(record, "failed", text) if record.role == "variant" and len(text) > 5_000 else record
 
 
-def _whole(records: Any) -> list[Record]:
+def whole(records: Iterable[Record]) -> list[Record]:
     """Return records with what the builders leave out and the charts show."""
     return [_filled(record) for record in records]
 

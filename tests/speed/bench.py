@@ -6,7 +6,9 @@ Each command begins in a folder of its own with README's first pair, or what is 
 """
 
 import argparse
+import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,6 +35,8 @@ class Command:
     """What else the folder needs."""
     code: int = 0
     """The expected exit code."""
+    edited: bool = False
+    """Whether it watches the suite: the time is then that from a change to the line of the variant, and not the whole command's."""
 
 
 def first_pair() -> str:
@@ -56,12 +60,22 @@ def _change(folder: Path) -> None:
             subprocess.run(["git", *who, *words], cwd=folder, check=True)
 
 
+_PAUSE_S = 1.0
+"""Seconds between a result and the next change: nobody edits faster."""
 _ONE = "silu[dtype=float32,n=1024]"
 COMMANDS = {
     "README's first pair": Command(arguments=("pairbench", "run", "my_ops.py", "--device", "DEVICE"), cpu=9, gpu=12),
     "verify": Command(arguments=("pairbench", "verify", "my_ops.py", "--device", "DEVICE"), gpu=7),
     "one case, one round, not stored": Command(
         arguments=("pairbench", "run", f"my_ops.py::{_ONE}", "--rounds", "1", "--no-store", "--device", "DEVICE")
+    ),
+    "try, one case": Command(arguments=("pairbench", "try", f"my_ops.py::{_ONE}", "--device", "DEVICE"), cpu=5, gpu=8),
+    "try --watch, after an edit": Command(
+        arguments=("pairbench", "try", f"my_ops.py::{_ONE}", "--watch", "--device", "DEVICE"),
+        cpu=1.5,
+        gpu=2,
+        code=130,
+        edited=True,
     ),
     "syntax error": Command(arguments=("pairbench", "run", "my_ops.py"), cpu=1.5, gpu=1.5, prepare=_break, code=2),
     "one pytest item": Command(
@@ -106,17 +120,40 @@ def seconds(command: Command, device: str) -> float:
         (folder / "my_ops.py").write_text(first_pair(), encoding="utf-8")
         command.prepare(folder)
         begun = time.monotonic()
-        done = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-m", *words],
             cwd=folder,
+            env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-        )
-        taken = time.monotonic() - begun
-    if done.returncode != command.code:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}, expected {command.code}:\n{done.stdout}")
+        ) as process:
+            taken = _after_edit(process, folder / "my_ops.py") if command.edited else 0.0
+            output, _ = process.communicate()
+        taken = taken or time.monotonic() - begun
+    if process.returncode != command.code:
+        raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}, expected {command.code}:\n{output}")
+    return taken
+
+
+def _after_edit(process: subprocess.Popen[str], suite: Path) -> float:
+    """Return the seconds from a change of a suite to the line of its variant, and interrupt the command that watches it."""
+    assert process.stdout is not None
+
+    def wait_for_variant() -> None:
+        for line in process.stdout or ():
+            if line.startswith("  builtin "):
+                return
+        raise RuntimeError("the command that watches ended before it had printed the line of the variant")
+
+    wait_for_variant()
+    time.sleep(_PAUSE_S)
+    changed = suite.read_text(encoding="utf-8") + "# changed\n"
+    begun = time.monotonic()
+    suite.write_text(changed, encoding="utf-8")
+    wait_for_variant()
+    taken = time.monotonic() - begun
+    process.send_signal(signal.SIGINT)
     return taken
 
 

@@ -16,6 +16,10 @@ def test_a_syntax_error_is_timed_and_what_ends_otherwise_is_said() -> None:
         seconds(Command(arguments=("pairbench", "run", "nothing.py")), "cpu")
 
 
+def test_the_time_after_an_edit_is_that_to_the_line_of_the_variant() -> None:
+    assert 0 < seconds(COMMANDS["try --watch, after an edit"], "cpu") < 60
+
+
 def test_only_commands_that_exist_are_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

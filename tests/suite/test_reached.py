@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.suite.reached import reached_files
+from pairbench.suite.reached import names_compiler, reached_files
 
 FILES = {
     "suites/conv/ops.py": "import kernels\nfrom ..common import shared\ndef late():\n    from deep.inner import f\n",
@@ -45,3 +45,19 @@ def test_a_package_of_elsewhere_is_not_of_the_repository(tmp_path: Path) -> None
     suite.write_text("import torch, pytest, pairbench, nothing_of_that_name\n")
     assert reached_files(suite, tmp_path).tree == {suite}
     assert not reached_files(suite, tmp_path).packages
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("run = torch.compile(f)", True),
+        ("from torch.nn.attention.flex_attention import flex_attention", True),
+        ("import torch\ncompiled = re.compile('x')", False),
+    ],
+)
+def test_whether_a_suite_names_the_compiler(tmp_path: Path, text: str, named: bool) -> None:
+    (tmp_path / "ops.py").write_text("from . import helper\n")
+    (tmp_path / "helper.py").write_text(text)
+    (tmp_path / "other.py").write_text("torch.compile")
+    assert names_compiler([tmp_path / "ops.py"], tmp_path) is named
+    assert not names_compiler([tmp_path / "gone.py"], tmp_path)

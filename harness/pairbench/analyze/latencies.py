@@ -1,6 +1,7 @@
 """The columns of a record about time: percentiles of its samples with their intervals, speedups, and what limits a call."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -65,6 +66,7 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
         "timer": outcome.rounds[0].timer,
         "device_timer": samples[0].device_timer if rounds.device else None,
         "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
+        "autotuned": _autotuned([item.autotuned for item in samples]),
         "n_samples": sum(map(len, rounds.call)),
         "n_rounds": len(rounds.call),
         "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
@@ -78,6 +80,18 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
     if HOST not in distinct:
         columns |= _as_host(columns)
     return columns | {"bound": bound_of(columns.get(DEVICE.p50), columns.get(HOST.p50))}
+
+
+def _autotuned(rounds: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """Return the configurations that rounds chose, each with the number of these rounds unless all did."""
+    counts = Counter(text for of_round in rounds for text in of_round)
+    return (
+        tuple(
+            text if count == len(rounds) else f"{text} (in {count} of {len(rounds)} rounds)"
+            for text, count in counts.items()
+        )
+        or None
+    )
 
 
 def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:

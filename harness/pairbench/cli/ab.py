@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import (
+    CatalogueOption,
     DeviceOption,
     FormatOption,
     ImplementationsOption,
@@ -29,6 +30,7 @@ def ab(
             show_default=False,
         ),
     ] = None,
+    catalogue: CatalogueOption = False,
     implementation: ImplementationsOption = None,
     device: DeviceOption = "auto",
     tier: TierOption = None,
@@ -64,7 +66,7 @@ def ab(
     from pairbench.workflow.ab.measure import compare_commits
 
     policy = policy_of(min_effect)
-    config = configure(output, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout)
+    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout)
     arguments = read_arguments(config, base, rest or [], tuple(implementation or ()))
     found = compare_commits(config, arguments, device, policy)
     if output == "json":

@@ -30,8 +30,10 @@ from pairbench.cli.run import run
 from pairbench.cli.show import show
 from pairbench.cli.store import store_verbs
 from pairbench.cli.trend import trend
+from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify
 from pairbench.errors import InterruptedRunError, PairbenchError
+from pairbench.workflow.setup import ends_on_signals
 
 app = typer.Typer(
     name="pairbench",
@@ -64,6 +66,7 @@ for verb in (
     doctor,
     list_,
     verify,
+    try_,
     run,
     show,
     compare,
@@ -91,7 +94,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # and no test's
             stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
     try:
-        app(standalone_mode=True)
+        with ends_on_signals():
+            app(standalone_mode=True)
     except PairbenchError as error:
         typer.echo(f"pairbench: {error}", err=True)
         sys.exit(error.exit_code)

@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, StoreOption, TimeoutOption
+from pairbench.cli.options import (
+    CaseOption,
+    CatalogueOption,
+    DeviceOption,
+    FormatOption,
+    OneOperator,
+    StoreOption,
+    TimeoutOption,
+)
 from pairbench.errors import UsageError
 from pairbench.model.breakdown import Breakdown, NoBreakdown
 from pairbench.workflow.setup import configure
@@ -16,6 +24,7 @@ _MODES = ("eager", "graph")
 def breakdown(
     operator: OneOperator,
     case: CaseOption = None,
+    catalogue: CatalogueOption = False,
     implementation: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +68,7 @@ def breakdown(
 
     if mode not in _MODES:
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")
-    config = configure(output, tier=["all"], mode=[mode], timeout=timeout, store=store)
+    config = configure(output, catalogue=catalogue, tier=["all"], mode=[mode], timeout=timeout, store=store)
     wanted = WantedBreakdown(
         operator=operator,
         case=case,

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import (
+    CatalogueOption,
     DeviceOption,
     FormatOption,
     ModeOption,
@@ -18,6 +19,7 @@ from pairbench.workflow.setup import configure, open_request
 
 def calibrate(
     select: Select = None,
+    catalogue: CatalogueOption = False,
     runs: Annotated[int, typer.Option(help="Runs to make and to compare with one another.")] = 5,
     device: DeviceOption = "auto",
     tier: TierOption = None,
@@ -40,7 +42,7 @@ def calibrate(
     from pairbench.workflow.calibrate import calibrate_machine, check_runs
 
     check_runs(runs)
-    config = configure(output, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
+    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
     with open_request(config, select, device) as request:
         calibrated = calibrate_machine(request, runs=runs)
     if calibrated.calibrations:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import CaseOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
+from pairbench.cli.options import CaseOption, CatalogueOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
 from pairbench.model.divergence import NoDivergence
 from pairbench.workflow.setup import configure
 
@@ -13,6 +13,7 @@ def diverge(
     operator: OneOperator,
     variant: Annotated[str, typer.Option("--variant", "-v", help="The variant to compare with the baseline.")],
     case: CaseOption = None,
+    catalogue: CatalogueOption = False,
     device: DeviceOption = "auto",
     everything: Annotated[
         bool, typer.Option("--all", help="Show every call of every module, however many there are.")
@@ -32,7 +33,7 @@ def diverge(
     from pairbench.workflow.inspect.diverge import find_divergence
     from pairbench.workflow.inspect.one_case import Wanted
 
-    config = configure(output, tier=["all"], mode=["eager"], timeout=timeout)
+    config = configure(output, catalogue=catalogue, tier=["all"], mode=["eager"], timeout=timeout)
     whole = find_divergence(config, Wanted(operator=operator, case=case, device=device), variant)
     found = whole.result
     if isinstance(found, NoDivergence) and output != "json":

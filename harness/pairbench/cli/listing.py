@@ -2,11 +2,11 @@
 
 import typer
 
-from pairbench.cli.options import FormatOption, Select
+from pairbench.cli.options import CatalogueOption, FormatOption, Select
 from pairbench.workflow.setup import choose, configure, open_context
 
 
-def list_(select: Select = None, output: FormatOption = "table") -> None:
+def list_(select: Select = None, catalogue: CatalogueOption = False, output: FormatOption = "table") -> None:
     """List operators with their implementations and cases.
 
     Example: pairbench list suites/depthwise.py
@@ -14,7 +14,7 @@ def list_(select: Select = None, output: FormatOption = "table") -> None:
     from pairbench.errors import SelectionError
     from pairbench.report.render import render_rows
 
-    config = configure(output)
+    config = configure(output, catalogue=catalogue)
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     rows = [

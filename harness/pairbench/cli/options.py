@@ -9,9 +9,14 @@ Select = Annotated[
     typer.Argument(
         metavar="[SELECT]...",
         help="What to take: a suite file or folder, file::operator, an operator, a glob, or a whole case key; several add up. A "
-        "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: everything.",
+        "name beside a file or folder is looked for in that one only: ops.py 'silu*'. Default: all suites of the settings, else all in this "
+        "folder and below.",
         show_default=False,
     ),
+]
+CatalogueOption = Annotated[
+    bool,
+    typer.Option("--catalogue", help="Take the pairs that come with pairbench where SELECT names no file."),
 ]
 DeviceOption = Annotated[
     str,

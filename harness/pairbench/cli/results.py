@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.files import write_text
-from pairbench.cli.options import FormatOption, Select, StoreOption
+from pairbench.cli.options import CatalogueOption, FormatOption, Select, StoreOption
 from pairbench.workflow.setup import configure
 
 _TIERS = ("real", "headline")
@@ -14,6 +14,7 @@ _TIERS = ("real", "headline")
 
 def results(
     select: Select = None,
+    catalogue: CatalogueOption = False,
     tier: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,7 +44,7 @@ def results(
     from pairbench.report.results.page import results_page
     from pairbench.workflow.results import stored_results
 
-    config = configure(output, store=store)
+    config = configure(output, catalogue=catalogue, store=store)
     tiers = _tiers(tier)
     found = stored_results(config, select or [], tiers)
     shown = [*(select or []), *(f"--tier {name}" for name in tier or [])]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairbench.cli.options import (
+    CatalogueOption,
     DeviceOption,
     FormatOption,
     ImplementationsOption,
@@ -32,6 +33,7 @@ _MEANWHILE = ("pairbench.workflow.run.record", "pyarrow.parquet", "scipy.special
 
 def run(
     select: Select = None,
+    catalogue: CatalogueOption = False,
     implementation: ImplementationsOption = None,
     device: DeviceOption = "auto",
     tier: TierOption = None,
@@ -114,6 +116,7 @@ def run(
             store = stack.enter_context(tempfile.TemporaryDirectory(prefix="pairbench-"))
         config = configure(
             output,
+            catalogue=catalogue,
             tier=tier,
             mode=mode,
             rounds=rounds,

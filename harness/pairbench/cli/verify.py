@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import (
+    CatalogueOption,
     DeviceOption,
     FormatOption,
     ImplementationsOption,
@@ -18,6 +19,7 @@ from pairbench.workflow.setup import configure, open_request
 
 def verify(
     select: Select = None,
+    catalogue: CatalogueOption = False,
     implementation: ImplementationsOption = None,
     device: DeviceOption = "auto",
     tier: TierOption = None,
@@ -41,7 +43,7 @@ def verify(
     from pairbench.report.render import render_rows, to_json
     from pairbench.workflow.run.devices import verify_devices
 
-    config = configure(output, tier=tier, mode=mode, timeout=timeout)
+    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout)
     with open_request(config, select, device, implementation or ()) as request:
         verified = verify_devices(request, impostors=impostors)
     broken, rows = request.chosen.survey.broken, verified.rows()

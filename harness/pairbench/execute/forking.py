@@ -9,10 +9,22 @@ import os
 import socket
 import struct
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 _LENGTH = struct.Struct("!Q")
 _NUMBER = struct.Struct("!q")
 _MOST_FILES = 16
+
+
+class Preload(StrEnum):
+    """What a fork server loads, beyond what its first worker needs, which tells of devices and operators."""
+
+    DESCRIPTION = "description"
+    """Nothing, until a second worker is asked for."""
+    MEASUREMENT = "measurement"
+    """What verifying, timing and profiling take."""
+    COMPILER = "compiler"
+    """What verifying, timing and profiling take, and torch's compiler, which takes some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a parent asks of a worker and what comes back: frozen values, pickled over a socket pair.
+"""What a parent asks of a worker and what comes back: frozen values over a socket pair, see `wire.py`.
 
 A job gives any number of results and then `Done`. A worker that cannot go on (its GPU is broken) says `Broken` and
 ends; one that ends without saying so crashed.
@@ -10,7 +10,7 @@ from pathlib import Path
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
-from pairbench.model.plan import Entry
+from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.settings import Settings
 
 
@@ -35,7 +35,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FindDevices:
-    """Asks for the devices: a tuple of `Device`, GPUs first, the CPU last."""
+    """Asks for the `FoundDevices`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Describe:
-    """Asks for the `OperatorDescription`s of a suite file, or one `BrokenSuite`."""
+    """Asks for the `DescribedSuite` of a suite file, or a `BrokenSuite`."""
 
     suite: str
     path: Path
@@ -56,6 +56,9 @@ class Describe:
 @dataclass(frozen=True, kw_only=True)
 class Probe:
     """Asks for the `Environment`."""
+
+    ceilings: bool = True
+    """Whether the ceilings of the roofline are measured, which takes up to a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +169,20 @@ AnyCaseJob = (
 
 
 Job = FindDevices | Wait | Describe | Probe | Diagnose | AnyCaseJob | TakeBlock | CloseCase
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundDevices:
+    """The devices that a worker sees, GPUs first, the CPU last."""
+
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedSuite:
+    """The operators of a suite file."""
+
+    operators: tuple[OperatorDescription, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

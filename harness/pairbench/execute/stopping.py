@@ -14,7 +14,7 @@ from pairbench.stats import paired_halfwidth
 
 _FEWEST = 10
 """Blocks that are taken even past the time cap: fewer say nothing of a median."""
-_PATIENCE = 10
+_PATIENCE = 5
 """Times the cap after which even these are given up."""
 _BETWEEN_ROUNDS_NS = 100.0
 """About how far the median device latency of a short call moves from one process to the next: on an H200 by 50 to 180 ns for

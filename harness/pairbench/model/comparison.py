@@ -97,6 +97,12 @@ class KernelChange:
     reference_ns: float
     current_ns: float
 
+    def __str__(self) -> str:
+        """Return it like `new: copy (0 -> 2 a call, 0 -> 8 us)`."""
+        counts = f"{self.reference_count} -> {self.current_count} a call"
+        times = f"{self.reference_ns / 1e3:.4g} -> {self.current_ns / 1e3:.4g} us"
+        return f"{self.what}: {self.name} ({counts}, {times})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class EraChange:

@@ -112,6 +112,8 @@ class EntrySamples:
     device_timer: str | None
     first_call_ns: float | None = None
     """Latency of the first call in this round's fresh process, in ns; what was compiled before is found on disk."""
+    autotuned: tuple[str, ...] = ()
+    """Configurations that Triton's autotuner chose in this round's process, like `add: BLOCK=128, num_warps=4`."""
 
 
 PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"
@@ -122,6 +124,8 @@ NOT_PROFILED = "the run was interrupted before this was profiled"
 """Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
 OUT_OF_BUDGET = "out of budget"
 """The reason of entries for which a run with a budget had no time left: nothing is known of them, and they come first next time."""
+NOT_TRIED = "not tried: something before it is wrong"
+"""The reason of entries that a quick look left alone behind the first that is wrong."""
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
 """The reason of a baseline that was skipped."""
 

@@ -123,7 +123,7 @@ class Record:
         "what limits a stream of calls, `device` or `host`: the one that takes longer; null where one is not known, as on a CPU"
     )
     first_call_ns: float | None = column(
-        "latency of the very first call, with nothing compiled before: compilation, JIT and library set-up included"
+        "latency of the very first call, with nothing compiled before: compilation, JIT and library set-up included; on a GPU beside other cases that are verified"
     )
     warm_first_call_ns: float | None = column(
         "the same in a fresh process that finds on disk what was compiled before; median of the rounds"
@@ -134,6 +134,10 @@ class Record:
     compile_notes: tuple[str, ...] | None = column("where it breaks and why, and why it compiled again")
     graph_capturable: bool | None = column("whether a CUDA graph can hold the call; null where that was not tried")
     graph_capture_reason: str | None = column("the call that forbids it, and where it is")
+    autotuned: tuple[str, ...] | None = column(
+        "configurations that Triton's autotuner chose in the processes that were timed, like `add: BLOCK=128, num_warps=4`, with the number "
+        "of rounds where these differ; null where none was at work"
+    )
     n_samples: int | None = column("timed calls behind the latencies")
     n_rounds: int | None = column("fresh worker processes that they come from; the independent unit")
     round_p50_ns: tuple[float, ...] | None = column("the same as call_round_p50_ns, under the name of all versions")

@@ -27,8 +27,12 @@ class Settings:
     """Least number of samples of each implementation over all rounds, so that P95 means something."""
     max_samples: int = 5000
     """Largest number of samples of each implementation over all rounds."""
-    case_seconds: float = 1.0
-    """Seconds after which the timing of one case in one round ends."""
+    case_seconds: float = 0.5
+    """Seconds after which the timing of one case in one round ends.
+
+    A second says no more: without the second half of each round's blocks, P50 of 1,021 series of the reference runs on GPUs moves by 0.04 %
+    (median; 90 % by less than 0.3 %), and 95 % intervals are 6 % wider. What is left is between processes.
+    """
     seed: int = 0
     tf32: bool = False
     """Whether float32 convolutions and matrix products may use TF32; pinned alike for every implementation."""

@@ -5,15 +5,19 @@ ISO 8601 in UTC. None means that there is no such value.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pairbench.model.comparison import Attribution, GateOutcome
+from pairbench.model.comparison import Attribution, Change, GateOutcome
 from pairbench.model.record import KernelCount
 from pairbench.model.series import Series
 from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")
 """States of a series, and of whatever holds several, the worst first."""
+LIVES = ("still there", "accepted", "recovered", "superseded")
+"""What became of an event, what asks for attention first."""
+ATTENTION = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
+"""Outcomes that an event can have, the worst first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,22 +100,54 @@ class SeriesStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountStep:
+    """Something that is counted, and took another value in an event."""
+
+    metric: str
+    """Column of the record, such as `launches_per_call`, or `status`."""
+    before: float | str | None
+    after: float | str | None
+    """`before` and `after` are values in the column's unit; None where nothing is known."""
+    reason: str
+    """The change as a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Moved:
     """The move of one series in an event."""
 
     series: Series
+    outcome: GateOutcome
+    """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
     change: float | None
-    """Median latency after over before; None for what has no latency."""
+    """Median latency after over before; None where the latency did not move, or there is none."""
+    relative: float | None = None
+    """Change of the median latency over that of the control; None where there is no control."""
     before_ns: float | None
     after_ns: float | None
     control: float | None
     """Change of the control's median latency, after over before; None where there is no control."""
     attribution: Attribution | None
     reason: str
+    counts: tuple[CountStep, ...] = ()
+    """What is counted and took another value."""
     kernels: tuple[str, ...] = ()
     """Differences between the lists of kernels, in words, one kernel each."""
     accepted: str | None = None
     """The reason for which the new level was accepted; None where it was not."""
+    life: str = LIVES[0]
+    """What became of it, one of LIVES."""
+    ended: str | None = None
+    """Id of the run with which it ended; None while it lasts."""
+    history: tuple[float | None, ...] = ()
+    """What moved in the runs around it, oldest first: the median latency in ns, or a count; None for runs without a value."""
+    place: int = 0
+    """Index in `history` of the first run with the change."""
+
+    @property
+    def size(self) -> float | None:
+        """The change to lead with: relative to the control where the code is the likely cause, else the series' own."""
+        return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +157,9 @@ class Event:
     key: str
     """Identifies the event; it stays the same from build to build."""
     kind: str
-    """Kind of event: `moved` to a new level, `newest` for worse in one run that was the newest, or `failed`."""
+    """Kind of event: `moved` to a new level or count, `newest` for worse in one run that was the newest, or `failed`."""
     direction: str
-    """Direction of the change: `slower`, `faster`, `both`, `worse` (of a newest run) or `failed`."""
+    """Direction of the change: `slower`, `faster`, `worse`, `better`, `both` or `failed`; worse and better are of counts."""
     device_name: str
     before: RunHead | None
     """The last run without the change; None where there is none."""
@@ -134,13 +170,52 @@ class Event:
     era: tuple[str, ...]
     """Fields of the environment that changed, like `driver 580.1 -> 580.2`."""
     outcome: GateOutcome
-    """The event's outcome for a gate: regression, improvement, undecided or failed."""
+    """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
+    life: str = LIVES[0]
+    """What became of it on this device model, one of LIVES: of its series what asks for attention first."""
+    ended: str | None = None
+    """Id of the run with which the last of it ended; None while any of it lasts."""
+    elsewhere: tuple["Event", ...] = ()
+    """Events of other device models that are the same step."""
+
+    @property
+    def everywhere(self) -> tuple["Event", ...]:
+        """This event on all device models."""
+        return (self, *self.elsewhere)
+
+    @property
+    def standing(self) -> str:
+        """What became of it on all device models together, one of LIVES."""
+        return min((one.life for one in self.everywhere), key=LIVES.index)
+
+    @property
+    def open(self) -> bool:
+        """Whether any of it is still there, and was not accepted."""
+        return self.standing == LIVES[0]
+
+    @property
+    def worst(self) -> GateOutcome:
+        """The worst outcome on any device model on which it stands as it does on the whole."""
+        return min((one.outcome for one in self.everywhere if one.life == self.standing), key=ATTENTION.index)
 
     @property
     def accepted(self) -> bool:
-        """Whether every slower series of the event was accepted."""
-        slower = [one for one in self.moved if one.change is None or one.change > 1]
-        return bool(slower) and all(one.accepted for one in slower)
+        """Whether all of it that lasts was accepted."""
+        return self.standing == "accepted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunVerdicts:
+    """What judging a run beside an earlier one says."""
+
+    reference: str
+    """Id of the earlier run: the newest one that measured enough of the same series."""
+    changes: tuple[Change, ...]
+    """What changed, the worst and then the largest first; what is the same or may be noise is not among it."""
+    counts: Mapping[str, int]
+    """Number of series by outcome."""
+    outcomes: Mapping[Series, str]
+    """Outcome of each series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,9 +280,13 @@ class SiteFacts:
     rows: tuple[OverviewRow, ...]
     events: tuple[Event, ...]
     """All events, the newest first."""
+    beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The earlier run to hold a run against, by run and device model."""
     problems: tuple[str, ...]
     """Files that could not be read, in sentences."""
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""
+    self_tests: tuple[str, ...] = ()
+    """Patterns of suites that only test the harness, and are left out of sums over operators."""
     breakdowns: tuple[BreakdownHead, ...] = ()
     """All breakdowns that the store holds, the newest first."""

@@ -101,9 +101,14 @@ def clean(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def to_json(value: object) -> str:
-    """Return one JSON document: dataclasses and named tuples as objects, NaN and infinities as null."""
-    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def to_json(value: object, *, lines: bool = False) -> str:
+    """Return one JSON document: dataclasses and named tuples as objects, NaN and infinities as null.
+
+    Args:
+        value: Anything.
+        lines: Whether it takes one line, so that others may follow.
+    """
+    return json.dumps(plain(value), indent=None if lines else 2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _cell(value: object) -> str:

@@ -9,7 +9,7 @@ from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.model.settings import MODES
-from pairbench.report import latency_words, units
+from pairbench.report import latency_words, roof_words, units
 from pairbench.report.layout import Column, cells_of
 from pairbench.report.render import clean
 
@@ -32,14 +32,16 @@ COLUMNS: tuple[Column[Record], ...] = (
     Column(header="P50", text=latency_words.p50),
     Column(header="±", text=latency_words.spread, drop=4),
     Column(header="P95", text=latency_words.p95, drop=1),
-    Column(header="call", text=latency_words.call, drop=8),
-    Column(header="host", text=latency_words.host, drop=9),
+    Column(header="call", text=latency_words.call, drop=10),
+    Column(header="host", text=latency_words.host, drop=11),
     Column(header="speedup", text=lambda row: _unless_baseline(row, latency_words.speedup(row))),
     Column(header="interval", text=lambda row: _unless_baseline(row, latency_words.speedup_range(row)), drop=2),
     Column(header="launches", text=launches, drop=3),
+    Column(header="rate", text=roof_words.rate, drop=7),
+    Column(header="roof", text=roof_words.part_of_roof, drop=6),
     Column(header="ops", text=lambda row: units.count(row.ops_per_call), drop=5),
-    Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=6),
-    Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=7),
+    Column(header="max error", text=lambda row: units.error(row.max_abs_error), drop=8),
+    Column(header="oracle ratio", text=lambda row: units.significant(row.oracle_ratio, 3), drop=9),
 )
 
 
@@ -143,4 +145,10 @@ def note(record: Record) -> str:
     """Return why a record is not plainly measured, and what is to be known beside its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(part for part in (status, record.reason) if part)
-    return clean("; ".join(part for part in (why, latency_words.remark(record)) if part))
+    parts = (why, latency_words.remark(record), autotuned(record))
+    return clean("; ".join(part for part in parts if part))
+
+
+def autotuned(record: Record) -> str:
+    """Return what Triton's autotuner chose; empty where none was at work."""
+    return f"autotuned {'; '.join(record.autotuned)}" if record.autotuned else ""

@@ -10,6 +10,7 @@
 #   4  the device's and the host's latencies by round and with intervals, bound, device_speedup, host_speedup,
 #      call_round_p50_ns and call_round_p95_ns for round_p50_ns and round_p95_ns, which stay; of earlier files they are
 #      derived, see `store.derived`. host_p50_ns is taken with an empty queue; before, behind what a flush had queued
+#   5  autotuned
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ import pyarrow as pa
 from pairbench.model.plain import whole_text
 from pairbench.model.record import Record, Samples
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pairbench.errors import StoreError, StoreFailedError
-from pairbench.places import make_own, state_folder, temporary_folder
+from pairbench.own_folders import make_own, state_folder, temporary_folder
 from pairbench.store.location import StoreLocation, write_whole
 
 _FOLDER = "spool"

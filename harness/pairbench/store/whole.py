@@ -139,6 +139,8 @@ def _plain(column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         values = [*column.dictionary.to_pylist(), None]
         return [values[place] for place in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
+    if column.null_count == len(column):
+        return [None] * len(column)
     if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
         return list(column.to_pylist())
     return list(column.to_numpy().tolist())

@@ -98,7 +98,7 @@ def load_suite(path: Path) -> dict[str, Operator]:
         raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")
     try:
         module = load_module(path)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise SuiteError(_sentence(path, error)) from error
     operators: dict[str, Operator] = {}
     for value in vars(module).values():
@@ -136,7 +136,9 @@ def _syntax_error(file: Path) -> str | None:
 
 def _sentence(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        return f"suite {path.name}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+        helper = error.filename and Path(error.filename).resolve() != path.resolve()
+        where = f": {Path(error.filename).name}" if helper and error.filename else ""
+        return f"suite {path.name}{where}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
     where = f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
     if isinstance(error, DeclarationError):

@@ -4,8 +4,9 @@ import ast
 import functools
 import importlib.machinery
 import importlib.util
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from pairbench.suite.modules import file_beside, parse_module
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
 """The package pairbench itself is no part of a suite, and what is installed belongs to the environment."""
+
+
+SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
+"""Endings of files that a suite compiles by itself, or may: no hash is made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,43 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
     return ReachedFiles(tree=frozenset(tree), packages=frozenset(packages) - tree)
 
 
+_COMPILER = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor)\b")
+
+
+def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
+    """Return whether the text of any suite, or of a file that it imports, names torch's compiler.
+
+    Args:
+        suites: The suites' files.
+        repository: The folder whose packages count.
+    """
+    return any(
+        _COMPILER.search(_text(file))
+        for suite in suites
+        for reached in [reached_files(suite, repository)]
+        for file in reached.tree | reached.packages
+    )
+
+
+def _text(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # who loads it says what is wrong with it
+        return b""
+
+
+def sources_beside(files: Iterable[Path]) -> set[Path]:
+    """Return the sources of compiled code that lie in the folders of some files."""
+    folders = {file.parent for file in files}
+    return {path for folder in folders for path in folder.iterdir() if path.suffix in SOURCES}
+
+
+def forget() -> None:
+    """Forget which packages there are, and which files lie beside one another: some have come or gone."""
+    _imports_of.cache_clear()
+    _places.cache_clear()
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Imports:
     """What one file imports."""
@@ -60,8 +102,17 @@ class _Imports:
     """Names of packages and modules that are imported."""
 
 
-@functools.cache
 def _imports(file: Path) -> _Imports:
+    """Return what a file imports; who watches files asks again and again while they change."""
+    try:
+        state = file.stat()
+    except OSError:
+        return _Imports()
+    return _imports_of(file, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _imports_of(file: Path, _mtime_ns: int, _size: int) -> _Imports:
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -116,8 +167,9 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     if package in sys.stdlib_module_names or package in _NOT_FOLLOWED:
         return ()
     try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError, AttributeError):
+        # Workers find what lies in the current folder, too.
+        spec = importlib.util.find_spec(package) or importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd())])
+    except (ImportError, ValueError, AttributeError, OSError):
         return ()
     if spec is None:
         return ()

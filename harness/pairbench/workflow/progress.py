@@ -1,6 +1,7 @@
 """Progress on stderr: a bar with case, round and time left on a terminal, plain lines elsewhere."""
 
 import contextlib
+import shutil
 import sys
 import threading
 import time
@@ -93,6 +94,28 @@ class BarProgress(PlainProgress):
     def close(self) -> None:
         """Take the bars away."""
         self._progress.stop()
+
+
+class StatusLine:
+    """A line on a terminal that says what is under way, and leaves nothing behind; nothing where stderr is none."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def say(self, text: str) -> None:
+        """Say what is under way, in place of what was said before."""
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r{text[:width]}\x1b[K")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Take the line away, for something else is going to be printed."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
-from pairbench.model.plain import whole_text
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
-from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
+from pairbench.suite.load import find_suites, refuse_syntax_errors
+from pairbench.suite.reached import names_compiler
+from pairbench.workflow.places import default_suites, moved_here, shown
 from pairbench.workflow.since.narrowed import Narrowed
 
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
@@ -44,44 +45,84 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 
 @contextlib.contextmanager
-def make_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, which is removed at the end.
+def make_context(
+    config: Config,
+    suites: Iterable[Path] = (),
+    *,
+    describes: bool = False,
+    quick: bool = False,
+    interrupted: threading.Event | None = None,
+) -> "Iterator[WorkerContext]":
+    """Give workers a folder for what is compiled, of their own and removed at the end, so that first calls are first calls.
 
     Args:
         config: The settings.
+        suites: Suite files that workers are going to load: where these name torch's compiler, all get it loaded.
         describes: Whether workers only tell what there is, so that they need less.
+        quick: Whether nothing is recorded, as with `try`: then what is compiled stays for the next time, and threads of forked workers wait
+            as those of an interpreter do. See `open_launchers`.
+        interrupted: Is set when the user interrupts; one of its own where nobody does.
     """
+    from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
+    from pairbench.store.user_cache import kept_compilations
 
+    compiles = "compile" in config.settings.modes or names_compiler(suites, config.root)
+    needed = Preload.COMPILER if compiles else Preload.MEASUREMENT
     with (
-        open_launchers() as launchers,
-        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as cache,
+        open_launchers(yielding=not quick) as launchers,
+        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as own,
     ):
-        prepare(launchers, Path(cache), everything=not describes)
+        cache = (kept_compilations() if quick else None) or Path(own)
+        prepare(launchers, cache, Preload.DESCRIPTION if describes else needed)
         yield WorkerContext(
             settings=config.settings,
-            cache=Path(cache),
-            interrupted=threading.Event(),
+            cache=cache,
+            interrupted=interrupted or threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
             launchers=launchers,
         )
 
 
 @contextlib.contextmanager
-def open_context(config: Config, *, describes: bool = False) -> "Iterator[WorkerContext]":
-    """Give workers a folder of their own, and turn Ctrl-C and SIGTERM into an orderly end. See `make_context`."""
-    with make_context(config, describes=describes) as context:
+def open_context(
+    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False
+) -> "Iterator[WorkerContext]":
+    """Give workers a folder of their own, and turn Ctrl-C, SIGTERM and SIGHUP into an orderly end. See `make_context`."""
+    interrupted = threading.Event()
+    with (
+        _on_signals(lambda *_: interrupted.set()),
+        make_context(config, suites, describes=describes, quick=quick, interrupted=interrupted) as context,
+    ):
+        yield context
 
-        def interrupt(_signal: int, _frame: FrameType | None) -> None:
-            context.interrupted.set()
 
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield context
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+def ends_on_signals() -> contextlib.AbstractContextManager[None]:
+    """Have Ctrl-C, SIGTERM and SIGHUP end a command at once, with what it has to clean up, by the exit code 130."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(130)
+
+    return _on_signals(end)
+
+
+@contextlib.contextmanager
+def _on_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle what asks the process to end, but for what it was told to ignore, as `nohup` does with SIGHUP."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    handled = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in handled:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in handled.items():
+            signal.signal(number, old)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +195,9 @@ def open_request(
     from pairbench.workflow.progress import open_progress
 
     asked = ask(config, select)
-    refuse_syntax_errors(file for _, file in asked.suites)
-    with open_context(config) as context, open_progress() as progress:
+    files = [file for _, file in asked.suites]
+    refuse_syntax_errors(files)
+    with open_context(config, files) as context, open_progress() as progress:
         for module in meanwhile:
             import_module(module)
         chosen = load(context, asked, implementations)
@@ -193,7 +235,7 @@ def ask(config: Config, select: list[str] | None) -> Asked:
     """Find the suites that are asked for: those that are named, and all of the settings' for a name without a file.
 
     Raises:
-        UsageError: a file does not exist.
+        UsageError: a file does not exist, or there is no suite where nobody says which.
     """
     selections: list[Selection] = []
     files: list[Path] = []
@@ -212,7 +254,7 @@ def ask(config: Config, select: list[str] | None) -> Asked:
         selections += [replace(selection, suite=shown(file, config)) for file in inside]
     narrowed = narrow(selections)
     if not narrowed or any(selection.suite is None for selection in narrowed):
-        files += find_suites(default_places(config))
+        files += default_suites(config)
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
     return Asked(suites=suites, selections=narrowed)
@@ -225,7 +267,7 @@ def _there(name: str, config: Config) -> Path:
         SuiteError: it was moved, and so is not there.
     """
     path = Path(name)
-    new = None if path.exists() else _moved(config).get(name)
+    new = None if path.exists() else moved_here(config).get(name)
     if new is not None:
         raise SuiteError(f"suite {name!r} is {new!r} now; name that")
     return path
@@ -234,13 +276,6 @@ def _there(name: str, config: Config) -> Path:
 def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
     """Return a device with what implementations find beside it on this machine."""
     return Equipment(device=device, gpus=len(same_model(device, devices)), triton=find_spec("triton") is not None)
-
-
-def default_places(config: Config) -> tuple[Path, ...]:
-    """Return where suites are looked for when no SELECT argument names a file."""
-    if config.suites is not None:
-        return tuple(config.root / place for place in config.suites)
-    return (catalogue_folder("suites"),)
 
 
 def store_of(config: Config) -> "StoreLocation":
@@ -252,29 +287,7 @@ def store_of(config: Config) -> "StoreLocation":
     """
     from pairbench.store.location import StoreLocation
 
-    return StoreLocation.of(config.store, moved=_moved(config))
-
-
-def _moved(config: Config) -> dict[str, str]:
-    """Return where suites are now, by their old names; a file of the user's that has such a name is no suite that was moved."""
-    moved = moved_suites(default_places(config))
-    return {old: new for old, new in moved.items() if not (config.root / old).exists()}
-
-
-def catalogue_folder(name: str) -> Path:
-    """Return the folder `suites` or `dashboards` that comes with pairbench: in the wheel, or in the checkout that it runs from."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "_catalogue" / name
-    return installed if installed.is_dir() else package.parents[1] / name
-
-
-def shown(file: Path, config: Config) -> str:
-    """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
-    path, catalogue = file.resolve(), catalogue_folder("suites")
-    if path.is_relative_to(catalogue):
-        return f"suites/{path.relative_to(catalogue).as_posix()}"
-    root = config.root.resolve()
-    return whole_text(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
+    return StoreLocation.of(config.store, moved=moved_here(config))
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:

@@ -8,8 +8,9 @@ import pytest
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.events import Heads, SeriesEvent, events_of, kernels_wanted, series_events, with_kernels
+from pairbench.analyze.site.events import Heads, events_of, joined, kernels_wanted, lasting, with_kernels
 from pairbench.analyze.site.facts import run_head
+from pairbench.analyze.site.series_events import SeriesEvent, series_events
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Attribution, Change, GateOutcome
 from pairbench.model.record import KernelCount, Record
@@ -142,6 +143,61 @@ def test_comparisons_of_earlier_runs_count_while_a_history_is_too_short_for_leve
     long = [*runs, *(make_run(day) for day in range(3, 12))]
     found = [one for trend in trends_of(long) for one in series_events(trend, of(earlier, trend))]
     assert events_of(found, heads_of(long)) == ()
+
+
+def counted(runs: Runs, since: int, until: int = 1000, **columns: int) -> Runs:
+    return [
+        tuple(
+            replace(one, **columns) if since <= day < until and one.implementation == "fused" else one  # type: ignore[arg-type]
+            for one in run
+        )
+        for day, run in enumerate(runs)
+    ]
+
+
+@pytest.mark.parametrize("after", [1, 2, 4, 20])
+def test_another_launch_is_an_event_however_many_runs_follow(after: int) -> None:
+    runs = counted(history(12 + after, 1000), 12, launches_per_call=3)
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert (event.kind, event.direction, event.outcome) == ("moved", "worse", GateOutcome.REGRESSION)
+    assert (event.life, event.ended, event.open) == ("still there", None, True)
+    assert [(one.metric, one.before, one.after) for one in event.moved[0].counts] == [("launches_per_call", 1, 3)]
+    assert event.moved[0].change is None and event.moved[0].attribution is Attribution.CODE
+    assert {one.outcome for one in lasting(moves(runs)).values()} == {GateOutcome.REGRESSION}
+
+
+def test_a_count_and_the_latency_that_goes_with_it_are_one_event() -> None:
+    runs = counted(history(24, 12), 11, launches_per_call=3)
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert event.after.run_id == run_id_of(11), "the count is exact, so it says where"
+    assert event.moved[0].counts and event.moved[0].size == pytest.approx(1.1, rel=0.01)
+
+
+def test_what_was_taken_back_says_in_which_run() -> None:
+    runs = counted(history(24, 1000), 6, 12, ops_per_call=4)
+    (event,) = events_of(moves(runs), heads_of(runs))
+    assert (event.life, event.ended, event.open) == ("recovered", run_id_of(12), False)
+    assert lasting(moves(runs)) == {}
+    slow = [make_run(day, slower={"fused": 1.1} if 12 <= day < 24 else {}) for day in range(36)]
+    (event,) = events_of(moves(slow), heads_of(slow))
+    assert (event.direction, event.life, event.ended) == ("slower", "recovered", run_id_of(24))
+    failed = [tuple(ended(one, "failed") if day == 3 else one for one in make_run(day)) for day in range(5)]
+    (event,) = events_of(moves(failed), heads_of(failed))
+    assert (event.kind, event.life, event.ended) == ("failed", "recovered", run_id_of(4))
+
+
+def test_the_same_step_on_two_device_models_is_one_event() -> None:
+    here, there = history(24, 12), history(24, 12)
+    other = [tuple(replace(one, device_name="NVIDIA H100") for one in run) for run in there[::2]]
+    heads = {**heads_of(here), **{(run[0].run_id, "NVIDIA H100"): run_head(run) for run in other}}
+    found = events_of([*moves(here), *moves(other)], heads)
+    assert len(found) == 2
+    (event,) = joined(found)
+    assert {one.device_name for one in event.everywhere} == {DEVICE, "NVIDIA H100"} and event.open
+    (alone,) = joined(found[:1])
+    assert alone.elsewhere == ()
+    late = events_of(moves(history(24, 8)), heads)
+    assert len(joined([found[0], *late])) == 2, "commits between which it happened do not overlap"
 
 
 def test_kernels_of_both_runs_say_what_differs() -> None:

@@ -49,18 +49,20 @@ class Session:
         self.done.append((stage, state.planned.case.key))
 
     @contextlib.contextmanager
-    def verifier(self) -> Iterator[None]:
+    def verifiers(self) -> Iterator[None]:
         yield
 
-    profiler = verifier
+    profiler = verifiers
 
     def round_workers(self, rounds: int) -> Ahead:
         return Ahead(self)
 
-    def verify_one(self, state: CaseState, workers: None) -> None:
-        self._spend("verify", state)
-        for entry in state.planned.entries:
-            state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED)
+    def verify_with(self, verifiers: None, take: Any, verified: Any) -> None:
+        while (state := take()) is not None:
+            self._spend("verify", state)
+            for entry in state.planned.entries:
+                state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED)
+            verified(state, self.seconds[state.planned.case.key])
 
     def time(self, rounds: int, ahead: Ahead, among: Any) -> None:
         for index in range(rounds):

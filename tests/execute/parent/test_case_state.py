@@ -219,3 +219,9 @@ def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> 
     state.take(Ended(entry=None, status=Status.FAILED, reason="the baseline failed"), left, nothing)
     assert {found.impostor: found.rejected for found in state.impostors} == {"one": False, "two": False}
     assert not state.ended
+
+
+@pytest.mark.parametrize("index", [-2, 3, 1 << 40])
+def test_a_heartbeat_that_names_nobody_blames_the_case(planned: Planned, index: int) -> None:
+    state = CaseState(planned=planned())
+    assert state.blame(index, Status.FAILED, "crashed", job(state)) == (BASELINE, A, B)

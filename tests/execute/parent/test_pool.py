@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from pairbench.errors import InterruptedRunError, UsageError
-from pairbench.execute.parent import pool
+from pairbench.execute.forking import Preload
+from pairbench.execute.parent import fork_server, pool
 from pairbench.execute.parent.fork_server import ForkServers
 from pairbench.execute.parent.launch import FreshInterpreters, Launchers, open_launchers
 from pairbench.execute.parent.pool import (
@@ -117,7 +119,7 @@ def job(suite: Path, *names: str) -> VerifyCase:
 def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: Path) -> None:
     with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
         (described,) = worker.request(Describe(suite="ops.py", path=suite))
-        assert [operator.name for operator in described] == ["op"]
+        assert [operator.name for operator in described.operators] == ["op"]
         (broken,) = worker.request(Describe(suite="none.py", path=suite.with_name("none.py")))
         assert isinstance(broken, BrokenSuite) and "none.py" in broken.reason
         for _ in range(2):
@@ -288,6 +290,32 @@ def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext,
         assert worker._process.pid is None
 
 
+@pytest.mark.parametrize(
+    ("yielding", "users", "policy"), [(True, None, "PASSIVE"), (False, None, None), (True, "ACTIVE", "ACTIVE")]
+)
+def test_threads_yield_where_others_are_at_work_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, yielding: bool, users: str | None, policy: str | None
+) -> None:
+    started: list[str | None] = []
+
+    class Process:
+        def wait(self, timeout: float | None = None) -> int:
+            return 0
+
+        def kill(self) -> None: ...
+
+    def start(environment: Mapping[str, str], preload: Preload) -> Any:
+        started.append(environment.get("OMP_WAIT_POLICY"))
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        return ours, Process()
+
+    monkeypatch.setattr(fork_server, "start_server", start)
+    with open_launchers({}, yielding=yielding) as launchers:
+        launchers.shared.prepare({"OMP_WAIT_POLICY": users} if users else {}, Preload.MEASUREMENT)
+    assert started == [policy]
+
+
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
 BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
 
@@ -317,11 +345,11 @@ def test_what_is_timed_on_a_cpu_shares_nothing(
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def prepare(self, environment: Any, *, everything: bool) -> None: ...
+        def prepare(self, environment: Any, preload: Any) -> None: ...
 
         def launch(self, environment: Any, **files: int) -> Any:
             started.append(self.name)
-            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0)
+            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0, ended=lambda: False)
 
     launchers = Launchers(Launcher("shared"), Launcher("alone"))
     with WorkerProcess(replace(context, launchers=launchers), device, timed=timed):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.errors import InterruptedRunError, PairbenchError
+from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import session as module
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.parent.session import DeviceSession
@@ -281,8 +281,17 @@ def test_rounds_go_through_the_cases_in_different_orders(planned: Planned) -> No
     assert len(orders) == 2 and orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
 
 
-def test_a_worker_that_says_nothing_is_a_bug_of_ours_and_no_endless_loop(planned: Planned) -> None:
+def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:
+    answers = FakeWorker.request
+
+    def request(self: FakeWorker, job: Any) -> Iterator[Any]:
+        return iter(()) if dict(job.case.axes)["rows"] == 4 else answers(self, job)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FakeWorker, "request", lambda self, job: iter(()))
-        with pytest.raises(PairbenchError, match="the worker gave no result for VerifyCase"):
-            run([planned()], {})
+        patch.setattr(FakeWorker, "request", request)
+        outcomes, _ = run([planned(rows=4), planned(rows=8)], {})
+    ends = {(dict(one.case.axes)["rows"], one.status, one.reason) for one in outcomes.outcomes}
+    assert ends == {
+        (4, Status.FAILED, "its worker gave no result for VerifyCase"),
+        (8, Status.MEASURED, None),
+    }

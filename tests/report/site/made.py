@@ -92,6 +92,7 @@ def moved(of: Series | None = None, **changes: Any) -> Moved:
     """Return a series in an event: 5 % slower by the code."""
     made = Moved(
         series=of or series(),
+        outcome=GateOutcome.REGRESSION,
         change=1.05,
         before_ns=100_000.0,
         after_ns=105_000.0,

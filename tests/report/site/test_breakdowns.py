@@ -60,3 +60,19 @@ def test_names_are_only_text(name: str) -> None:
         tags = {element.tag for element in page.elements}
         assert tags <= {element.tag for element in usual[path].elements} | {"bdi", "span"}
         assert all("src" in script.attributes for script in page.all("script"))
+
+
+def test_bars_of_all_implementations_stand_on_one_scale() -> None:
+    whole = kept("rms_norm")
+    baseline = whole.parts[0]
+    fewer = tuple(replace(piece, launches=1, count=1, ns=piece.ns / 4) for piece in baseline.pieces[:1])
+    variant = replace(baseline, entry=replace(baseline.entry, implementation="fused"), pieces=fewer)
+    page = build(replace(whole, parts=(baseline, variant)))[paths.breakdown_page(whole.breakdown_id, made.DEVICE)]
+    lead = next(element.text for element in page.all("p") if element.attributes.get("class") == "lead")
+    assert "4x fewer launches (4 → 1)" in lead and "5.33x less time in kernels" in lead
+    widths = [float(rect.attributes["width"]) for rect in page.all("rect")]
+    assert sorted(widths) == [18.75, 18.75, 25.0, 75.0, 100.0], "by kind, then by module: a quarter of three quarters"
+    labels = [
+        element.attributes["aria-label"] for element in page.all("div") if element.attributes.get("role") == "img"
+    ]
+    assert len(labels) == 4 and all("us" in label for label in labels)

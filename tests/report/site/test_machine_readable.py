@@ -11,7 +11,7 @@ import pytest
 
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.series import Series
-from pairbench.model.site import STATES, Event, Moved, OverviewRow, RunHead, SiteFacts
+from pairbench.model.site import STATES, CountStep, Event, Moved, OverviewRow, RunHead, SiteFacts
 from pairbench.report.site import badge, paths
 from pairbench.report.site.feed import feed
 from pairbench.report.site.machine_readable import badges, index_json
@@ -75,12 +75,14 @@ def moved(case: str = "rms_norm[tokens=1024]", **changes: Any) -> Moved:
     series = Series(device_name=DEVICE, suite=SUITE, case=case, implementation="fused", mode="eager")
     one = Moved(
         series=series,
+        outcome=GateOutcome.REGRESSION,
         change=1.05,
         before_ns=100_000.0,
         after_ns=105_000.0,
         control=1.001,
         attribution=Attribution.CODE,
         reason="slower by 5 %",
+        counts=(CountStep(metric="launches_per_call", before=1, after=3, reason="2 more launches a call"),),
         kernels=("new 1 x k",),
     )
     return replace(one, **changes)
@@ -170,7 +172,8 @@ def test_the_index_links_the_pages(document: Any) -> None:
 def test_the_index_has_every_key_that_its_documentation_names(document: Any) -> None:
     documented = set(re.findall(r"`(\w+)`", index_json.__doc__ or ""))
     there = {key for part in ("runs", "rows", "events") for key in document[part][0]} | set(document)
-    there |= set(document["events"][0]["moved"][0])
+    moved = document["events"][0]["moved"][0]
+    there |= set(moved) | set(moved["counts"][0])
     assert there == documented
 
 

@@ -147,7 +147,9 @@ def _judge_part_left(
         return None
     if now is None or not math.isfinite(now):
         outcome, reason = GateOutcome.UNDECIDED, f"how much of the {words} is left is not known now"
-    elif now < policy.margin_safe and now <= policy.margin_part * before:
+    elif (
+        before > 0 and now < policy.margin_safe and now <= policy.margin_part * before
+    ):  # else nothing was left to lose
         outcome = GateOutcome.UNDECIDED
         reason = f"still right, but only {100 * now:.0f} % of the {words} is left, before {100 * before:.0f} %"
     else:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pairbench.analyze.compare.attribute import Circumstances, of_latency
 from pairbench.analyze.compare.era import elsewhere, era_changes
-from pairbench.analyze.history.changepoint import Changepoint
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.model.comparison import Attribution, EraChange
 from pairbench.model.policy import DEFAULT, Policy
@@ -32,6 +32,8 @@ class Move:
     """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
     control: float | None
     """Ratio of the control's levels, after over before; None where there is no control."""
+    relative: float | None
+    """The level over the control's after the move, over that before: what both share is gone. None where there is no control."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None
@@ -39,6 +41,11 @@ class Move:
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
+
+    @property
+    def size(self) -> float:
+        """The change that tells most: relative to the control where the code is the likely cause, else the series' own."""
+        return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +98,25 @@ def moves_of(
     """
     lines = lines_of(points)
     indices = _joined(own, relative)
-    ends = [0, *indices, len(points)]
-    return tuple(
-        _move(points, lines, index, (ends[number], ends[number + 2]), first, policy)
-        for number, index in enumerate(indices)
-    )
+    stretches = stretches_of(len(points), indices, breaks_of(points))
+    return tuple(_move(points, lines, index, _around(stretches, index), first, policy) for index in indices)
+
+
+def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
+    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides.
+
+    What a driver does to a series is no part of what the code did to it some runs later.
+    """
+    starts = sorted({0, *moves, size})
+    for place in breaks:
+        if all(abs(place - start) >= MIN_RUNS for start in starts):
+            starts = sorted([*starts, place])
+    return tuple(starts)
+
+
+def _around(starts: Sequence[int], index: int) -> tuple[int, int]:
+    place = starts.index(index)
+    return starts[place - 1], starts[place + 1]
 
 
 def median_level(values: Floats) -> float:
@@ -164,12 +185,14 @@ def _move(
     before = max(at for at in range(index) if points[at].p50)
     own, control = shift(lines.own, index, ends), shift(lines.control, index, ends)
     assert own is not None
+    relative = shift(lines.relative, index, ends)
     attribution, reason = cause_of(own, control, points[before], points[index], policy)
     return Move(
         before=first + before,
         index=first + index,
         own=own.estimate,
         control=control.estimate if control else None,
+        relative=relative.estimate if relative else None,
         before_ns=math.exp(median_level(lines.own[ends[0] : index])),
         after_ns=math.exp(median_level(lines.own[index : ends[1]])),
         attribution=attribution,

@@ -9,8 +9,9 @@ from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
-from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of
+from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of, stretches_of
 from pairbench.analyze.history.points import SeriesPoint, history
+from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import EraChange, Floor
 from pairbench.model.latency import CALL, Latency
 from pairbench.model.plan import BASELINE
@@ -21,7 +22,7 @@ from pairbench.model.series import Series
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """Runs between two moves."""
+    """Runs between two moves, or changes of the environment."""
 
     start: int
     stop: int
@@ -49,6 +50,8 @@ class Trend:
     control: str | None
     """The implementation that serves as control; None where there is none."""
     moves: tuple[Move, ...]
+    steps: tuple[Step, ...]
+    """Where what is counted took another value, as far as the points have counts."""
     levels: tuple[Level, ...]
     eras: tuple[Era, ...]
     definitions: tuple[int, ...]
@@ -98,8 +101,9 @@ def make_trend(
         moved = moves_of(here, own, relative, first=part[0], policy=policy)
         moves += moved
         sign = 1 if series.implementation == BASELINE else -1
-        for start, stop in itertools.pairwise([part[0], *(move.index for move in moved), part[-1] + 1]):
-            side = slice(start - part[0], stop - part[0])
+        cuts = stretches_of(len(here), [move.index - part[0] for move in moved], breaks)
+        for begin, end in itertools.pairwise(cuts):
+            side, start, stop = slice(begin, end), part[0] + begin, part[0] + end
             ratio = median_level(lines.relative[side])
             speedup = None if math.isnan(ratio) else math.exp(sign * ratio)
             levels.append(
@@ -112,6 +116,7 @@ def make_trend(
         timer=past.timer,
         control=past.control,
         moves=tuple(moves),
+        steps=steps_of(points, policy),
         levels=tuple(levels),
         eras=_eras(points),
         definitions=tuple(part[0] for part in parts[1:]),

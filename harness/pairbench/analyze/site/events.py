@@ -1,57 +1,22 @@
-"""What happened to a store's series: moves to new levels, worse newest runs and failures, one event for each pair of runs."""
+"""Events of a store: one for each pair of runs between which series moved, joined where device models show the same step."""
 
+import datetime as dt
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
-from pairbench.analyze.compare.attribute import outcome_of_move
-from pairbench.analyze.compare.era import era_changes
 from pairbench.analyze.compare.kernels import kernel_changes
-from pairbench.analyze.history.changepoint import MIN_RUNS
-from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import Change, GateOutcome, KernelChange
+from pairbench.analyze.site.series_events import Key, SeriesEvent
+from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
-from pairbench.model.site import Event, Moved, RunHead
-
-_RECENT = 2 * MIN_RUNS
-"""The number of runs for which a new level says the same as a worse newest run."""
-_WORST = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED, GateOutcome.IMPROVEMENT)
+from pairbench.model.site import ATTENTION, LIVES, Event, Moved, RunHead
 
 Heads = Mapping[tuple[str, str], RunHead]
 """What each run is, by run and device model."""
-Key = tuple[str, str, str | None, str]
-"""What one event has in common: kind, device model, the last run before and the first run after."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeriesEvent:
-    """What happened to one series; with what happened to others between the same runs it makes an event."""
-
-    key: Key
-    moved: Moved
-    era: tuple[str, ...]
-
-
-def series_events(
-    trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
-) -> tuple[SeriesEvent, ...]:
-    """Return what happened to one series.
-
-    Args:
-        trend: its history.
-        changes: what comparisons of runs of it with their references say. That of the newest run counts, unless a new level says
-            the same; those of earlier ones only where the history is too short to have levels.
-        accepted: the level of the series that was accepted on purpose, if there is one.
-    """
-    points = trend.points
-    short = len(points) < 2 * MIN_RUNS
-    told = bool(trend.moves) and trend.moves[-1].index >= len(points) - _RECENT
-    wanted = [change for change in changes if short or points[-1].record.run_id in change.current_runs]
-    return (*_moves(trend, accepted), *_compared(wanted, told=told))
 
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
@@ -65,14 +30,39 @@ def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]
     for one in several:
         if (one.key[3], one.key[1]) in heads:
             by_key[one.key].append(one)
-    events = [_event(key, several, heads) for key, several in by_key.items()]
-    return tuple(sorted(events, key=lambda event: (event.after.started_at, event.key), reverse=True))
+    return _newest_first(_event(key, several, heads) for key, several in by_key.items())
+
+
+def joined(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return events with what is the same step on several device models as one, the newest first.
+
+    It is the same where the code moved the same series the same way, and the commits in question overlap. The device model
+    that showed it first names the event, so that it keeps its key when others follow.
+    """
+    found: list[list[Event]] = []
+    for event in sorted(events, key=lambda event: (event.after.started_at, event.key)):
+        same = next((several for several in found if _same_step(several, event)), None)
+        if same is None:
+            found.append([event])
+        else:
+            same.append(event)
+    return _newest_first(replace(first, elsewhere=tuple(others)) for first, *others in found)
+
+
+def lasting(events: Iterable[SeriesEvent]) -> dict[Series, Moved]:
+    """Return of each series the worst that happened to it, is still there, and was not accepted."""
+    found: dict[Series, Moved] = {}
+    for one in events:
+        if one.moved.life == LIVES[0]:
+            known = found.get(one.moved.series, one.moved)
+            found[one.moved.series] = min(one.moved, known, key=lambda moved: ATTENTION.index(moved.outcome))
+    return found
 
 
 def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
     """Return of which runs and series the kernels have to be known to say how they differ."""
     wanted: defaultdict[str, set[Series]] = defaultdict(set)
-    for event in events:
+    for event in (part for whole in events for part in whole.everywhere):
         for run in (event.before, event.after):
             if run is not None and event.kind != "failed":
                 wanted[run.run_id] |= {one.series for one in event.moved}
@@ -87,71 +77,21 @@ def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record], pol
         after = records.get((event.after.run_id, one.series))
         if one.kernels or before is None or after is None:
             return one
-        return replace(one, kernels=tuple(map(_words, kernel_changes(before, after, policy))))
+        return replace(one, kernels=tuple(map(str, kernel_changes(before, after, policy))))
 
-    return replace(event, moved=tuple(map(told, event.moved)))
-
-
-def _words(change: KernelChange) -> str:
-    counts = f"{change.reference_count} -> {change.current_count} a call"
-    times = f"{change.reference_ns / 1e3:.4g} -> {change.current_ns / 1e3:.4g} us"
-    return f"{change.what}: {change.name} ({counts}, {times})"
+    others = tuple(with_kernels(other, records, policy) for other in event.elsewhere)
+    return replace(event, moved=tuple(map(told, event.moved)), elsewhere=others)
 
 
-def _moves(trend: Trend, accepted: AcceptedLevel | None) -> Iterable[SeriesEvent]:
-    for move in trend.moves:
-        if move.attribution is None:  # only its control moved, and the control's own series says so
-            continue
-        before, after = trend.points[move.before].record, trend.points[move.index].record
-        covered = accepted is not None and accepted.covers(trend.latency.p50, move.after_ns, after.definition_hash)
-        yield SeriesEvent(
-            key=("moved", trend.series.device_name, before.run_id, after.run_id),
-            moved=Moved(
-                series=trend.series,
-                change=move.own,
-                before_ns=move.before_ns,
-                after_ns=move.after_ns,
-                control=move.control,
-                attribution=move.attribution,
-                reason=move.reason,
-                accepted=accepted.acceptance.reason if accepted is not None and covered else None,
-            ),
-            era=tuple(map(str, era_changes(before, after))),
-        )
-
-
-def _compared(changes: Iterable[Change], *, told: bool) -> Iterable[SeriesEvent]:
-    for change in changes:
-        if change.outcome not in (GateOutcome.REGRESSION, GateOutcome.FAILED) or not change.current_runs:
-            continue
-        kind = "failed" if change.outcome is GateOutcome.FAILED else "newest"
-        if kind == "newest" and told:
-            continue
-        p50 = change.p50
-        yield SeriesEvent(
-            key=(kind, change.series.device_name, max(change.reference_runs, default=None), min(change.current_runs)),
-            moved=Moved(
-                series=change.series,
-                change=p50.change.estimate if p50 and p50.change else None,
-                before_ns=_number(p50.reference) if p50 else None,
-                after_ns=_number(p50.current) if p50 else None,
-                control=change.control.estimate if change.control else None,
-                attribution=change.attribution,
-                reason=change.reason,
-                kernels=tuple(map(_words, change.kernels)),
-                accepted=change.accepted,
-            ),
-            era=tuple(map(str, change.era)),
-        )
-
-
-def _number(value: float | str | None) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _newest_first(events: Iterable[Event]) -> tuple[Event, ...]:
+    return tuple(sorted(events, key=lambda event: (event.after.started_at, event.key), reverse=True))
 
 
 def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads) -> Event:
     kind, device_name, before, after = key
-    moved = sorted((one.moved for one in several), key=lambda one: (-_size(one), one.series))
+    moved = sorted((one.moved for one in several), key=lambda one: (LIVES.index(one.life), -_size(one), one.series))
+    life = moved[0].life
+    ends = [one.ended for one in moved if one.ended]
     return Event(
         key=hashlib.sha256("\0".join([kind, device_name, before or "", after]).encode()).hexdigest()[:12],
         kind=kind,
@@ -161,27 +101,56 @@ def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads) -> Event:
         after=heads[after, device_name],
         moved=tuple(moved),
         era=tuple(dict.fromkeys(change for one in several for change in one.era)),
-        outcome=min((_outcome(kind, one) for one in moved), key=_WORST.index),
+        outcome=min((one.outcome for one in moved if one.life == life), key=ATTENTION.index),
+        life=life,
+        ended=max(ends) if life in ("recovered", "superseded") else None,
     )
 
 
 def _size(one: Moved) -> float:
-    return abs(one.change - 1) if one.change is not None else float("inf")
+    return abs(one.size - 1) if one.size is not None else math.inf
+
+
+def _way(one: Moved) -> str:
+    if one.size is not None:
+        return "slower" if one.size > 1 else "faster"
+    return "better" if one.outcome is GateOutcome.IMPROVEMENT else "worse"
 
 
 def _direction(kind: str, moved: Sequence[Moved]) -> str:
-    if kind == "failed":
-        return "failed"
-    if kind == "newest":  # also of what became no slower, and launches more
-        return "worse"
-    slower = {one.change is None or one.change > 1 for one in moved}
-    return "both" if len(slower) == 2 else "slower" if slower == {True} else "faster"
+    if kind != "moved":  # a newest run is worse also where it became no slower
+        return {"failed": "failed"}.get(kind, "worse")
+    ways = {_way(one) for one in moved}
+    return ways.pop() if len(ways) == 1 else "worse" if ways == {"slower", "worse"} else "both"
 
 
-def _outcome(kind: str, one: Moved) -> GateOutcome:
-    """Return what one series of an event means to a gate."""
-    if kind == "failed":
-        return GateOutcome.FAILED
-    if kind == "newest" or one.change is None:  # only what a comparison called a regression is there
-        return GateOutcome.REGRESSION
-    return outcome_of_move(one.change, one.attribution)
+def _same_step(several: Sequence[Event], event: Event) -> bool:
+    first = several[0]
+    return (
+        first.kind == event.kind
+        and event.device_name not in {one.device_name for one in several}
+        and _overlap(first, event)
+        and not _by_code(first).isdisjoint(_by_code(event))
+    )
+
+
+def _by_code(event: Event) -> set[tuple[str, ...]]:
+    """Return the series that the code moved, without their device model, each with its direction."""
+    return {
+        (one.series.suite, one.series.case, one.series.implementation, one.series.mode, _way(one))
+        for one in event.moved
+        if one.attribution is Attribution.CODE
+    }
+
+
+def _overlap(one: Event, other: Event) -> bool:
+    """Return whether a commit lies in both ranges, by the moments of the commits."""
+    return _moment(one.before) < _moment(other.after) and _moment(other.before) < _moment(one.after)
+
+
+def _moment(head: RunHead | None) -> float:
+    try:
+        moment = dt.datetime.fromisoformat((head.commit_at or head.started_at) if head is not None else "")
+    except ValueError:
+        return -math.inf
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()

@@ -123,21 +123,33 @@ class BudgetedCases:
         """
         budget = self._budget
         batch: dict[CaseState, float] = {}
-        coming_s = budget.start_s
-        with session.verifier() as workers:
-            while waiting and (not budget.verify_s or self._fits(until, coming_s, budget.typical_verify_s())):
-                state, began = waiting.popleft(), budget.clock()
-                session.verify_one(state, workers)
-                took_s = budget.clock() - began
-                budget.verify_s.append(took_s)
-                if not session.timed([state]):
-                    continue
-                rest_s = budget.rest_s(took_s)
-                if len(budget.verify_s) > 1 and coming_s + rest_s > budget.left():
-                    _give_up(state)  # it was verified, and what it takes beyond that is too much for this time
-                    continue
+        guesses: dict[CaseState, float] = {}
+        """What those that are being verified may take after that, in seconds."""
+
+        def coming_s() -> float:
+            return budget.start_s + sum(map(budget.rest_s, batch.values())) + sum(guesses.values())
+
+        def take() -> CaseState | None:
+            typical_s = budget.typical_verify_s()
+            first = not budget.verify_s and not guesses
+            if not waiting or not (first or self._fits(until, coming_s(), typical_s)):
+                return None
+            guesses[waiting[0]] = budget.rest_s(typical_s)
+            return waiting.popleft()
+
+        def verified(state: CaseState, took_s: float) -> None:
+            first = not budget.verify_s
+            budget.verify_s.append(took_s)
+            del guesses[state]
+            if not session.timed([state]):
+                return
+            if not first and coming_s() + budget.rest_s(took_s) > budget.left():
+                _give_up(state)  # it was verified, and what it takes beyond that is too much for this time
+            else:
                 batch[state] = took_s
-                coming_s += rest_s
+
+        with session.verifiers() as verifiers:
+            session.verify_with(verifiers, take, verified)
         return batch
 
     def _fits(self, until: float, coming_s: float, verify_s: float) -> bool:

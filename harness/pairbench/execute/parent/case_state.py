@@ -34,6 +34,12 @@ class CaseState:
     reported: set[Entry] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forget what verifying has found, of which nothing was reported."""
+        for found in (self.ended, self.verified, self.refuted, self.impostors):
+            found.clear()
         for entry, reason in self.planned.skipped.items():
             self.end(entry, Status.SKIPPED, reason)
 
@@ -44,6 +50,10 @@ class CaseState:
     def timed(self) -> tuple[Entry, ...]:
         """Return the entries that were verified and are to be timed."""
         return tuple(entry for entry in self.planned.entries if entry not in self.ended and entry in self.verified)
+
+    def wrong(self) -> tuple[Entry, ...]:
+        """Return the entries that ended because they did not do what their declaration promises."""
+        return tuple(entry for entry, (status, _) in self.ended.items() if status.bad)
 
     def leave_out_untimed(self) -> None:
         """End the entries that were to be verified and no more."""
@@ -80,6 +90,11 @@ class CaseState:
             case ImpostorResult():
                 self.impostors.append(result)
 
+    def known(self) -> int:
+        """Return how many things are known of the case, so that it can be told whether a job has added any."""
+        parts = (self.ended, self.verified, self.refuted, self.profiles, self.rounds, self.impostors)
+        return sum(len(part) for part in parts)
+
     def untried_impostors(self) -> tuple[str, ...]:
         """Return the declared impostors of which nothing is known yet."""
         tried = {result.impostor for result in self.impostors if result.declared}
@@ -92,6 +107,8 @@ class CaseState:
             The entries that this ended.
         """
         declared = job.declared_impostors if isinstance(job, VerifyCase) else ()
+        if not NOBODY <= index < len(job.entries) + len(declared):
+            index = NOBODY  # the worker's own memory said so, and a suite has written there
         if index >= len(job.entries):
             name = declared[index - len(job.entries)]
             self.impostors.append(ImpostorResult(impostor=name, declared=True, rejected=True, reason=reason))

@@ -1,9 +1,7 @@
 """The parent's side of fork servers: one for each environment that has to be there before torch is imported."""
 
 import contextlib
-import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
-from pairbench.execute.forking import ForkRequest, receive_number, send_request
+from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_request
+from pairbench.execute.orphans import kill_orphans, mark
 
 _LATE = frozenset(
     {"CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_INTERPRET"}
@@ -36,17 +35,17 @@ class Server(Protocol):
         """Kill it; its workers die with it."""
 
 
-def start_server(environment: Mapping[str, str], *, everything: bool) -> tuple[socket.socket, Server]:
+def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
     """Start a fork server, and return the line on which it takes requests.
 
     Args:
         environment: Its environment.
-        everything: Whether it loads at once what verifying and profiling need, and not only torch.
+        preload: What it loads before it serves.
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        module, what = "pairbench.execute.worker.fork_server", "everything" if everything else "torch"
-        command = [sys.executable, "-m", module, str(theirs.fileno()), what]
+        module = "pairbench.execute.worker.fork_server"
+        command = [sys.executable, "-m", module, str(theirs.fileno()), preload]
         process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),
@@ -71,9 +70,17 @@ class Forked:
     @property
     def pid(self) -> int | None:
         """The process id; none as long as the server has not come to it."""
-        if self._pid is None and self._line.fileno() >= 0 and select.select([self._line], [], [], 0)[0]:
+        if self._pid is None and self._told():
             self._pid = receive_number(self._line)
         return self._pid
+
+    def ended(self) -> bool:
+        """Return whether the server has told the exit code, or has ended itself."""
+        return self._code is not None or (self.pid is not None and self._told())
+
+    def _told(self) -> bool:
+        """Return whether something can be read from the server."""
+        return self._line.fileno() >= 0 and bool(select.select([self._line], [], [], 0)[0])
 
     def wait(self) -> int:
         """Return the exit code, or the negative number of the signal; the server's own if it ended before."""
@@ -83,8 +90,10 @@ class Forked:
             code = receive_number(self._line)
             self._line.close()
             self._code = self._server.wait() if code is None else code
-            if code is None and self._pid is not None:
-                self._kill_group(self._pid)
+            if (
+                code is None
+            ):  # the server, which would kill what the worker has started, was killed itself, and so was the worker
+                kill_orphans(mark())
         return self._code
 
     def kill(self) -> None:
@@ -98,18 +107,12 @@ class Forked:
         else:  # the server is still loading torch, and will kill what it forks at once: nothing to wait for
             self._line.close()
 
-    @staticmethod
-    def _kill_group(pid: int) -> None:
-        """Kill what a worker has started: the server, which would, was killed itself, and so was the worker."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-
 
 class ForkServer:
     """One server. It is started at once, and takes requests while it is still loading torch."""
 
-    def __init__(self, environment: Mapping[str, str], *, everything: bool) -> None:
-        self._control, self._process = start_server(environment, everything=everything)
+    def __init__(self, environment: Mapping[str, str], preload: Preload) -> None:
+        self._control, self._process = start_server(environment, preload)
         self._turn = threading.Lock()
         self._used = False
 
@@ -140,7 +143,13 @@ class ForkServer:
 class ForkServers:
     """Starts each worker by a fork. A context manager: its servers end with it, or with this process, however that ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, yielding: bool = True) -> None:
+        """Start nothing yet.
+
+        Args:
+            yielding: Whether threads of its workers leave their core while they wait, for others have work to do beside them.
+        """
+        self._policy = _IDLE if yielding else {}
         self._servers: dict[tuple[str, frozenset[tuple[str, str]]], ForkServer] = {}
         self._turn = threading.Lock()
 
@@ -151,10 +160,10 @@ class ForkServers:
         for server in self._servers.values():
             server.close()
 
-    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Start the server of an environment, which then loads torch. See `Launcher`."""
         with self._turn:
-            self._server(environment, everything=everything)
+            self._server(environment, preload)
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Forked:
         """Start a worker. See `Launcher`."""
@@ -168,11 +177,11 @@ class ForkServers:
             server = self._server(environment)
             return server.fork(request) or server.fail()
 
-    def _server(self, environment: Mapping[str, str], *, everything: bool = True) -> ForkServer:
+    def _server(self, environment: Mapping[str, str], preload: Preload = Preload.MEASUREMENT) -> ForkServer:
         key = _early(environment)
         if key not in self._servers:
             started_with = {name: value for name, value in environment.items() if name != "TRITON_INTERPRET"}
-            self._servers[key] = ForkServer(_IDLE | started_with, everything=everything)
+            self._servers[key] = ForkServer(self._policy | started_with, preload)
         return self._servers[key]
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from pairbench.errors import UsageError
+from pairbench.execute.forking import Preload
+from pairbench.execute.orphans import kill_orphans, mark, sweep
 from pairbench.execute.parent.fork_server import ForkServers
 
 VARIABLE = "PAIRBENCH_WORKERS"
@@ -26,6 +28,9 @@ class Launched(Protocol):
     def pid(self) -> int | None:
         """Process id of the worker; None as long as the process is not there."""
 
+    def ended(self) -> bool:
+        """Return whether it is known to have ended, without waiting."""
+
     def wait(self) -> int:
         """Return its exit code once it has ended; the negative number of the signal that ended it, if one did."""
 
@@ -36,12 +41,12 @@ class Launched(Protocol):
 class Launcher(Protocol):
     """Starts worker processes, each in a session of its own."""
 
-    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Begin to load what workers with an environment need, so that the first one is there sooner.
 
         Args:
             environment: All of their environment.
-            everything: Whether something is going to be verified, and not only described.
+            preload: What that is.
         """
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> Launched:
@@ -66,6 +71,10 @@ class FreshInterpreter:
         """The process id."""
         return self._process.pid
 
+    def ended(self) -> bool:
+        """Return whether the process has ended."""
+        return self._process.poll() is not None
+
     def wait(self) -> int:
         """Return the exit code, or the negative number of the signal, once the process has ended."""
         return self._process.wait()
@@ -75,12 +84,13 @@ class FreshInterpreter:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        kill_orphans(mark())
 
 
 class FreshInterpreters:
     """Starts each worker as a new interpreter."""
 
-    def prepare(self, environment: Mapping[str, str], *, everything: bool) -> None:
+    def prepare(self, environment: Mapping[str, str], preload: Preload) -> None:
         """Do nothing: nobody knows yet how many are needed."""
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
@@ -108,20 +118,26 @@ class Launchers(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_launchers(environment: Mapping[str, str] = os.environ) -> Iterator[Launchers]:
+def open_launchers(environment: Mapping[str, str] = os.environ, *, yielding: bool = True) -> Iterator[Launchers]:
     """Give the launchers that the environment asks for, and end what they keep running.
+
+    Args:
+        environment: Where `PAIRBENCH_WORKERS` may stand.
+        yielding: Whether threads of forked workers leave their core while they wait; not where these are timed on a CPU as those of
+            an interpreter are.
 
     Raises:
         UsageError: it asks for something else.
     """
+    sweep()
     match environment.get(VARIABLE, ""):
         case "":
-            with ForkServers() as servers:
+            with ForkServers(yielding=yielding) as servers:
                 yield Launchers(shared=servers)
         case "fresh":
             yield Launchers()
         case "fork":
-            with ForkServers() as servers:
+            with ForkServers(yielding=yielding) as servers:
                 yield Launchers(servers, servers)
         case other:
             raise UsageError(

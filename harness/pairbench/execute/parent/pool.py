@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib.machinery
 import importlib.util
+import math
 import mmap
 import os
 import re
@@ -15,14 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.heartbeat import SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.forking import Preload
+from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.orphans import VARIABLE, mark
+from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
+from pairbench.execute.parent.line import Line
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
+from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
@@ -30,6 +35,8 @@ from pairbench.model.settings import Settings
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 _FATAL = "fatal: "
 """Begins the line on stderr in which code that has to end a worker says why."""
+INTERPRET = "TRITON_INTERPRET"
+"""The variable that has Triton interpret its kernels."""
 _POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
@@ -98,17 +105,16 @@ class WorkerProcess:
                 heartbeat=self._memory_file.fileno(),
                 log=self._log.fileno(),
             )
-        self._connection = Connection(ours.detach())
+        self._line = Line(ours)
         self._alive = True
+        config = WorkerConfig(
+            device=device,
+            settings=context.settings,
+            memory_bytes=context.memory_bytes,
+            stand_in=context.stand_in,
+        )
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
-            self._connection.send(
-                WorkerConfig(
-                    device=device,
-                    settings=context.settings,
-                    memory_bytes=context.memory_bytes,
-                    stand_in=context.stand_in,
-                )
-            )
+            self._line.send(config, lambda: False)
 
     def __enter__(self) -> Self:
         return self
@@ -128,25 +134,44 @@ class WorkerProcess:
             WorkerEndedError: the worker crashed, ran over time or out of memory.
             InterruptedRunError: the user interrupted the run.
         """
+        answers = Answers(job)
         try:
-            self._connection.send(job)
+            self._line.send(job, self._watch)
             while True:
-                self._wait()
-                result = self._connection.recv()
+                result = self._line.receive(answers.expected, self._watch)
+                answers.check(result)
                 if isinstance(result, Done):
+                    self._check_rest()
                     return
                 if isinstance(result, Broken):
                     self.close()
                     return
                 yield result
+        except NoMessageError as error:
+            self.close()
+            reason = f"wrote what is no message: {error}; ended"
+            raise WorkerEndedError(self._running(), Status.FAILED, reason) from None
         except (EOFError, ConnectionError):
-            index, _ = read_heartbeat(self._memory)
             status, reason = self._explain_end()
             self.close()
-            raise WorkerEndedError(index, status, reason) from None
-        except (WorkerEndedError, InterruptedRunError):
+            raise WorkerEndedError(self._running(), status, reason) from None
+        except WorkerEndedError as error:
+            self.close()
+            error.index = self._running()
+            raise
+        except InterruptedRunError:
             self.close()
             raise
+
+    def _check_rest(self) -> None:
+        """Make sure that the worker itself says that it is done: it rests before it does."""
+        _, deadline = read_heartbeat(self._memory)
+        if deadline != math.inf:
+            raise NoMessageError("it says that it is done, and is at work")
+
+    def _running(self) -> int:
+        index, _ = read_heartbeat(self._memory)
+        return index
 
     def log_line(self, marker: str) -> str | None:
         """Return the first line of what the worker printed that contains the marker."""
@@ -161,25 +186,25 @@ class WorkerProcess:
     def close(self) -> None:
         """Kill the worker and everything that it started."""
         self._alive = False
-        self._connection.close()
+        self._line.close()
         self._process.kill()
         self._log.close()
         self._memory_file.close()
 
-    def _wait(self) -> None:
-        """Return when there is something to receive; end a worker that is over its time or its memory."""
-        while not self._connection.poll(_POLL_S):
-            if self._context.interrupted.is_set():
-                raise InterruptedRunError
-            index, deadline = read_heartbeat(self._memory)
-            if time.monotonic() > deadline + _GRACE_S:
-                allowed = self._context.settings.timeout_s
-                reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
-                raise WorkerEndedError(index, Status.TIMEOUT, reason)
-            pid = self._process.pid
-            if pid is not None and (held := _resident_bytes(pid)) > self._context.memory_bytes:
-                reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
-                raise WorkerEndedError(index, Status.OOM, reason)
+    def _watch(self) -> bool:
+        """Return whether the process has ended; end a worker that is over its time or its memory."""
+        if self._context.interrupted.is_set():
+            raise InterruptedRunError
+        _, deadline = read_heartbeat(self._memory)
+        if not time.monotonic() <= deadline + _GRACE_S:
+            allowed = self._context.settings.timeout_s
+            reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
+            raise WorkerEndedError(NOBODY, Status.TIMEOUT, reason)
+        pid = self._process.pid
+        if pid is not None and (held := _resident_bytes(pid)) > self._context.memory_bytes:
+            reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
+            raise WorkerEndedError(NOBODY, Status.OOM, reason)
+        return self._process.ended()
 
     def _explain_end(self) -> tuple[Status, str]:
         code = self._process.wait()
@@ -207,15 +232,15 @@ ANY = Device(selector="any", kind="any", name="any")
 """Stands in for the device of a worker that finds out which devices there are."""
 
 
-def prepare(launchers: Launchers, cache: Path, *, everything: bool) -> None:
+def prepare(launchers: Launchers, cache: Path, preload: Preload) -> None:
     """Have the launchers of a run begin to load what its first worker needs.
 
     Args:
         launchers: The launchers.
         cache: The run's folder for what is compiled.
-        everything: Whether something is going to be verified, and not only described.
+        preload: What that is.
     """
-    launchers.shared.prepare(_environment(cache, ANY, interpret=False), everything=everything)
+    launchers.shared.prepare(_environment(cache, ANY, interpret=False), preload)
 
 
 def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, str]:
@@ -226,6 +251,7 @@ def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, s
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        VARIABLE: mark(),
     }
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
@@ -237,7 +263,7 @@ def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, s
     elif device.kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if interpret:
-        environment["TRITON_INTERPRET"] = "1"
+        environment[INTERPRET] = "1"
     return environment
 
 

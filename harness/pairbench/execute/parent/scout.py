@@ -1,12 +1,13 @@
 """Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
-from pairbench.execute.protocol import Describe, Diagnose, FindDevices, Probe
+from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
 from pairbench.model.environment import Device, Environment
 from pairbench.model.finding import Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription
@@ -26,13 +27,15 @@ class Scout:
     """Finds devices and loads suites in a worker, where nothing that a suite does at import can harm this process."""
 
     def __init__(self, context: WorkerContext) -> None:
-        self._workers = Workers(context, ANY)
+        """Start nothing yet."""
+        self.workers = Workers(context, ANY)
+        """The worker that looks, and what replaces it when it has ended."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workers.close()
+        self.workers.close()
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs, and the CPU last.
@@ -41,10 +44,11 @@ class Scout:
             PairbenchError: torch cannot be imported.
         """
         try:
-            (devices,) = self._workers.get().request(FindDevices())
+            (found,) = self.workers.get().request(FindDevices())
         except WorkerEndedError as error:
             raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
-        return tuple(devices)
+        assert isinstance(found, FoundDevices)
+        return found.devices
 
     def describe(self, suite: str, path: Path, *, deep: bool = False) -> tuple[OperatorDescription, ...] | BrokenSuite:
         """Return the operators of a suite file, or why there are none.
@@ -54,12 +58,31 @@ class Scout:
             path: Where it is.
             deep: Whether descriptions have a `code_digest`.
         """
-        try:
-            (description,) = self._workers.get().request(Describe(suite=suite, path=path, deep=deep))
-        except WorkerEndedError as error:
-            return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
-        assert isinstance(description, tuple | BrokenSuite)
-        return description
+        return _describe(self.workers, Describe(suite=suite, path=path, deep=deep))
+
+
+def describe_suites(
+    workers: Workers, suites: Iterable[tuple[str, Path]]
+) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
+    """Load suites, and return their operators, and why some could not be loaded."""
+    operators: list[OperatorDescription] = []
+    broken: list[BrokenSuite] = []
+    for suite, path in suites:
+        description = _describe(workers, Describe(suite=suite, path=path))
+        if isinstance(description, BrokenSuite):
+            broken.append(description)
+        else:
+            operators += description
+    return tuple(operators), tuple(broken)
+
+
+def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...] | BrokenSuite:
+    try:
+        (description,) = workers.get().request(job)
+    except WorkerEndedError as error:
+        return BrokenSuite(suite=job.suite, reason=f"suite {job.path.name}: loading it {error.reason}")
+    assert isinstance(description, DescribedSuite | BrokenSuite)
+    return description if isinstance(description, BrokenSuite) else description.operators
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
@@ -68,17 +91,10 @@ def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Surv
     Raises:
         PairbenchError: torch cannot be imported.
     """
-    operators: list[OperatorDescription] = []
-    broken: list[BrokenSuite] = []
     with Scout(context) as scout:
         devices = scout.devices()
-        for suite, path in suites:
-            description = scout.describe(suite, path)
-            if isinstance(description, BrokenSuite):
-                broken.append(description)
-            else:
-                operators += description
-    return Survey(devices=devices, operators=tuple(operators), broken=tuple(broken))
+        operators, broken = describe_suites(scout.workers, suites)
+    return Survey(devices=devices, operators=operators, broken=broken)
 
 
 def diagnose_device(context: WorkerContext, device: Device) -> tuple[Finding, ...]:
@@ -98,9 +114,18 @@ def probe_environment(context: WorkerContext, device: Device) -> Environment:
     Raises:
         PairbenchError: the device cannot be used at all.
     """
+    with Workers(context, device) as workers:
+        return probe_in(workers, device)
+
+
+def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Environment:
+    """Return a device's environment as a worker on it reads it, with its measured ceilings unless they are not wanted.
+
+    Raises:
+        PairbenchError: the device cannot be used at all.
+    """
     try:
-        with WorkerProcess(context, device) as worker:
-            (environment,) = worker.request(Probe())
+        (environment,) = workers.get().request(Probe(ceilings=ceilings))
     except WorkerEndedError as error:
         raise PairbenchError(
             f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"

@@ -14,7 +14,8 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.rounds import RoundWorkers
-from pairbench.execute.parent.steps import profile_case, time_case, verify_case
+from pairbench.execute.parent.steps import profile_case, time_case
+from pairbench.execute.parent.verifying import Verifiers, count_verifiers
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
@@ -51,20 +52,42 @@ class DeviceSession:
 
     def verify(self, *, impostors: bool) -> None:
         """Verify every case, and report what ended there."""
-        with self.verifier() as workers:
-            for state in self.states:
-                self.verify_one(state, workers, impostors=impostors)
+        waiting = iter(self.states)
+        with self.verifiers() as verifiers:
+            self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
 
-    def verifier(self) -> Workers:
-        """Return workers that verify; on a CPU they interpret Triton's kernels."""
-        return Workers(self._context, self._device, interpret=self._device.kind == "cpu")
+    def verifiers(self) -> Verifiers:
+        """Return workers that verify side by side; on a CPU there is one, which interprets Triton's kernels."""
+        cpu = self._device.kind == "cpu"
+        count = count_verifiers(self._device, len(self.states))
+        return Verifiers([Workers(self._context, self._device, interpret=cpu) for _ in range(count)])
 
-    def verify_one(self, state: CaseState, workers: Workers, *, impostors: bool = False) -> None:
-        """Verify a case, and report what ended there."""
-        self._observer.step(self._device, "verify", state.planned.case.key)
-        verify_case(state, workers, impostors=impostors)
-        self._report(state, state.ended)
-        self._observer.stepped(self._device)
+    def verify_with(
+        self,
+        verifiers: Verifiers,
+        take: Callable[[], CaseState | None],
+        verified: Callable[[CaseState, float], None] = lambda *_: None,
+        *,
+        impostors: bool = False,
+    ) -> None:
+        """Verify cases, and report what ended there.
+
+        Args:
+            verifiers: What does it.
+            take: Gives the next case, or None when there is no more.
+            verified: Is told of each case and how many seconds it took.
+            impostors: Whether to try those that are declared.
+        """
+
+        def begins(state: CaseState) -> None:
+            self._observer.step(self._device, "verify", state.planned.case.key)
+
+        def done(state: CaseState, took_s: float) -> None:
+            self._report(state, state.ended)
+            self._observer.stepped(self._device)
+            verified(state, took_s)
+
+        verifiers.verify(take, begins, done, impostors=impostors)
 
     def round_workers(self, rounds: int) -> RoundWorkers:
         """Return workers for a number of rounds, which begin to load torch."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pairbench.errors import PairbenchError
+from pairbench.execute.heartbeat import NOBODY
 from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import (
@@ -21,18 +21,28 @@ from pairbench.execute.protocol import (
     without_baseline,
 )
 from pairbench.model.environment import Device
+from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 
-def verify_case(state: CaseState, workers: Workers, *, impostors: bool) -> None:
-    """Verify every entry; with impostors, also try those that are declared."""
+def verify_case(state: CaseState, workers: Workers, *, impostors: bool, until_wrong: bool = False) -> None:
+    """Verify every entry; with impostors, also try those that are declared.
+
+    Args:
+        state: The case.
+        workers: Those that verify.
+        impostors: Whether to try them.
+        until_wrong: Whether to stop at the first entry that is not right, and leave the others unverified.
+    """
     first = True
     # Without a verified entry there is nothing to judge an impostor by.
     while state.unverified() or (impostors and state.verified and state.untried_impostors()):
+        if until_wrong and state.wrong():
+            return
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
         job = VerifyCase(**about(state, remaining), automatic_impostors=first, declared_impostors=untried)
         first = False
-        for crashed in _serve(state, workers, job):
+        for crashed in _serve(state, workers, job, until_wrong=until_wrong):
             if crashed.role == "baseline":
                 for end in without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
@@ -68,27 +78,25 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     }
 
 
-def _serve(state: CaseState, workers: Workers, job: AnyCaseJob) -> tuple[Entry, ...]:
-    """Run one job and take in what comes back; what ends the worker ends what ran.
+def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, *, until_wrong: bool = False) -> tuple[Entry, ...]:
+    """Run one job and take in what comes back, up to the first that is not right if so wished; what ends the worker ends what ran.
 
     Returns:
         The entries that ended the worker.
-
-    Raises:
-        PairbenchError: the worker finished without saying anything, which asking again would not change.
     """
     worker = workers.get()
-    heard = False
+    before = state.known()
     try:
         for result in worker.request(job):
             state.take(result, job, worker.log_line)
-            heard = True
+            if until_wrong and state.wrong():
+                worker.close()  # it is still at work on the next
+                return ()
     except WorkerEndedError as error:
         return state.blame(error.index, error.status, error.reason, job)
-    if not heard:
-        raise PairbenchError(
-            f"{state.planned.case.key}: the worker gave no result for {type(job).__name__}; please report this"
-        )
+    if state.known() == before:  # asking again would not change that
+        workers.close()
+        return state.blame(NOBODY, Status.FAILED, f"its worker gave no result for {type(job).__name__}", job)
     return ()
 
 

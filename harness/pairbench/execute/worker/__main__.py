@@ -5,31 +5,34 @@ GPU ends the worker, and whatever ends the process is the parent's to explain.
 """
 
 import contextlib
-import ctypes
 import functools
 import gc
 import mmap
 import os
+import pickle
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbench.errors import SuiteError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
+from pairbench.execute.orphans import adopt, die_with
 from pairbench.execute.protocol import (
     Broken,
     CaseJob,
     CloseCase,
     Describe,
+    DescribedSuite,
     Diagnose,
     Done,
     Ended,
     FindDevices,
+    FoundDevices,
     Job,
     OpenCase,
     Probe,
@@ -38,6 +41,7 @@ from pairbench.execute.protocol import (
     Wait,
     WorkerConfig,
 )
+from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.plan import BrokenSuite
@@ -49,19 +53,23 @@ if TYPE_CHECKING:
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
-    _die_with(parent_pid)
+    die_with(parent_pid)
+    adopt()
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
-    connection = Connection(connection_fd)
+    line = _Line(connection_fd)
+    # Only the parent interrupts a worker, by a kill: what a suite sends to itself would end whatever runs next.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    os.register_at_fork(after_in_child=line.close)  # nor may one that it forks, or answer in this one's place
     heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     heartbeat.rest()
-    hello: WorkerConfig = connection.recv()
+    hello: WorkerConfig = line.receive()
     _limit_memory(hello)
     if hello.stand_in:
         redirect(hello.stand_in, sys.path)
     server = _Server(hello, heartbeat)
     while True:
         try:
-            job: Job = connection.recv()
+            job: Job = line.receive()
         except EOFError:
             return
         if isinstance(job, TakeBlock | CloseCase):
@@ -69,12 +77,46 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
         else:
             heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
-            connection.send(result)
+            line.send(result)
             if isinstance(result, Ended | ImpostorResult | BrokenSuite) and server.is_spoilt():
-                connection.send(Broken())
+                line.send(Broken())
                 os._exit(1)
         heartbeat.rest()
-        connection.send(Done())
+        line.send(Done())
+
+
+class _Line:
+    """This end of the line to the parent, which is believed: what comes from there are pickled values."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+
+    def receive(self) -> Any:
+        """Return what the parent sends next.
+
+        Raises:
+            EOFError: the parent has hung up.
+        """
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        return pickle.loads(self._read(length))  # noqa: S301 (the parent's own)
+
+    def _read(self, count: int) -> bytearray:
+        content = bytearray(count)
+        view = memoryview(content)
+        while view:
+            got = self._socket.recv_into(view)
+            if not got:
+                raise EOFError
+            view = view[got:]
+        return content
+
+    def send(self, message: Any) -> None:
+        """Send a dataclass, however long that takes."""
+        self._socket.sendall(encode(message))
+
+    def close(self) -> None:
+        """Close this end of the line."""
+        self._socket.close()
 
 
 class _Server:
@@ -106,11 +148,11 @@ class _Server:
             case FindDevices():
                 from pairbench.execute.worker.devices import find_devices
 
-                yield find_devices()
+                yield FoundDevices(devices=tuple(find_devices()))
             case Probe():
                 from pairbench.execute.worker.describe.probe import probe
 
-                yield probe(self._hello.device)
+                yield probe(self._hello.device, ceilings=job.ceilings)
             case Diagnose():
                 from pairbench.execute.worker.describe.diagnose import diagnose
 
@@ -161,7 +203,7 @@ class _Server:
             with collector_at_rest():
                 operators = self._load(job.path).values()
                 found = tuple(describe(job.suite, job.path, operator, deep=job.deep) for operator in operators)
-            yield found
+            yield DescribedSuite(operators=found)
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
 
@@ -177,15 +219,6 @@ def _load_driver() -> None:
 def _own_modules() -> set[str]:
     """Return the loaded modules of pairbench that measure and judge."""
     return {name for name in sys.modules if name.startswith("pairbench.execute.")}
-
-
-def _die_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when its parent dies, however that happens."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "prctl"):
-        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 def _limit_memory(hello: WorkerConfig) -> None:

@@ -24,7 +24,7 @@ def explain(error: BaseException) -> tuple[Status, str]:
 def _message(error: BaseException) -> str:
     try:
         return _opening(str(error)) or "no message"
-    except Exception as another:
+    except BaseException as another:
         return f"its message cannot be printed ({type(another).__name__})"
 
 

@@ -14,7 +14,8 @@ import socket
 import sys
 import warnings
 
-from pairbench.execute.forking import ForkRequest, receive_request, send_number
+from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
+from pairbench.execute.orphans import VARIABLE, adopt, be_server, is_gone, kill_children, kill_orphans
 
 _FIRST = (
     "torch",
@@ -23,14 +24,14 @@ _FIRST = (
 )
 """What a worker needs that tells which devices and operators there are."""
 _THEN = (
-    "torch._dynamo",
     "pairbench.execute.worker.describe.probe",
     "pairbench.execute.worker.interleaved",
     "pairbench.execute.worker.stages",
-    "scipy.special",
     "triton",
 )
-"""What the others need most. Whoever watches a call of torch, as verifying and profiling do, makes torch import its compiler."""
+"""What the others need most."""
+
+_COMPILER = "torch._dynamo"
 
 
 def load(*modules: str) -> None:
@@ -42,26 +43,28 @@ def load(*modules: str) -> None:
     gc.freeze()
 
 
-def serve(control: socket.socket, *then: str) -> ForkRequest | None:
+def serve(control: socket.socket, *then: str, at_once: bool = False) -> ForkRequest | None:
     """Fork whatever is asked for until the parent hangs up, then kill what is left.
 
     Args:
         control: Where requests come from.
         then: Modules to load before anything but the first request.
+        at_once: Load them beside the first worker, and not when a second one is asked for.
 
     Returns:
         In a process that was forked: what it was asked for, with its environment, folder and output as they should be
         and in a session of its own. In the server: nothing.
     """
-    return _Server(control, then).serve()
+    return _Server(control, then, at_once=at_once).serve()
 
 
 class _Server:
     """Waits for requests, for the ends of what it has forked, and for the wish to have it killed."""
 
-    def __init__(self, control: socket.socket, then: tuple[str, ...]) -> None:
+    def __init__(self, control: socket.socket, then: tuple[str, ...], *, at_once: bool) -> None:
         self._control = control
         self._then = then
+        self._at_once = at_once
         self._requests = 0
         self._lines: dict[int, socket.socket] = {}
         self._wakes, self._waker = os.pipe()
@@ -80,19 +83,29 @@ class _Server:
                 if key.fileobj is self._control:
                     asked = receive_request(self._control)
                     if asked is None:
-                        for pid in self._lines:
-                            _kill(pid)
+                        self._end()
                         return None
                     self._requests += 1
-                    if self._requests == 2:
+                    if self._requests == 2 and not self._at_once:
                         load(*self._then)
                     if self._fork(*asked):
                         return _settled(asked[1])
+                    if self._requests == 1 and self._at_once:
+                        load(*self._then)
                 elif key.fileobj == self._wakes:
                     self._reap()
                 elif key.data in self._lines:
                     self._selector.unregister(key.fileobj)
                     _kill(key.data)
+
+    def _end(self) -> None:
+        """Kill what is left: workers, what they have started, and what those without a server have, if nobody is there for them."""
+        for pid in self._lines:
+            _kill(pid)
+        kill_children(but=())
+        owner = os.environ.get(VARIABLE)
+        if owner and is_gone(owner):
+            kill_orphans(owner)
 
     def _fork(self, line: socket.socket, request: ForkRequest) -> bool:
         """Fork once, and return whether this is the new process, which keeps nothing of the server's."""
@@ -119,8 +132,10 @@ class _Server:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakes, 4096)
         for pid, code in _ended():
-            line = self._lines.pop(pid)
-            _kill_group(pid)  # what it has started and left behind
+            line = self._lines.pop(pid, None)
+            if line is None:  # what a worker has left behind
+                continue
+            kill_children(but=self._lines)  # in whatever session they are
             with contextlib.suppress(KeyError):  # somebody wanted it killed
                 self._selector.unregister(line)
             _tell(line, code)
@@ -154,6 +169,7 @@ def _kill_group(pid: int) -> None:
 
 def _settled(request: ForkRequest) -> ForkRequest:
     os.setsid()  # Ctrl-C is the parent's to handle
+    be_server(yes=False)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, number in zip((nothing, *request.files[:2]), (0, 1, 2), strict=True):
         os.dup2(file, number)
@@ -186,9 +202,12 @@ def _forget_triton() -> None:
 
 
 if __name__ == "__main__":
-    # Not while the first worker is at work where much is to come: what it measures would be slower.
-    everything = sys.argv[2] == "everything"
-    load(*_FIRST, *(_THEN if everything else ()))
-    forked = serve(socket.socket(fileno=int(sys.argv[1])), *(() if everything else _THEN))
+    preload = Preload(sys.argv[2])
+    be_server()
+    adopt()
+    load(*_FIRST)
+    then = (*_THEN, _COMPILER) if preload is Preload.COMPILER else _THEN
+    # The first worker finds devices and suites, and measures nothing that would be slower for it.
+    forked = serve(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
     if forked is not None:
         work(forked)

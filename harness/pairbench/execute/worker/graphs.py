@@ -12,8 +12,8 @@ import torch
 from pairbench.execute.garbage import no_collection
 from pairbench.execute.worker.faults import where
 
-WARM_ENOUGH_S = 1.0
-"""Seconds after which an entry is warm, however few calls that were: a decoder of seconds settles in its first."""
+WARM_ENOUGH_S = 0.2
+"""Seconds after which an entry is warm, however few calls that were: it has been called before, and a long call settles in its first."""
 _CAPTURE_WARM_UP = 3
 _INVALIDATED = "previous error during capture"
 """How CUDA says that something else ended a capture: of a call that it forbids it says that this is not permitted."""
@@ -101,7 +101,7 @@ def _capture_once(
             torch.cuda.graph(graph, pool=pool),
         ):
             outputs = call()
-    except Exception as error:
+    except BaseException as error:
         reason = _first_line(error)
     else:
         return Replay(call, graph, outputs, before)

@@ -40,6 +40,8 @@ def of_case(results: Iterator[Any]) -> Iterator[Any]:
         yield from results
     except SuiteFaultError as error:
         yield Ended(entry=None, status=error.status, reason=error.reason)
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None):
+            raise  # it is this generator that is closed, and no suite that raises
         status, reason = explain(error)
         yield Ended(entry=None, status=status, reason=reason)

@@ -118,14 +118,16 @@ def _references(
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # of the suite's, as in `guarded`
         status, reason = explain(error)
         raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            references = tuple(make_expected(operator, given) for given in inputs)
+            references = tuple(
+                [make_expected(operator, given) for given in inputs]
+            )  # no generator: what raises may be StopIteration
             wrong = check_baseline(references[0])
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
         status = Status.MISMATCHED
@@ -198,10 +200,17 @@ def reset_compiler(*, needed: bool) -> None:
         needed: Whether the case is compiled: then the compiler is loaded now, and not by the first call.
     """
     if needed or _CONFIG in sys.modules:
-        torch._dynamo.reset()
+        if _has_compiled():
+            torch._dynamo.reset()
         _limit(torch._dynamo.config)
     elif _LIMITS not in sys.meta_path:
         sys.meta_path.insert(0, _LIMITS)
+
+
+def _has_compiled() -> bool:
+    """Return whether anything was compiled since the last time: to forget nothing takes seconds the first time, and a GPU's driver."""
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 
 
 def _limit(config: ModuleType) -> None:

@@ -22,6 +22,7 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
+from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import Requested, requested_of
 from pairbench.workflow.run.files import RunFiles
@@ -129,9 +130,10 @@ class Bench:
         Raises:
             PairbenchError: the device cannot be used.
         """
-        watch = self._watch
-        environment = self._asked().put_in(probe_environment(self._context, self._device))
-        return watch.begin(environment).put_in(environment) if self._times else environment
+        if not self._times:
+            return self._asked().put_in(probe_environment(self._context, self._device))
+        environment, load = probe_device(self._context, self._device, self._watch)
+        return load.put_in(self._asked().put_in(environment))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:

@@ -61,8 +61,10 @@ class PluginSession:
             PairbenchError: the options cannot be followed.
         """
         with contextlib.ExitStack() as stack:
-            context = stack.enter_context(make_context(options.config, describes=config.option.collectonly))
-            loader = SuiteLoader(options.config, context, options.device, files)
+            suites = tuple(files)
+            describes = config.option.collectonly
+            context = stack.enter_context(make_context(options.config, suites, describes=describes))
+            loader = SuiteLoader(options.config, context, options.device, suites)
             stack.callback(loader.close)
             device = loader.device  # one that is not there is known before anything else
             if options.reference is not None:

@@ -4,13 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pairbench.analyze.compare.exact import number
 from pairbench.analyze.history.points import SeriesPoint
+from pairbench.analyze.history.steps import STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
 from pairbench.report.comparison.words import short_commit, shorten
+from pairbench.report.count_words import axis, count_change, order
 from pairbench.report.latency_words import AXES
 
 NAN = math.nan
+_COUNTED = 3
+"""Number of counts that have a line."""
 _LABELS = 12
 """Number of labels that fit below the axis."""
 _NAMED = 12
@@ -41,6 +46,14 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountLine:
+    """Something that is counted, one value for each run, NaN for runs that did not count it."""
+
+    label: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeriesChart:
     """A trend's lines, one value for each run in `unit`, NaN for runs without one; runs are counted from 0."""
 
@@ -61,6 +74,8 @@ class SeriesChart:
     speedup_high: tuple[float, ...]
     levels: tuple[LevelStep, ...]
     speedup_levels: tuple[LevelStep, ...]
+    counts: tuple[CountLine, ...]
+    """What is counted and ever took another value, the most telling first."""
     marks: tuple[Mark, ...]
     ticks: tuple[tuple[int, str], ...]
     runs: tuple[str, ...]
@@ -104,6 +119,7 @@ def series_chart(trend: Trend) -> SeriesChart:
             for one in trend.levels
             if one.speedup is not None
         ),
+        counts=_counts(trend),
         marks=tuple(_marks(trend)),
         ticks=tuple((index, _tick(points[index])) for index in _thinned(len(points))),
         runs=tuple(f"{point.record.run_id} {_tick(point)}" for point in points),
@@ -131,6 +147,34 @@ def _subtitle(trend: Trend) -> str:
     return ", ".join([*parts, *([f"timer {trend.timer}"] if trend.timer else [])])
 
 
+def _counts(trend: Trend) -> tuple[CountLine, ...]:
+    """Return a line for each count that has a step; a status has none."""
+    metrics = sorted({step.metric for step in trend.steps} - {STATUS}, key=order)
+    records = [point.record for point in trend.points]
+    return tuple(
+        CountLine(
+            label=axis(metric),
+            values=_scaled([number(record, metric) for record in records], 2**20 if metric == "peak_bytes" else 1.0),
+        )
+        for metric in metrics[:_COUNTED]
+    )
+
+
+def _steps(trend: Trend) -> list[Mark]:
+    """Return a mark for each run at which counts took other values; a failure is a gap already."""
+    at: dict[int, list[Step]] = {}
+    for step in sorted(trend.steps, key=lambda step: order(step.metric)):
+        if step.metric != STATUS:
+            at.setdefault(step.index, []).append(step)
+    marks = []
+    for index, steps in sorted(at.items()):
+        first = steps[0]
+        more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+        label = f"{count_change(first.metric, first.reference, first.current)}{more}"
+        marks.append(Mark(at=index, kind=str(first.attribution), label=label))
+    return marks
+
+
 def _marks(trend: Trend) -> list[Mark]:
     moves = [
         Mark(
@@ -153,7 +197,7 @@ def _marks(trend: Trend) -> list[Mark]:
         if point.p50 is None
     ]
     marks: list[Mark] = []
-    for kind in (moves, eras, definitions, gaps):
+    for kind in (moves, _steps(trend), eras, definitions, gaps):
         marks += kind if len(kind) <= _NAMED else [Mark(at=mark.at, kind=mark.kind, label="") for mark in kind]
     return marks
 

@@ -11,6 +11,7 @@ from pairbench.model.site import BreakdownHead, SiteFacts
 from pairbench.report.breakdown import PROFILED, Rows, sentences, side_by_side, tables, tree_rows
 from pairbench.report.site import paths
 from pairbench.report.site.pages import render
+from pairbench.report.site.stacked_bars import beside_baseline, stacked
 from pairbench.report.site.values import File
 
 
@@ -51,6 +52,8 @@ def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ..
             kept=one,
             note=PROFILED,
             parts=[(str(part.entry), sentences(part), _tables(part)) for part in one.parts],
+            bars=stacked(one.parts),
+            beside=beside_baseline(one.parts),
             together=_table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None,
         )
 

@@ -8,6 +8,7 @@ from pairbench.model.site import Event, Moved, SiteFacts
 from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
+from pairbench.report.site.event_words import counts_in_words
 from pairbench.report.site.values import File
 
 PATH = "feed.xml"
@@ -54,7 +55,7 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
     _add(entry, "title", _title(event))
     _add(entry, "updated", _stamp(_time(event.after.started_at)))
     _add(entry, "link", rel="alternate", type="text/html", href=f"{base}{paths.REGRESSIONS}#{paths.anchor(event.key)}")
-    for term in dict.fromkeys((str(event.outcome), event.kind, "accepted" if event.accepted else "open")):
+    for term in dict.fromkeys((str(event.outcome), event.kind, event.standing if not event.open else "open")):
         _add(entry, "category", term=term)
     page = _add(_add(entry, "content", type="xhtml"), "div", xmlns="http://www.w3.org/1999/xhtml")
     _add(page, "p", _between(event))
@@ -71,11 +72,12 @@ def _title(event: Event) -> str:
     names = list(dict.fromkeys(shorten(one.series.operator or one.series.suite, 40) for one in event.moved))
     operators = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     count = f"{len(event.moved):,} series"
-    largest = units.change(event.moved[0].change) if event.moved else ""
+    largest = units.change(event.moved[0].size) if event.moved else ""
     sized = f"{count}, {'up to ' if len(event.moved) > 1 else ''}{largest}" if largest else count
+    devices = " and ".join(shorten(one.device_name, 60) for one in event.everywhere)
     direction = _WORDS.get(event.direction, event.direction)
     suffix = "" if direction == event.outcome else f" {direction}"
-    return f"{str(event.outcome).capitalize()}: {operators}{suffix} on {shorten(event.device_name, 60)} ({sized})"
+    return f"{str(event.outcome).capitalize()}: {operators}{suffix} on {devices} ({sized})"
 
 
 def _between(event: Event) -> str:
@@ -92,7 +94,13 @@ def _line(moved: Moved) -> str:
     if moved.before_ns is not None and moved.after_ns is not None:
         latency = f"{units.duration(moved.before_ns)} -> {units.duration(moved.after_ns)}"
     control = units.change(moved.control)
-    facts = [units.change(moved.change), latency, f"control {control}" if control else "", moved.attribution or ""]
+    facts = [
+        units.change(moved.size),
+        *counts_in_words(moved),
+        latency,
+        f"control {control}" if control else "",
+        moved.attribution or "",
+    ]
     facts += [shorten(moved.reason, 300), f"accepted: {shorten(moved.accepted, 300)}" if moved.accepted else ""]
     return f"{shorten(moved.series.name, 200)}: {'; '.join(filter(None, facts))}"
 

@@ -45,8 +45,12 @@ _ROW = (
         "newest_run",
     ),
 )
-_EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name")
-_MOVED = ("change", "before_ns", "after_ns", "control", "attribution", "reason", "kernels", "accepted")
+_EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name", "life", "ended")
+_MOVED = (
+    *("change", "relative", "before_ns", "after_ns", "control", "attribution", "outcome", "reason", "kernels"),
+    *("accepted", "life", "ended"),
+)
+_COUNT = ("metric", "before", "after", "reason")
 
 
 def index_json(facts: SiteFacts) -> File:
@@ -63,8 +67,10 @@ def index_json(facts: SiteFacts) -> File:
       the cases, `host_bound` (cases in which issuing a call takes the host longer than the work takes the device), `losing` (cases), `statuses`, `margin`, `launches_before` and `launches_after` ([fewest, most] or null),
       `spark` (speedups of the newest runs, oldest first), `state`, `newest_run`, `href` of the operator's page, `badge`.
     - `events`: newest first; `key`, `kind`, `direction`, `outcome`, `accepted`, `device_name`, `before` and `after` (ids
-      of runs; `before` may be null), `era`, `href`; `moved` lists the series: `series`, `change` (after over before),
-      `before_ns`, `after_ns`, `control`, `attribution`, `reason`, `kernels`, `accepted`.
+      of runs; `before` may be null), `era`, `life` (still there, accepted, recovered or superseded) and `ended` (the run with
+      which it did, or null), `href`, and in `elsewhere` the same step on other device models; `moved` lists the series: `series`,
+      `change` (after over before), `relative` (to the control), `before_ns`, `after_ns`, `control`, `attribution`, `outcome`,
+      `reason`, `counts` (`metric`, `before`, `after`, `reason`), `kernels`, `accepted`, `life`, `ended`.
     - `problems`: what could not be read, in sentences.
     """
     rows = sorted(facts.rows, key=_identity)
@@ -151,11 +157,13 @@ def _event(event: Event) -> dict[str, object]:
         "era": event.era,
         "href": f"{paths.REGRESSIONS}#{paths.anchor(event.key)}",
         "moved": [_moved(one) for one in event.moved],
+        "elsewhere": [_event(other) for other in event.elsewhere],
     }
 
 
 def _moved(one: Moved) -> dict[str, object]:
-    return {"series": one.series.name, **{name: getattr(one, name) for name in _MOVED}}
+    counts = [{name: getattr(count, name) for name in _COUNT} for count in one.counts]
+    return {"series": one.series.name, **{name: getattr(one, name) for name in _MOVED}, "counts": counts}
 
 
 def _line(value: object) -> str:

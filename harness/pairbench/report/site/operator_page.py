@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from jinja2 import Environment
 
+from pairbench.analyze.site.verdict import operator_verdict
 from pairbench.model.outcome import Status
 from pairbench.model.site import SiteFacts
 from pairbench.report.charts.roofline import roofline_chart, roofline_summary
@@ -16,6 +17,8 @@ from pairbench.report.charts.speedup_figure import speedup_figure
 from pairbench.report.comparison.words import shorten
 from pairbench.report.limits import LIMITS
 from pairbench.report.site import operator_view, paths
+from pairbench.report.site.event_words import headline
+from pairbench.report.site.heat import heat_map
 from pairbench.report.site.operator_payload import operator_payload, series_id
 from pairbench.report.site.pages import render
 from pairbench.report.site.payload import beside_result, script
@@ -53,9 +56,11 @@ def operator(
         name=name,
         newest=operator_view.newest(facts, operator),
         summaries=operator.rows,
+        verdict=operator_verdict(operator.rows, operator.series),
+        heat=heat_map(operator.series),
         no_change=operator_view.no_change(operator),
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
-        largest=operator_view.largest,
+        headline=headline,
         rows=rows,
         known=any(point.state != "none" for point in speedups.points),
         measured=any(row.facts.status == Status.MEASURED for row in rows),

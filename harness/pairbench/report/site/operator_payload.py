@@ -1,13 +1,14 @@
 """The data of the charts on an operator's page, as the value of its data script: arrays, and each name once."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.latency import CALL
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import KernelCount, Record
+from pairbench.model.series import Series
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roofline_chart
@@ -26,6 +27,7 @@ _NAME = 500
 _NUMBERS = (
     *("p50_ns", "p95_ns", "call_p50_ns", "device_p50_ns", "host_p50_ns"),
     *("kernels_per_call", "launches_per_call"),
+    *("p50_ns_low", "p50_ns_high", "speedup", "speedup_low", "speedup_high"),
 )
 
 
@@ -39,6 +41,7 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
     cases = {one.case: index for index, one in enumerate(labels)}
+    axes = {one.series.case: one.axes for one in operator.series}
     names = implementations(operator.series)
     series = [
         {
@@ -53,7 +56,9 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         "operator": shorten(operator.operator, _NAME),
         "device": shorten(operator.device_name, _NAME),
         "implementations": [shorten(name, _NAME) for name in names],
-        "cases": [{"key": shorten(one.case, _NAME), "label": one.label} for one in labels],
+        "cases": [
+            {"key": shorten(one.case, _NAME), "label": one.label, "axes": _axes(axes[one.case])} for one in labels
+        ],
         "series": series,
         "speedup": _speedup(operator),
         "roofline": _roofline(operator),
@@ -70,7 +75,12 @@ def implementations(series: Sequence[SeriesFacts]) -> list[str]:
 
 def series_id(one: SeriesFacts) -> str:
     """Return the id of a series in the page's address."""
-    return paths.anchor(f"{one.series.case}-{one.series.implementation}-{one.series.mode}")
+    return series_anchor(one.series)
+
+
+def series_anchor(series: Series) -> str:
+    """Return the id of a series in the address of its operator's page."""
+    return paths.anchor(f"{series.case}-{series.implementation}-{series.mode}")
 
 
 class _Runs:
@@ -111,6 +121,14 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def _axes(axes: Mapping[str, object]) -> dict[str, object]:
+    """Return the axes of a case: numbers as they are, all else as text."""
+    return {
+        shorten(name, 40): figures(value, 9) if isinstance(value, int | float) else shorten(str(value), 40)
+        for name, value in axes.items()
+    }
+
+
 def _kernel(kernel: KernelCount, kernels: dict[str, int]) -> list[float | int | None]:
     index = kernels.setdefault(kernel.name, len(kernels))
     return [index, kernel.count, figures(kernel.total_ns, _DIGITS)]
@@ -131,6 +149,7 @@ def _trend(trend: Trend, runs: _Runs) -> dict[str, Any]:
         **{name: line if any(value is not None for value in line) else [] for name, line in arrays.items()},
         "levels": _steps(values.levels),
         "speedup_levels": _steps(values.speedup_levels),
+        "counts": [[line.label, _cut(line.values)] for line in values.counts],
         "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
     }
 

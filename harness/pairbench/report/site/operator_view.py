@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
-from pairbench.model.site import STATES, Moved, RunHead, SeriesFacts, SiteFacts
+from pairbench.model.site import STATES, RunHead, SeriesFacts, SiteFacts
 from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roof_fraction
 from pairbench.report.charts.speedup import state_of
@@ -95,12 +95,6 @@ def newest(facts: SiteFacts, operator: OperatorFacts) -> RunHead | None:
     runs = {one.run_id for one in operator.series}
     candidates = [run for run in facts.runs if run.run_id in runs and run.device_name == operator.device_name]
     return max(candidates, key=lambda run: (run.started_at, run.run_id), default=None)
-
-
-def largest(moved: tuple[Moved, ...]) -> Moved | None:
-    """Return the series that an event moved furthest, as a ratio in either direction."""
-    known = [one for one in moved if one.change is not None and one.change > 0]
-    return max(known, key=lambda one: abs(math.log(one.change or 1.0)), default=moved[0] if moved else None)
 
 
 def no_change(operator: OperatorFacts) -> str:

@@ -27,6 +27,7 @@ def environment(templates: Path) -> Environment:
     made.globals.update(
         {
             "STATES": STATES,
+            "MEANINGS": words.MEANINGS,
             "anchor": paths.anchor,
             "breakdown_page": paths.breakdown_page,
             "commit_url": links.commit_url,
@@ -43,6 +44,11 @@ def environment(templates: Path) -> Environment:
     return made
 
 
+def operators_of(facts: SiteFacts) -> set[tuple[str, str, str]]:
+    """Return device model, suite and operator of all that have a page."""
+    return {(row.device_name, row.suite, row.operator) for row in facts.rows}
+
+
 def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
     """Return a page.
 
@@ -53,7 +59,7 @@ def render(env: Environment, template: str, path: str, facts: SiteFacts, **value
         facts: what every page knows; `there` in the template is the operators that have a page.
         values: what this page shows.
     """
-    there = {(row.device_name, row.suite, row.operator) for row in facts.rows}
+    there = operators_of(facts)
     text = env.get_template(template).render(
         facts=facts, page=path, root=paths.relative(path, ""), there=there, **values
     )

@@ -2,16 +2,19 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbench.model.latency import DEVICE
 from pairbench.model.site import SeriesFacts
 from pairbench.report.comparison.words import shorten
+from pairbench.report.site import paths
 from pairbench.report.site.environment import fields
 from pairbench.report.site.values import RunFacts
 
 _DIGITS = 5
+_WHOLE = 2**53
+"""The number from which on a float no longer holds every whole number."""
 _REASON = 500
 """Number of letters of a reason that a table shows."""
 
@@ -64,18 +67,20 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
     """Return a number with so many significant digits, whole ones as they are; None for what is no finite number."""
     if value is None or not math.isfinite(value):
         return None
-    if value == int(value) and abs(value) < 2**53:
-        return int(value)
+    if isinstance(value, int) or value.is_integer():
+        if -_WHOLE < value < _WHOLE:
+            return int(value)
+        value = float(value)
     rounded = float(f"{value:.{digits - 1}e}")
     if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
         return value
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
+    return int(rounded) if rounded.is_integer() and -_WHOLE < rounded < _WHOLE else rounded
 
 
-def run_payload(run: RunFacts) -> dict[str, object]:
+def run_payload(run: RunFacts, there: Collection[tuple[str, str, str]] = ()) -> dict[str, object]:
     """Return the data that runs are compared by: an array for each column, with a value for each series.
 
-    `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
+    `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
     series' index.
     """
     head, series = run.head, run.series
@@ -105,8 +110,22 @@ def run_payload(run: RunFacts) -> dict[str, object]:
         "texts": indices,
         "names": list(names),
         "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
+        "pages": [
+            [suite, operator, paths.operator_page(head.device_name, suite, operator)]
+            for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
+            if (head.device_name, suite, operator) in there
+        ],
+        "verdicts": _verdicts(run),
         "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
     }
+
+
+def _verdicts(run: RunFacts) -> dict[str, object] | None:
+    """Return the run that this one was judged beside, and the outcome of each series; empty where it has none."""
+    if run.verdicts is None:
+        return None
+    outcomes = run.verdicts.outcomes
+    return {"run": run.verdicts.reference, "outcomes": [outcomes.get(one.series, "") for one in run.series]}
 
 
 def beside_result(series: Iterable[SeriesFacts]) -> bool:

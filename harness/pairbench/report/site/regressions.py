@@ -1,17 +1,23 @@
 """The page of events: a row for each, the newest first, with the commands that measure or judge it again."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment
 
 from pairbench.model.comparison import Attribution
-from pairbench.model.site import Event, Moved, SiteFacts
+from pairbench.model.site import ATTENTION, Event, Moved, SiteFacts
+from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
+from pairbench.report.site.event_words import LIFE_MEANS, WINDOWS, Headline, Windows, changes, headline
+from pairbench.report.site.operator_payload import series_anchor
 from pairbench.report.site.pages import render
+from pairbench.report.site.sparks import event_spark
 from pairbench.report.site.values import File
 
+_ISSUE = 10
+"""Number of series of a device model that the text for an issue names."""
 SHOWN = 200
 """Number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all."""
 
@@ -22,11 +28,16 @@ class EventRow:
 
     event: Event
     operators: tuple[str, ...]
+    headline: Headline
+    windows: tuple[str, ...]
+    """Names of the windows that it began or ended in."""
+    devices: tuple[str, ...]
     attributions: tuple[str, ...]
     """Causes of the change, the most frequent first; `unknown` where it cannot be attributed."""
     compare: str | None
     ab: str | None
-    shown: tuple[Moved, ...]
+    issue: str
+    """Text for an issue about it, in Markdown."""
     text: str
     """Text that the page's filter searches."""
 
@@ -34,37 +45,76 @@ class EventRow:
 def regressions(env: Environment, facts: SiteFacts) -> File:
     """Return the page of all events."""
     events = facts.events
+    rows = event_rows(events, facts)
     return render(
         env,
         "regressions.html.j2",
         paths.REGRESSIONS,
         facts,
-        open=[event_row(event, facts.options) for event in events if not event.accepted],
-        accepted=[event_row(event, facts.options) for event in events if event.accepted],
+        open=[one for one in rows if one.event.open],
+        ended=[one for one in rows if not one.event.open and not one.event.accepted],
+        accepted=[one for one in rows if one.event.accepted],
+        means=LIFE_MEANS,
+        changes=changes,
+        event_spark=event_spark,
+        series_anchor=series_anchor,
+        SHOWN=SHOWN,
         choices={
-            "device": sorted({event.device_name for event in events}),
+            "window": WINDOWS,
+            "device": sorted({part.device_name for event in events for part in event.everywhere}),
             "direction": sorted({event.direction for event in events}),
             "kind": sorted({event.kind for event in events}),
-            "outcome": sorted({str(event.outcome) for event in events}),
+            "outcome": [str(outcome) for outcome in ATTENTION if any(event.worst == outcome for event in events)],
             "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
         },
     )
 
 
-def event_row(event: Event, options: Sequence[str] = ()) -> EventRow:
-    """Return the row of an event."""
+def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[EventRow]:
+    """Return the rows of events, in their order."""
+    windows = Windows(facts.runs)
+    return [_row(event, windows, facts.options) for event in events]
+
+
+def _row(event: Event, windows: Windows, options: Sequence[str]) -> EventRow:
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
+    devices = tuple(part.device_name for part in event.everywhere)
     runs = [head for head in (event.before, event.after) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
     return EventRow(
         event=event,
         operators=operators,
+        headline=headline(event),
+        windows=windows.of(event),
+        devices=devices,
         attributions=_attributions(event.moved),
         compare=compare_command(event, options),
         ab=ab_command(event),
-        shown=event.moved[:SHOWN],
-        text=" ".join(word[:200] for word in [*words, event.device_name, *event.era])[:4000],
+        issue=_issue(event, compare_command(event, options), ab_command(event)),
+        text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
+    )
+
+
+def _issue(event: Event, *commands: str | None) -> str:
+    """Return what somebody who is to look at an event has to know."""
+    words = headline(event)
+    lines = [
+        f"{str(event.worst).capitalize()}: {words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})",
+        "",
+    ]
+    for part in event.everywhere:
+        runs = " to ".join(
+            f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in (part.before, part.after) if head
+        )
+        lines.append(f"- {part.device_name}: {runs}, {part.life}")
+        lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
+        if len(part.moved) > _ISSUE:
+            lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
+    lines += [f"- environment: {', '.join(event.era[:8])}"] if event.era else []
+    return "\n".join(
+        shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
+        for line in [*lines, "", *(f"    {command}" for command in commands if command)]
     )
 
 

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 
 from jinja2 import Environment
 
-from pairbench.model.site import RunHead, SeriesFacts, SiteFacts
+from pairbench.model.comparison import Change
+from pairbench.model.site import Event, RunHead, SeriesFacts, SiteFacts
 from pairbench.report.site import paths
 from pairbench.report.site.environment import grouped
-from pairbench.report.site.pages import render
+from pairbench.report.site.event_words import headline
+from pairbench.report.site.operator_payload import series_anchor
+from pairbench.report.site.pages import operators_of, render
 from pairbench.report.site.payload import beside_result, run_payload, script
 from pairbench.report.site.values import File, RunFacts
 
@@ -52,8 +55,11 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         beside=beside_result(one.series),
         data=data_name(*key),
         source=paths.run_data(*key),
+        changed=_changed(one),
+        began=[(event, headline(event)) for event in facts.events if _here(event.after.run_id, key, event)],
+        ended=[(event, headline(event)) for event in facts.events if _here(event.ended, key, event)],
     )
-    return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one)))
+    return page, File(path=paths.run_data(*key), content=script(data_name(*key), run_payload(one, operators_of(facts))))
 
 
 def compare(env: Environment, facts: SiteFacts) -> File:
@@ -68,10 +74,22 @@ def compare(env: Environment, facts: SiteFacts) -> File:
         facts,
         options=shlex.join(facts.options),
         devices=devices,
+        beside=facts.beside,
         comparable=any(len(heads) > 1 for heads in devices.values()),
         data_name=data_name,
         source=paths.run_data,
     )
+
+
+def _here(run_id: str | None, key: tuple[str, str], event: Event) -> bool:
+    """Return whether an event began, or ended, in a run on its device model."""
+    return (run_id, event.device_name) == key
+
+
+def _changed(one: RunFacts) -> list[tuple[Change, str]]:
+    """Return what a run changed, each with the id of its series on its operator's page."""
+    told = one.verdicts.changes if one.verdicts is not None else ()
+    return [(change, series_anchor(change.series)) for change in told[:SHOWN]]
 
 
 def data_name(run_id: str, device_name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts
+from pairbench.model.site import About, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,8 @@ class RunFacts:
     remeasured_blocks: int
     throttle_reasons: Mapping[str, int]
     """Number of series that met each throttle reason."""
+    verdicts: RunVerdicts | None = None
+    """What judging it beside an earlier run says; None where it was not judged."""
     stop_reasons: Mapping[str, int]
 
 

@@ -124,3 +124,27 @@ FILTERS: dict[str, Callable[..., object]] = {
     "state": state,
 }
 """Filters by their name in the templates."""
+
+MEANINGS = {
+    "failed": "it raised, crashed, took too long or too much memory, or its output is wrong",
+    "regression": "proven worse, with the code as the likely cause, or launching, dispatching or holding more",
+    "undecided": "neither a change nor its absence is proven, or it moved and the machine or the environment may be the cause",
+    "improvement": "proven better",
+    "new": "there is no earlier run to hold it against",
+    "unchanged": "proven to be the same, or on the level that it had before",
+    "skipped": "left out on purpose, with a reason",
+    "accepted": "worse on purpose: somebody accepted this level with `pairbench accept`",
+    "recovered": "a later run is as good as those before the event",
+    "superseded": "something else took its place, such as a new definition, or of a gain its loss",
+    "series": "one implementation of one case in one mode on one device model, over runs",
+    "group": "the cases of an operator that share dtype, tier, mode and device model",
+    "tier": "how large a case is: headline and real are sizes that people run, smoke only shows that it works",
+    "mode": "eager, compiled by torch.compile, or replayed as a CUDA graph",
+    "speedup": "baseline over variant in one run: above 1 the variant is faster",
+    "change": "later over earlier run of one series: above 0 % it became slower",
+    "control": "what was measured beside a series and should not have moved: the baseline of a variant",
+    "tolerance left": "the margin: how much of the allowed error is left at the worst element; 100 % is equal to the baseline",
+    "host-bound": "issuing a call takes the host longer than its work takes the device",
+    "shown": "the 95 % interval lies on one side of 1",
+}
+"""What the words of the pages mean, a line each; every page has them at its foot."""

@@ -11,10 +11,10 @@ from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
 from pairbench.plan import names_implementation, parse_selection
-from pairbench.suite.load import moved_suites
 from pairbench.workflow.git.worktrees import Checkout, find_commit, repository_of
+from pairbench.workflow.places import default_places, moved_names
 from pairbench.workflow.run.devices import plan_for
-from pairbench.workflow.setup import Chosen, choose, default_places
+from pairbench.workflow.setup import Chosen, choose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +73,12 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
     inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
     folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config) if _is_inside(path, arguments)]
     ours = replace(
-        config, root=checkout.root / inside, suites=tuple(str(folder) for folder in folders if folder.exists())
+        config,
+        root=checkout.root / inside,
+        suites=tuple(str(folder) for folder in folders if folder.exists()),
+        catalogue=False,
     )
-    moved = moved_suites(default_places(config))
+    moved = moved_names(config)
     here = {text: _text_on_side(text, arguments, checkout, root, moved) for text in arguments.select}
     whole_files = [text for text in here if _path_of(text) is not None and "::" not in text]
     if whole_files and not any(here[text] for text in whole_files):

@@ -18,7 +18,6 @@ from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.scout import probe_environment
 from pairbench.model.agreement import OutputsCompared
 from pairbench.model.comparison import Change, Comparison, Side, Verdict
 from pairbench.model.environment import Device, Environment
@@ -32,6 +31,7 @@ from pairbench.plan import check_implementations, equipped
 from pairbench.report.comparison.render import document
 from pairbench.report.table import expanded
 from pairbench.workflow.ab.arguments import Arguments, LoadedSide, load_side, plan_side
+from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.git.worktrees import open_checkouts
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.progress import PlainProgress, open_progress
@@ -172,13 +172,13 @@ class _Measurement:
         )
         reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
         watch = HostWatch(device, loaded.progress.notify)
-        environment = probe_environment(loaded.context, device)
+        environment, load = probe_device(loaded.context, device, watch)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
         return cls(
             loaded=loaded,
             plans=plans,
             device=device,
-            environment=watch.begin(environment).put_in(environment),
+            environment=load.put_in(environment),
             watch=watch,
             alternation=Interleaving(contexts, device, plans, reporter, loaded.scratch),
             runs=(reference, current),

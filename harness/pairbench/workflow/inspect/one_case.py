@@ -12,7 +12,7 @@ from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, Plan, PlannedCase
-from pairbench.plan import equipped
+from pairbench.plan import equipped, typical
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.run.devices import on_devices, plan_for
 from pairbench.workflow.setup import Chosen, choose, open_context, pick_devices
@@ -113,8 +113,7 @@ def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> 
         names = ", ".join(f"{suite}::{name}" for suite, name in operators)
         raise SelectionError(f"expected one operator, the selection takes {len(operators)}: {names}")
     if wanted is None:
-        order = ("smoke", "edge", "real", "headline") if device.kind == "cpu" else ("real", "headline", "smoke", "edge")
-        return min(plan.cases, key=lambda item: order.index(item.case.tier))
+        return typical(plan.cases, device)
     fitting = [item for item in plan.cases if fits(item.case, wanted)]
     if len(fitting) == 1:
         return fitting[0]

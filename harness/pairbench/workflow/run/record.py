@@ -19,7 +19,6 @@ from pairbench.errors import EmptyStoreError, SuiteError, UsageError
 from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.model.environment import Device, Environment
 from pairbench.model.load import HostLoad
@@ -30,6 +29,7 @@ from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
+from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import Requested, requested_of
@@ -169,8 +169,7 @@ def record_run(
     def work(device: Device) -> None:
         writer = files.writer(device)  # a store that cannot be written is known before anything is measured
         watch = HostWatch(device, progress.notify)
-        environment = probe_environment(context, device)
-        load = watch.begin(environment)
+        environment, load = probe_device(context, device, watch)
         plan, requested = _asked(request, environment, plans[device], skip_existing=skip_existing)
         if budgeted is not None:
             plan = in_order(config, device, plan)

@@ -6,12 +6,9 @@ from pathlib import Path
 
 from pairbench.errors import UsageError
 from pairbench.suite.load import declares_operators
-from pairbench.suite.reached import reached_files
+from pairbench.suite.reached import SOURCES, reached_files, sources_beside
 from pairbench.workflow.git.repository import git, run_git
 from pairbench.workflow.git.worktrees import repository_of, resolve
-
-_SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
-"""Endings of files that a suite compiles by itself, or may: no hash is made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +79,8 @@ class FilesSince:
             was = next((path for path in (file, old) if path in self.there), None)
             reached = reached_files(file, self.repository)
             folders = {path.parent for path in reached.tree}
-            sources = {path for path in self.differing if path.suffix in _SOURCES and path.parent in folders}
-            sources |= {path for folder in folders for path in folder.iterdir() if path.suffix in _SOURCES} - self.there
+            sources = {path for path in self.differing if path.suffix in SOURCES and path.parent in folders}
+            sources |= sources_beside(reached.tree) - self.there
             unhashed = sorted(path for path in {*reached.packages, *sources} if self._differs(path))
             if was is None or was != file or unhashed or any(map(self._differs, reached.tree)):
                 names = tuple(path.relative_to(self.repository).as_posix() for path in unhashed)

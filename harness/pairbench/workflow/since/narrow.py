@@ -9,8 +9,8 @@ from pairbench.config import Config
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
-from pairbench.suite.load import moved_suites
-from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_places, shown
+from pairbench.workflow.places import catalogue_folder, default_places, moved_names, shown
+from pairbench.workflow.setup import Chosen, Request
 from pairbench.workflow.since.files import FilesSince
 from pairbench.workflow.since.narrowed import Narrowed, OperatorKey
 from pairbench.workflow.since.operators import compare_operators
@@ -135,7 +135,7 @@ def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescripti
 
 def _old_places(config: Config, suites: Sequence[tuple[str, Path]]) -> dict[Path, Path]:
     """Return where suites were that have moved, by where they are."""
-    olds = {new: old for old, new in moved_suites(default_places(config)).items()}
+    olds = {new: old for old, new in moved_names(config).items()}
     return {file: Path(f"{str(file).removesuffix(suite)}{olds[suite]}") for suite, file in suites if suite in olds}
 
 

@@ -20,7 +20,8 @@ from pairbench.report.site.runs import compare, run, runs
 from pairbench.report.site.values import File
 from pairbench.store.breakdowns import read_breakdowns
 from pairbench.workflow.git.repository import repository_address
-from pairbench.workflow.setup import catalogue_folder, store_of
+from pairbench.workflow.places import catalogue_folder
+from pairbench.workflow.setup import store_of
 from pairbench.workflow.site.gather import SiteReading, shown_store
 from pairbench.workflow.site.publish import Published, publish
 

@@ -1,25 +1,24 @@
 """Gathers from a store what the site shows, an operator or a run at a time, so that a large store fits into memory."""
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.events import SeriesEvent, events_of, kernels_wanted, series_events, with_kernels
+from pairbench.analyze.site.events import events_of, joined, kernels_wanted, lasting, with_kernels
 from pairbench.analyze.site.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.site.overview import overview_rows
-from pairbench.analyze.site.status import gate_status_of
+from pairbench.analyze.site.series_events import SeriesEvent, series_events
+from pairbench.analyze.site.status import gate_status_of, with_open
 from pairbench.config import Config
-from pairbench.errors import StoreError
-from pairbench.model.comparison import Change
 from pairbench.model.latency import RESULT_COLUMNS, result_of
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
-from pairbench.model.site import About, Event, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
+from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report.site.breakdowns import head_of
 from pairbench.report.site.values import OperatorFacts, RunFacts
 from pairbench.stats import Floats
@@ -33,14 +32,16 @@ from pairbench.suite.text import about
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.history.lookup import NEEDED
-from pairbench.workflow.setup import default_places, store_of
+from pairbench.workflow.places import catalogue_folder, default_places
+from pairbench.workflow.setup import store_of
+from pairbench.workflow.site.judging import compared, judged
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
     *("confirms", "environment_hash", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
     *("status", "reason", "timer", "suite", "case", "implementation", "mode"),
 )
-_TREND = (*NEEDED, "operator", "environment")
+_TREND = (*NEEDED, "operator", "environment", *COUNTED)
 _RUN = (
     *(*_HEAD, "operator", "environment", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
     *(*RESULT_COLUMNS, "n_rounds"),
@@ -48,12 +49,6 @@ _RUN = (
     *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
 )
 _RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
-_COMPARED = 6
-"""The number of newest runs that are compared with their references; series whose newest run is another one are
-judged by their history."""
-_SHORT, _LATEST = 40, 12
-"""The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
-levels."""
 _EXPLAINED = 100
 """The number of newest events that say how kernels differ."""
 
@@ -85,16 +80,16 @@ class SiteReading:
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._heads: dict[tuple[str, str], RunHead] = {}
         newest: dict[Series, str] = {}
+        measured: dict[tuple[str, str], set[Series]] = {}
         for key, records in self._whole.by_run(_HEAD):
             self._heads[key] = run_head(records)
-            newest |= {
-                series: record.run_id
-                for record in records
-                if record.reason != OUT_OF_BUDGET and (series := Series.of(record))
-            }
+            here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
+            newest |= dict.fromkeys(here, key[0])
+            measured[key] = here
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
-        self._changes = self._compared(comparer, newest)
+        self._changes = compared(comparer, self._heads.values(), newest)
+        beside, self._verdicts = judged(comparer, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
         acceptances, calibrations = comparer.acceptances, comparer.calibrations
         breakdowns = read_breakdowns(self._store)
@@ -108,8 +103,10 @@ class SiteReading:
             runs=tuple(runs),
             rows=(),
             events=(),
+            beside=beside,
             problems=tuple(dict.fromkeys(told)),
             options=options,
+            self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
@@ -121,15 +118,16 @@ class SiteReading:
         samples = _Samples(self._store)
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
-            series = tuple(self._facts_of(trend, samples) for trend in trends)
-            own_rows = overview_rows(zip(series, trends, strict=True))
-            rows += own_rows
             own = [
                 one
                 for trend in trends
                 for one in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
             ]
             happened += own
+            worst = lasting(own)
+            series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
+            own_rows = overview_rows(zip(series, trends, strict=True))
+            rows += own_rows
             ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
             yield OperatorFacts(
                 device_name=device_name,
@@ -142,7 +140,7 @@ class SiteReading:
                 rows=own_rows,
                 events=events_of(own, self._heads),
             )
-        events = self._explained(events_of(happened, self._heads))
+        events = self._explained(joined(events_of(happened, self._heads)))
         self.facts = replace(self.facts, rows=tuple(rows), events=events)
 
     def runs(self) -> Iterator[RunFacts]:
@@ -152,6 +150,7 @@ class SiteReading:
             reasons = (record.throttle_reasons for record, _ in known)
             yield RunFacts(
                 head=self._heads[key],
+                verdicts=self._verdicts.get(key),
                 environment=environment_of(records[-1]),
                 series=tuple(
                     series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
@@ -162,22 +161,6 @@ class SiteReading:
                 throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
                 stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
             )
-
-    def _compared(self, comparer: Comparer, newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
-        """Return what comparisons of the newest runs with their references say of each series, the oldest run first."""
-        confirms = {run_id: head.confirms for (run_id, _), head in self._heads.items()}
-        wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
-        chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
-        own = sorted(run_id for run_id, confirmed in confirms.items() if confirmed is None)
-        if len(own) <= _SHORT:
-            chosen |= set(own[-_LATEST:])
-        changes: defaultdict[Series, list[Change]] = defaultdict(list)
-        for run_id in sorted(chosen):
-            with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
-                for change in comparer.compare(current=run_id).comparison.changes:
-                    if change.current_runs:
-                        changes[change.series].append(change)
-        return changes
 
     def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
         cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -197,10 +180,10 @@ class SiteReading:
         # A run may have been pruned since the store was read; then fewer of its columns are known.
         return self._newest.get(trend.series, trend.points[-1].record)
 
-    def _facts_of(self, trend: Trend, samples: "_Samples") -> SeriesFacts:
+    def _facts_of(self, trend: Trend, samples: "_Samples", worst: Moved | None) -> SeriesFacts:
         record = self._newest_of(trend)
         own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
-        gate_status = gate_status_of(record.status, record.reason, next(own, None), trend.newest)
+        gate_status = with_open(gate_status_of(record.status, record.reason, next(own, None), trend.newest), worst)
         return series_facts(record, trend.series, gate_status, samples=samples.of(record, trend.series))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
@@ -218,7 +201,11 @@ class SiteReading:
         name = PurePosixPath(suite)
         if name.is_absolute() or ".." in name.parts:
             return {}
-        places = (self._config.root / suite, *(place / name.name for place in default_places(self._config)))
+        places = (
+            self._config.root / suite,
+            catalogue_folder("suites").parent / suite,
+            *(place / name.name for place in default_places(self._config)),
+        )
         return next((of_suite for place in places if (of_suite := about(place, suite))), {})
 
 

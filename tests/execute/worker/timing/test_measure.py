@@ -227,7 +227,7 @@ def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
         return 1.0
 
     found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.02)
-    assert len(found.throttled) >= 5 and found.stop_reason == TIME_CAP
+    assert len(found.throttled) > 1 and found.stop_reason == TIME_CAP
 
 
 def test_an_entry_over_its_time_ends_the_round(take: Callable[..., TimedRound], heartbeat: Heartbeat) -> None:
@@ -276,8 +276,8 @@ def test_the_host_timer() -> None:
     assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.kept == "out!"
 
 
-@pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.6, 2), (2.5, 1)])
-def test_a_call_of_seconds_is_warm_after_one(
+@pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.15, 2), (0.5, 1)])
+def test_a_long_call_is_warm_after_one(
     seconds: float, calls: int, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, made = 0.0, 0

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import recheck
 from pairbench.execute.worker.timing.recheck import remembers, suspicious
 
@@ -56,8 +57,9 @@ def test_what_seems_to_remember_is_called_on_other_new_values_again(
     monkeypatch.setattr(recheck, "_call_again", lambda *_: tries[len(seeds)])
     monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: seeds.append(attempt))
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    timed: Any = None
-    sentence = recheck._judge_again(ready, timed, tries[0], [{}] * 3, [], {})
+    timed: Any = SimpleNamespace(call_ns=[100e3])
+    rights: Any = recheck._Rights(ready, [])
+    sentence = recheck._judge_again(ready, timed, tries[0], rights, {})
     assert (sentence is not None) is blamed
     assert seeds == [1, 2]
 
@@ -68,3 +70,57 @@ def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     several: Any = [recheck._new_values(ready, 3, attempt) for attempt in range(3)]
     seeds = [seed for of_try in several for seed in of_try]
     assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)
+
+
+@pytest.mark.parametrize(("new_ms", "blamed"), [(25, False), (400, True)])
+def test_a_long_call_is_made_once_on_new_values_and_again_only_where_that_took_longer(
+    monkeypatch: pytest.MonkeyPatch, new_ms: float, blamed: bool
+) -> None:
+    made: list[int] = []
+
+    def call_again(ready: Any, timed: Any, news: list[Any], known: Any) -> recheck._Again:
+        made.append(len(news))
+        return recheck._Again([], [] if known is None else [25e6] * 3, [new_ms * 1e6] * len(news))
+
+    monkeypatch.setattr(recheck, "_call_again", call_again)
+    monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: [{}] * count)
+    ready: Any = SimpleNamespace(device=torch.device("cpu"))
+    timed: Any = SimpleNamespace(call_ns=[25e6, 26e6])
+    once = call_again(ready, timed, [{}], {})
+    rights: Any = recheck._Rights(ready, [])
+    sentence = recheck._judge_again(ready, timed, once, rights, {})
+    assert (sentence is not None) is blamed
+    assert made == ([1, 3, 3] if blamed else [1])
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(0.0, 5), (0.003, 2), (1.0, 1)])
+def test_outputs_are_judged_in_an_order_that_nobody_knows_as_long_as_it_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, judged: int
+) -> None:
+    now, seen = 0.0, list[tuple[int, str]]()
+
+    class Right:
+        def __init__(self, ready: Any, inputs: int, *, alone: bool) -> None:
+            self.inputs = inputs
+
+        def contradicts(self, outputs: str) -> str | None:
+            nonlocal now
+            now += seconds
+            seen.append((self.inputs, outputs))
+            return "wrong" if outputs == "bad" else None
+
+    monkeypatch.setattr(recheck, "_Right", Right)
+    monkeypatch.setattr(trusted, "perf_counter", lambda: now)
+    ready: Any = None
+    sets: Any = [10, 20, 30]
+    rights = recheck._Rights(ready, sets)
+    assert rights.contradict([]) is None
+    outputs = [(number % 3, str(number)) for number in range(5)]
+    orders = set()
+    for _ in range(40):
+        seen.clear()
+        assert rights.contradict(outputs) is None
+        assert len(seen) == judged and all(inputs == 10 * (int(name) % 3 + 1) for inputs, name in seen)
+        orders.add(tuple(seen))
+    assert len(orders) > 3
+    assert rights.contradict([(0, "bad")]) == "wrong"

@@ -82,7 +82,7 @@ def _cost(operator: Operator, axes: dict[str, Any], key: str) -> tuple[float, fl
         return None
     try:
         flops, moved = operator.cost(**axes)
-    except Exception as error:
+    except BaseException as error:
         raise SuiteError(
             f"operator {operator.name!r}: cost() failed on {key}: {type(error).__name__}: {error}; expected {Cost.__name__}(flops, bytes)"
         ) from error

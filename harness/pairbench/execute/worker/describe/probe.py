@@ -25,12 +25,12 @@ _KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
 """Noted only where they are installed: an environment without them is the one it always was."""
 
 
-def probe(device: Device) -> Environment:
-    """Return the environment of a device, its measured ceilings included."""
+def probe(device: Device, *, ceilings: bool = True) -> Environment:
+    """Return the environment of a device, with its measured ceilings if they are asked for."""
     gpu = device.kind == "cuda"
     nvml, missing = open_nvml(device.uuid)
     cudnn = torch.backends.cudnn.version() if gpu else None
-    observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device))}
+    observed: dict[str, Any] = {"ceilings": measure_ceilings(torch_device(device)) if ceilings else {}}
     if gpu:
         observed["nvml"] = missing or "available"
         observed["persisting_l2_reset"] = persisting.missing() or "available"

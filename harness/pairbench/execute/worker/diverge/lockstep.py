@@ -164,7 +164,7 @@ class _Lockstep:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_tree(self._inputs))
             oracle = _Side(call=call, names=names_of(roots(call.kwargs)), device=self._baseline.device)
             return oracle, copy_tree(oracle.run()), None
-        except Exception as error:
+        except BaseException as error:
             return None, None, f"the baseline does not run in float64: {explain(error)[1]}"
 
     def _sizes(self, side: _Side) -> tuple[dict[Key, tuple[int, int]], Counter[str]]:

@@ -3,11 +3,12 @@
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
 from pairbench.execute.worker.calls import Call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.profile.memory import count_ops
+from pairbench.execute.worker.profile.trace import recording
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import judge
@@ -33,7 +34,7 @@ def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device)
     if not has_room(plain, copies=3):
         return None
     expected, kept = copy_tree(plain), dict[str, Any]()
-    with profile(activities=[ProfilerActivity.CPU]):
+    with recording([ProfilerActivity.CPU]):
         kept["profiled"] = copy_tree(observed())
     count_ops(lambda: kept.update({"watched operator by operator": copy_tree(observed())}))
     synchronize(device)

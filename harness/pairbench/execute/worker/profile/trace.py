@@ -3,13 +3,13 @@
 import json
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
+from torch.profiler import ProfilerActivity
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of the host's calls of CUDA."""
@@ -27,10 +27,28 @@ def run_sentinel() -> None:
     torch.cuda.synchronize()
 
 
+def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -> profile:
+    """Return what records the activities of the calls inside of it.
+
+    `torch.profiler.profile` is a shell around it that loads torch's compiler as it starts, only to read one of its settings. That
+    took 8 s on the host of an H100.
+
+    Args:
+        activities: What to record.
+        memory: Record every allocation, too.
+    """
+    return profile(
+        use_cpu=ProfilerActivity.CPU in activities,
+        use_device="cuda" if ProfilerActivity.CUDA in activities else None,
+        profile_memory=memory,
+        use_kineto=True,
+    )
+
+
 def raw_trace(
     run: Callable[[], Any], activities: Sequence[ProfilerActivity], *, memory: bool = False, keep: Path | None = None
 ) -> list[Any]:
-    """Return the events that torch.profiler writes of a call, as Chrome's trace format has them.
+    """Return the events that torch's profiler writes of a call, as Chrome's trace format has them.
 
     Args:
         run: what to record; what it returns is kept until the recording has ended.
@@ -38,12 +56,8 @@ def raw_trace(
         memory: record every allocation, too.
         keep: also leave the trace in this file.
     """
-    with warnings.catch_warnings():
-        # Keeping events over several cycles would stop this warning as well, but then torch makes a Python object of each
-        # event: 15 of the 20 s that a call of 2048 launches took to profile, and nothing here looks at them.
-        warnings.filterwarnings("ignore", "(Warning: )?Profiler clears events")
-        with profile(activities=activities, profile_memory=memory) as session:
-            outputs = run()
+    with recording(activities, memory=memory) as session:
+        outputs = run()
     del outputs
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

@@ -102,4 +102,5 @@ def _samples(timed: Timed, at: int, times: list[float]) -> EntrySamples:
         device_ns=None,
         device_timer=None,
         first_call_ns=timed.first_call_ns,
+        autotuned=timed.autotuned,
     )

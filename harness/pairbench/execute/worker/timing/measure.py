@@ -45,6 +45,8 @@ class Timed:
     device_clock: DeviceClock | None = None
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
+    autotuned: tuple[str, ...] = ()
+    """Configurations that Triton's autotuner chose in this process."""
     reset: Callable[[], None] = _nothing
     """Puts the call's state back; it comes before the flush, outside of the clock."""
     lead_in: int = 0
@@ -70,6 +72,7 @@ class Timed:
             device_ns=None if device is None else tuple(device),
             device_timer=None if device is None else clock,
             first_call_ns=self.first_call_ns,
+            autotuned=self.autotuned,
         )
 
     def complete_device_ns(self) -> list[float] | None:
@@ -230,9 +233,10 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
                 timed.reset()
                 timer.flush()
                 call_ns.append(timer.sample(timed.run).call_ns)
-                if timed.device_clock is not None:
-                    timed.device_clock.sample()
                 spent = trusted.perf_counter() - began
+                if timed.device_clock is not None and spent < WARM_ENOUGH_S:
+                    timed.device_clock.sample()
+                    spent = trusted.perf_counter() - began
             timed.lead_in = timer.lead_in(statistics.median(call_ns))
 
 

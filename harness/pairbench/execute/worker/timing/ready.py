@@ -11,6 +11,7 @@ import torch
 
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker.autotuned import choices
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.flags import read_flags
@@ -56,24 +57,28 @@ def make_ready(
     timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
     calls: dict[Entry, Call] = {}
     first_call_ns: dict[Entry, float] = {}
+    autotuned: dict[Entry, tuple[str, ...]] = {}
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     for index, entry in enumerate(job.entries):
 
-        def step(entry: Entry = entry) -> tuple[Call, float]:
+        def step(entry: Entry = entry) -> tuple[Call, float, tuple[str, ...]]:
             started = time.perf_counter_ns()
-            call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
-            call.reset()
-            call.run()
-            synchronize(device)
+            with choices() as chosen:
+                call = make_call(operator, operator.implementations[entry.implementation], entry.mode, inputs)
+                call.reset()
+                call.run()
+                synchronize(device)
             first_call_ns = float(time.perf_counter_ns() - started)
-            return (replace(call, run=rotate(call.run)) if isinstance(call.run, Replay) else call), first_call_ns
+            if isinstance(call.run, Replay):
+                call = replace(call, run=rotate(call.run))
+            return call, first_call_ns, tuple(chosen)
 
         made = guarded(job, index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
         else:
-            calls[entry], first_call_ns[entry] = made
+            calls[entry], first_call_ns[entry], autotuned[entry] = made
     clocks = _device_clocks(job, calls, timer, heartbeat) if isinstance(timer, CudaTimer) else {}
     timed = [
         Timed(
@@ -83,6 +88,7 @@ def make_ready(
             reset=calls[entry].reset,
             device_clock=clocks.get(entry),
             first_call_ns=first_call_ns[entry],
+            autotuned=autotuned[entry],
         )
         for index, entry in enumerate(job.entries)
         if entry in calls

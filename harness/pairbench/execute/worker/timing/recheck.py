@@ -1,6 +1,7 @@
 """Whether timed calls computed what they were asked for, each time anew: judged after the clock has stopped."""
 
 import functools
+import secrets
 import statistics
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ _RECHECK_SEED = 2
 _REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
 """Factor, and ns by device kind, by which calls on new values must be slower than those on known ones to be a fault."""
 _APART = 100
+_LONG_NS = 1e6
+"""Latency in ns from which one call on new values is made, and more only where it took twice as long as those on known ones."""
+_JUDGING_S = 0.005
+"""Seconds in which more than one output of an entry is judged."""
 _NEW_CALLS = 3
 """Number of calls on new values that are compared: one or two may have been slowed by something else."""
 _TRIES = 3
@@ -59,21 +64,22 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, fl
 
 
 def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
-    """Yield the ends of entries with a wrong output among those that were kept while they were timed, and return these."""
+    """Yield the ends of entries that gave a wrong output while they were timed, and return these.
+
+    Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged as
+    long as that takes no time to speak of.
+    """
     ended: set[Entry] = set()
-    for number in sorted({number for timed in ready.timed for number, _ in timed.kept}):
-        given = {**ready.inputs, **ready.values.sets[number]}
-        expected = _outputs(ready, _right(ready, given))
-        for timed in ready.timed:
-            outputs = [kept for index, kept in timed.kept if index == number]
-            step = functools.partial(_first_wrong, ready, outputs, expected, given, alone=True)
-            verdict = guarded(ready.job, timed.index, heartbeat, step) if timed.entry not in ended else None
-            if verdict is not None:
-                ended.add(timed.entry)
-                reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
-                yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, reason)
+    sets = [{**ready.inputs, **values} for values in ready.values.sets]
+    rights = _Rights(ready, sets, alone=True)
     for timed in ready.timed:
+        step = functools.partial(rights.contradict, timed.kept)
+        verdict = guarded(ready.job, timed.index, heartbeat, step)
         timed.kept.clear()
+        if verdict is not None:
+            ended.add(timed.entry)
+            reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
+            yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, reason)
     return ended
 
 
@@ -86,15 +92,17 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, ended: set[Entry]) -> Iterator[
     for timed in ready.timed:
         if timed.entry in ended:
             continue
-        made = guarded(ready.job, timed.index, heartbeat, functools.partial(_call_again, ready, timed, news, known))
+        several = news[:1] if _is_long(timed) else news
+        step = functools.partial(_call_again, ready, timed, several, known)
+        made = guarded(ready.job, timed.index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
         else:
             again.append((timed, made))
-    rights = [_right(ready, new) for new in news]
+    rights = _Rights(ready, news)
     for timed, calls in again:
-        step = functools.partial(_judge_again, ready, timed, calls, news, rights, known)
-        verdict = guarded(ready.job, timed.index, heartbeat, step)
+        judgement = functools.partial(_judge_again, ready, timed, calls, rights, known)
+        verdict = guarded(ready.job, timed.index, heartbeat, judgement)
         if verdict is not None:
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
 
@@ -118,10 +126,11 @@ class _Again:
 def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None) -> _Again:
     call, outputs = ready.calls[timed.entry], list[tuple[int, Any]]()
     known_ns, new_ns = list[float](), list[float]()
+    lead_in = min(timed.lead_in, 1)  # enough to tell twice as long from as long, and seven would take most of the time
     for turn in range(max(call.captures, len(news))):
         if known is not None:
             _put(ready, call, known)
-            for _ in range(timed.lead_in):
+            for _ in range(lead_in):
                 call.reset()
                 ready.timer.flush()
                 call.run()
@@ -129,7 +138,7 @@ def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: d
             known_ns.append(ready.timer.sample(call.observe).call_ns)
         _put(ready, call, news[turn % len(news)])
         # As many as hid the host's work of the known call: with one alone, a call that the host limits would look slower.
-        for _ in range(timed.lead_in + 1):
+        for _ in range(lead_in + 1):
             ready.timer.flush()
         sample = ready.timer.sample(call.observe, keep=copy_tree)
         outputs.append((turn % len(news), sample.kept))
@@ -138,37 +147,43 @@ def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: d
     return _Again(outputs, known_ns, new_ns)
 
 
+def _is_long(timed: Timed) -> bool:
+    """Return whether a call takes so long that hardly anything else doubles it; making it many times would be most of a round."""
+    return statistics.median(timed.call_ns) >= _LONG_NS
+
+
 def _judge_again(
     ready: Ready,
     timed: Timed,
     again: _Again,
-    news: list[dict[str, Any]],
-    rights: list[Any],
+    rights: "_Rights",
     known: dict[str, Any] | None,
 ) -> str | None:
-    for number, outputs in again.outputs:
-        if wrong := _first_wrong(ready, [outputs], rights[number], news[number]):
-            return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
+    if wrong := rights.contradict(again.outputs):
+        return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
     known_ns, new_ns = list(again.known_ns), list(again.new_ns)
     beyond_ns = _REMEMBERS_NS[ready.device.type]
-    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns):
+    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns, least=1 if _is_long(timed) else _NEW_CALLS):
         return None
     for attempt in range(1, _TRIES):
-        more = _call_again(ready, timed, _new_values(ready, len(news), attempt), known)
+        more = _call_again(ready, timed, _new_values(ready, _NEW_CALLS, attempt), known)
         known_ns += more.known_ns
         new_ns += more.new_ns
     return remembers(known_ns, new_ns, beyond_ns=beyond_ns)
 
 
-def suspicious(known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float) -> bool:
+def suspicious(
+    known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float, least: int = _NEW_CALLS
+) -> bool:
     """Return whether calls on new values are all so much slower than those on known ones that more of both must tell.
 
     Args:
         known_ns: Latencies of calls on values that came again and again.
         new_ns: Of calls on new values, taken among them in the same way.
         beyond_ns: By how much the clock is off at worst.
+        least: Fewer calls on new values tell nothing.
     """
-    if not known_ns or len(new_ns) < _NEW_CALLS:
+    if not known_ns or len(new_ns) < least:
         return False
     return min(new_ns) > _REMEMBERS * statistics.median(known_ns) + beyond_ns
 
@@ -197,30 +212,67 @@ def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
     call.refill(inputs)
 
 
-def _outputs(ready: Ready, observed: Any) -> Any:
-    """Return the outputs alone of what was observed: timed calls keep no state."""
-    return observed["output"] if ready.operator.state and observed is not None else observed
+class _Rights:
+    """What a case's calls should give for each of several sets of inputs."""
+
+    def __init__(self, ready: Ready, sets: Sequence[dict[str, Any]], *, alone: bool = False) -> None:
+        """Compute nothing yet.
+
+        Args:
+            ready: The case.
+            sets: The inputs.
+            alone: Whether outputs come without the state.
+        """
+        self._ready = ready
+        self._sets = sets
+        self._alone = alone
+        self._of = functools.cache(self._right)
+
+    def _right(self, number: int) -> "_Right":
+        return _Right(self._ready, self._sets[number], alone=self._alone)
+
+    def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
+        """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
+
+        One of them is judged, drawn now, and others as long as that takes no time to speak of.
+        """
+        until = trusted.perf_counter() + _JUDGING_S
+        for place, (number, given) in enumerate(secrets.SystemRandom().sample(outputs, len(outputs))):
+            if place and trusted.perf_counter() > until:
+                break
+            if wrong := self._of(number).contradicts(given):
+                return wrong
+        return None
 
 
-def _right(ready: Ready, inputs: dict[str, Any]) -> Any:
-    call = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(inputs))
-    return copy_tree(call.observe())
+class _Right:
+    """What calls should give for some inputs, by the baseline and, where that leaves a doubt, by the oracle."""
 
+    def __init__(self, ready: Ready, inputs: dict[str, Any], *, alone: bool) -> None:
+        self._ready = ready
+        self._inputs = inputs
+        self._alone = alone
+        call = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(inputs))
+        self._expected = self._outputs(copy_tree(call.observe()))
 
-def _first_wrong(
-    ready: Ready, several: list[Any], expected: Any, inputs: dict[str, Any], *, alone: bool = False
-) -> str | None:
-    for outputs in several:
-        if clearly_right(outputs, expected, ready.operator.tolerance_for):
-            continue
-        if not judge(outputs, expected, None, ready.operator.tolerance_for).mismatch:
-            continue
-        # Strays are for the oracle to tell. It is asked only here, for it costs more than all that was timed.
-        truth, _ = oracle_or_why(ready.operator, inputs)
-        truth = _outputs(ready, truth) if alone else truth
-        if wrong := judge(outputs, expected, truth, ready.operator.tolerance_for).mismatch:
-            return wrong
-    return None
+    def _outputs(self, observed: Any) -> Any:
+        """Return the outputs alone of what was observed, where those to be judged come without the state."""
+        return observed["output"] if self._alone and self._ready.operator.state and observed is not None else observed
+
+    @functools.cached_property
+    def _truth(self) -> Any:
+        """What the oracle gives; None where there is none. It takes longer than all that was timed, so it is asked once."""
+        return self._outputs(oracle_or_why(self._ready.operator, self._inputs)[0])
+
+    def contradicts(self, outputs: Any) -> str | None:
+        """Return what is wrong with outputs, or None."""
+        tolerance_for = self._ready.operator.tolerance_for
+        if clearly_right(outputs, self._expected, tolerance_for):
+            return None
+        if not judge(outputs, self._expected, None, tolerance_for).mismatch:
+            return None
+        # Strays are for the oracle to tell.
+        return judge(outputs, self._expected, self._truth, tolerance_for).mismatch
 
 
 def _mismatched(entry: Entry, reason: str) -> Ended:

@@ -184,6 +184,8 @@ class DeviceClock:
     _FIRST_SPIN = 200_000
     _LONGEST_SPIN = 400_000_000
     """Cycles of the longest spinning kernel, about 0.2 s; the first one takes about 0.1 ms."""
+    _CYCLES_PER_S = 2e9
+    """About how many there are, from which the next spin is guessed: each guess that is too short costs another call."""
     _LONGEST_SPIN_S = 0.2
     _LATE = 5
     """How often in a row a host may be late behind a spin that has been long enough before."""
@@ -213,10 +215,10 @@ class DeviceClock:
             if self._enough and late <= self._LATE:
                 continue
             self._enough, late = False, 0
-            self._spin *= 2
+            before, self._spin = self._spin, max(2 * self._spin, int(1.5 * sample.host_s * self._CYCLES_PER_S))
             if self._spin > self._LONGEST_SPIN or sample.host_s > self._LONGEST_SPIN_S:
                 if self._replayed:  # nothing in a graph waits for the host
-                    self._spin //= 2
+                    self._spin = before
                     return sample.device_ns
                 self.name = None  # a call of seconds is not made eleven times to learn what the first one showed
         return None

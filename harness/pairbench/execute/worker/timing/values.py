@@ -14,10 +14,10 @@ from pairbench.model.operator import Operator
 
 _MORE = ((0.1, 2), (1.0, 1))
 """Further sets of values by the seconds that it takes to make one; where it takes longer there are none."""
-_PART = 0.05
-"""Part of the time of timing that putting values in place may take; timing is at most half of a run."""
-_FREE_S = {"cuda": 200e-6, "cpu": 20e-6}
-"""So short a time does not count, by device kind: on a GPU it is that of a flush or two, and each sample has several."""
+_PART = 0.02
+"""Part of the time of timing that putting values in place may take."""
+_FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
+"""So short a time does not count, by device kind: on a GPU it is less than that of a flush, and each sample has several."""
 _FIRST_SEED = 1000
 """Far from those of verification."""
 

@@ -60,7 +60,11 @@ def audit_declared(
     """
     impostor = operator.impostors[name]
     inputs = copy_tree(references[0].inputs)
-    if impostor.valid is not None and impostor.valid(**inputs) is not True:
+    try:
+        valid = impostor.valid is None or impostor.valid(**inputs) is True
+    except BaseException as error:
+        return _result(name, True, None, f"not tried: its `valid` fails: {explain(error)[1]}")
+    if not valid:
         return ImpostorResult(impostor=name, declared=True, rejected=False, reason="not to be tried here", tried=False)
     reason = None
     try:
@@ -71,11 +75,11 @@ def audit_declared(
             outputs = call.observe()
             synchronize(device)
             reason = reason or judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for).mismatch
-    except Exception as error:
+    except BaseException as error:
         reason = explain(error)[1]
     return _result(name, True, reason)
 
 
-def _result(name: str, declared: bool, mismatch: str | None) -> ImpostorResult:
-    reason = mismatch or "accepted: it is within the tolerance, which so cannot tell right from wrong"
+def _result(name: str, declared: bool, mismatch: str | None, otherwise: str = "") -> ImpostorResult:
+    reason = mismatch or otherwise or "accepted: it is within the tolerance, which so cannot tell right from wrong"
     return ImpostorResult(impostor=name, declared=declared, rejected=mismatch is not None, reason=reason)

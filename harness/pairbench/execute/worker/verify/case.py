@@ -56,12 +56,12 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
     """Return the float64 outputs to judge by, or why there are none.
 
     Raises:
-        Exception: what the operator's own oracle raised, memory apart: the suite is at fault.
+        BaseException: what the operator's own oracle raised, memory apart: the suite is at fault.
     """
     try:
         oracle = _oracle_outputs(operator, inputs)
         _synchronize_all()
-    except Exception as error:
+    except BaseException as error:
         if not is_out_of_memory(error) and operator.oracle is not None:
             raise
         return None, f"no oracle: {explain(error)[1]}"

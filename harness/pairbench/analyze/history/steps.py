@@ -1,0 +1,201 @@
+"""Where what is counted rather than timed took another value: launches, operators, memory, correctness and status.
+
+A count needs no statistics, so a step of it is there from the first run that shows it, and it stays: what a comparison of
+the newest run says is forgotten with the next run. Each value is judged against the last one that counted, as `compare` judges
+two runs, so that a slow drift within the slack of memory becomes a step, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter, eq
+
+from pairbench.analyze.compare.attribute import Circumstances, of_count
+from pairbench.analyze.compare.era import era_changes
+from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
+from pairbench.analyze.compare.rounds import usable
+from pairbench.analyze.history.points import SeriesPoint
+from pairbench.model.comparison import Attribution, EraChange, GateOutcome, Judgement
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.record import Record
+
+MARGINS = ("margin", "oracle_ratio")
+STATUS = "status"
+COLUMNS = (*METRICS, *MARGINS, "launch_status")
+"""Columns of a record that steps are found in, besides its status; what a record lacks has no steps."""
+
+_WORSE = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
+_METRICS = (*METRICS, *MARGINS)
+_WATCHED = (STATUS, *COLUMNS)
+_values = attrgetter(*_WATCHED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One metric that took another value at a run, and what became of that."""
+
+    metric: str
+    """The column of the record."""
+    level: int | None
+    """Index of the first run that had the value before; None where the first run of all failed."""
+    before: int | None
+    """Index among the points of the last run with the value before; None where the first run of all failed."""
+    index: int
+    """Index of the first run with the new value."""
+    outcome: GateOutcome
+    reference: float | str | None
+    current: float | str | None
+    """`reference` and `current` are the values before and after, in the unit of the column."""
+    reason: str
+    attribution: Attribution
+    why: str
+    """The sentence that says why that is the likely cause."""
+    era: tuple[EraChange, ...]
+    ended: int | None = None
+    """Index of the run in which it was no longer so; None while it lasts."""
+    superseded: bool = False
+    """Whether it ended because something else took its place, such as a new definition, and not by being undone."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether the new value is worse, or may be."""
+        return self.outcome in _WORSE
+
+
+def steps_of(points: Sequence[SeriesPoint], policy: Policy = DEFAULT) -> tuple[Step, ...]:
+    """Return the steps of a series, oldest first; a return to an earlier value ends the step away from it, and is none itself.
+
+    Args:
+        points: of one series, oldest first.
+        policy: how much peak memory and correctness may differ.
+    """
+    walk = _Walk(points, policy)
+    for index, point in enumerate(points):
+        if index and point.part != points[index - 1].part:
+            walk.new_definition(index)
+        walk.take(index, point.record)
+    return tuple(sorted(walk.steps(), key=lambda step: (step.index, step.metric)))
+
+
+class _Walk:
+    """Goes along a series, and knows for each metric which run has the present value, and which was the last to have one."""
+
+    def __init__(self, points: Sequence[SeriesPoint], policy: Policy) -> None:
+        self._points, self._policy = points, policy
+        self._done: list[Step] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._levels: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+        self._last: Sequence[object] = (object(),) * len(_WATCHED)
+        self._until = 0
+        self._counted: list[str] = []
+        self._lasting: defaultdict[str, list[Step]] = defaultdict(list)
+
+    def new_definition(self, index: int) -> None:
+        """End what lasted until then: another definition has other counts."""
+        for metric in list(self._lasting):
+            self._end(metric, index, superseded=True)
+        self._begin()
+
+    def steps(self) -> list[Step]:
+        """Return all steps so far."""
+        return [*self._done, *(step for several in self._lasting.values() for step in several)]
+
+    def take(self, index: int, record: Record) -> None:
+        """Look at the next run."""
+        values = _values(record)
+        if values == self._last:
+            self._until = index
+            return
+        for metric in self._counted:
+            self._seen[metric] = self._until
+        same = dict(zip(_WATCHED, map(eq, values, self._last), strict=True))
+        self._last, self._until = values, index
+        if not same[STATUS]:
+            self._status(index, record)
+        self._counted = [metric for metric in _METRICS if usable(record) and _is_counted(record, metric)]
+        for metric in self._counted:
+            if not same[metric] or not same["launch_status"] or not same[STATUS]:
+                self._metric(metric, index)
+        self._counted.append(STATUS)
+
+    def _status(self, index: int, record: Record) -> None:
+        before = self._levels.get(STATUS)
+        failed = bad(record)
+        if usable(record):
+            self._end(STATUS, index)
+        elif not failed:  # skipped on purpose
+            self._end(STATUS, index, lambda step: step.outcome is GateOutcome.FAILED, superseded=True)
+        said = self._judged(STATUS, before, index)
+        was = before is not None and bad(self._points[before].record)
+        if (failed and not was) or said.outcome is GateOutcome.REGRESSION:
+            self._lasting[STATUS].append(self._step(said, index))
+        self._levels[STATUS] = index
+
+    def _metric(self, metric: str, index: int) -> None:
+        level = self._levels.setdefault(metric, index)
+        said = self._judged(metric, level, index)
+        moved = said.outcome is not GateOutcome.UNCHANGED
+        if said.outcome in _WORSE:
+            # What was gained before is gone.
+            self._end(metric, index, lambda step: not step.worse and not self._holds(step, index), superseded=True)
+            self._lasting[metric].append(self._step(said, index))
+        else:
+            ended = self._end(metric, index, lambda step: step.worse and self._holds(step, index))
+            if ended:
+                said = self._judged(metric, ended[0].level, index)
+            if said.outcome is GateOutcome.IMPROVEMENT:
+                self._lasting[metric].append(self._step(said, index))
+        if moved or metric in MARGINS:
+            self._levels[metric] = index
+
+    def _holds(self, step: Step, index: int) -> bool:
+        """Return whether a run is as good as those before a worsening were, or as that with an improvement."""
+        good = step.level if step.worse else step.index
+        return self._judged(step.metric, good, index).outcome not in _WORSE
+
+    def _end(
+        self, metric: str, index: int, over: Callable[[Step], bool] | None = None, *, superseded: bool = False
+    ) -> list[Step]:
+        ended = [step for step in self._lasting[metric] if over is None or over(step)]
+        self._lasting[metric] = [step for step in self._lasting[metric] if step not in ended]
+        self._done += [replace(step, ended=index, superseded=superseded) for step in ended]
+        return ended
+
+    def _judged(self, metric: str, before: int | None, index: int) -> Judgement:
+        now = self._points[index].record
+        then = self._points[before].record if before is not None else now
+        if metric == STATUS:
+            return judge_status([then], [now])
+        judgements = (
+            judge_margin(then, now, self._policy) if metric in MARGINS else judge_exact(then, now, self._policy)
+        )
+        return next(said for said in judgements if said.metric == metric)
+
+    def _step(self, said: Judgement, index: int) -> Step:
+        before, now = self._seen.get(said.metric), self._points[index].record
+        then = self._points[before].record if before is not None else now
+        hashes = then.implementation_hash, now.implementation_hash
+        era = era_changes(then, now)
+        changed = None if None in hashes else hashes[0] != hashes[1]
+        cause, why = of_count(Circumstances(era=era, implementation_changed=changed, control_changed=None))
+        return Step(
+            metric=said.metric,
+            level=self._levels.get(said.metric),
+            before=before,
+            index=index,
+            outcome=said.outcome,
+            reference=said.reference if before is not None else None,
+            current=said.current,
+            reason=said.reason.partition("; it was ")[0],
+            attribution=cause,
+            why=why,
+            era=era,
+        )
+
+
+def _is_counted(record: Record, metric: str) -> bool:
+    """Return whether a record says what a metric was: launches only where they are known exactly."""
+    return number(record, metric) is not None and (metric not in LAUNCHES or record.launch_status == "exact")

@@ -1,0 +1,170 @@
+"""What workers start and leave behind is found and killed, in whatever session it is and whoever was killed before.
+
+Two things find it. A fork server and a worker are subreapers (Linux): what loses its parent below them becomes their child, and a server kills
+children that are no workers. Where the server itself is gone, or a worker has none, processes are known by a mark in their environment,
+which says what process they belong to: one whose parent has no such mark has lost it. Only a child that was given another
+environment, and whose server was killed with everything else, gets away.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+VARIABLE = "PAIRBENCH_OWNER"
+"""The variable that holds the mark."""
+_SERVER = "pairbench-forks"
+_PDEATHSIG, _SET_NAME, _CHILD_SUBREAPER = 1, 15, 36
+_PAUSE_S, _LONGEST_S = 0.002, 2.0
+_PROC = Path("/proc")
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent does, however that happens.
+
+    Args:
+        parent: Its process id; where it is gone already, this process ends now.
+    """
+    _prctl(_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt() -> None:
+    """Become the parent of whatever loses its own below this process."""
+    _prctl(_CHILD_SUBREAPER, 1)
+
+
+def be_server(*, yes: bool = True) -> None:
+    """Give this process the name of a fork server, which sees to its own end; or one that it has forked another."""
+    name = ctypes.create_string_buffer((_SERVER if yes else "pairbench-work").encode())
+    _prctl(_SET_NAME, ctypes.addressof(name))
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "prctl"):
+        libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+class _Process(NamedTuple):
+    pid: int
+    parent: int
+    began: str
+    """When it was started, in ticks: with its id, nobody else's."""
+    name: str
+
+
+def mark() -> str:
+    """Return the mark of what this process starts: its namespace, id and start."""
+    return f"{_namespace()}:{os.getpid()}:{_began(os.getpid())}"
+
+
+def _namespace() -> str:
+    try:
+        return str((_PROC / "self" / "ns" / "pid").readlink())
+    except OSError:
+        return ""
+
+
+def _began(pid: int) -> str | None:
+    found = _read(pid)
+    return found.began if found else None
+
+
+def _read(pid: int) -> _Process | None:
+    """Return a process that runs."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    if len(fields) < 20 or fields[0] in "ZX":
+        return None
+    return _Process(pid, int(fields[1]), fields[19], head.partition("(")[2])
+
+
+def _all() -> Iterator[_Process]:
+    try:
+        pids = [int(file.name) for file in _PROC.iterdir() if file.name.isdecimal()]
+    except OSError:  # not Linux
+        return
+    for pid in pids:
+        if found := _read(pid):
+            yield found
+
+
+def kill_children(but: Iterable[int]) -> None:
+    """Kill the children of this process but for some, and theirs, which become its own as their parents end."""
+    kept, own = set(but), os.getpid()
+    _until_none(lambda: [one for one in _all() if one.parent == own and one.pid not in kept])
+
+
+def kill_orphans(owner: str) -> None:
+    """Kill what has the mark of an owner and no parent that has it, or that is the owner.
+
+    Args:
+        owner: The mark. What belongs to a process that is gone has lost its parent, too.
+    """
+    _until_none(lambda: _orphans(owner))
+
+
+def sweep() -> None:
+    """Kill what was left behind by owners that are gone, as after the kill of a run with all of its servers."""
+    here = _namespace()
+    marks = {found for one in _all() if (found := _mark_of(one.pid)) and found.startswith(f"{here}:")}
+    for one in marks:
+        if not _is_there(one):
+            kill_orphans(one)
+
+
+def is_gone(owner: str) -> bool:
+    """Return whether the process of a mark has ended."""
+    return not _is_there(owner)
+
+
+def _is_there(owner: str) -> bool:
+    _, pid, began = owner.rsplit(":", 2)
+    return pid.isdecimal() and _began(int(pid)) == began
+
+
+def _orphans(owner: str) -> list[_Process]:
+    """Return those that are orphans when looked at twice: while one looks, a parent may end and its child find another."""
+    found = _seem_orphans(owner)
+    again = {one.pid: one for one in _seem_orphans(owner)} if found else {}
+    return [one for one in found if again.get(one.pid) == one]
+
+
+def _seem_orphans(owner: str) -> list[_Process]:
+    marked = {one.pid: one for one in _all() if _mark_of(one.pid) == owner}
+    parents = {*marked}
+    if _is_there(owner):
+        parents.add(int(owner.rsplit(":", 2)[1]))
+    return [
+        one for one in marked.values() if one.parent not in parents and one.name != _SERVER and one.pid != os.getpid()
+    ]
+
+
+def _mark_of(pid: int) -> str | None:
+    try:
+        content = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:  # somebody else's, or it has just ended
+        return None
+    begin = f"{VARIABLE}=".encode()
+    found = next((part for part in content.split(b"\0") if part.startswith(begin)), None)
+    return found[len(begin) :].decode(errors="replace") if found else None
+
+
+def _until_none(find: Callable[[], list[_Process]]) -> None:
+    """Kill what is found until nothing is, for it may have forked meanwhile."""
+    until = time.monotonic() + _LONGEST_S
+    while (found := find()) and time.monotonic() < until:
+        for one in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one.pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)

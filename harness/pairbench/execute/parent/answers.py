@@ -1,0 +1,151 @@
+"""What a worker may answer to a job. All else is refused: its suite may have written anything to the line."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pairbench.execute.protocol import (
+    BreakDownCase,
+    Broken,
+    CaseJob,
+    CloseCase,
+    CompareOutputs,
+    Describe,
+    DescribedSuite,
+    Diagnose,
+    DivergeCase,
+    Done,
+    Ended,
+    FindDevices,
+    Fingerprint,
+    FingerprintOutputs,
+    FoundDevices,
+    Job,
+    OpenCase,
+    Opened,
+    Probe,
+    ProfileCase,
+    SaveOutputs,
+    TakeBlock,
+    TakenBlock,
+    TimeCase,
+    VerifyCase,
+    Wait,
+)
+from pairbench.execute.wire import NoMessageError
+from pairbench.model.agreement import OutputsCompared
+from pairbench.model.breakdown import Breakdown
+from pairbench.model.divergence import Divergence
+from pairbench.model.environment import Environment
+from pairbench.model.finding import Finding
+from pairbench.model.outcome import (
+    STOP_REASONS,
+    EntrySamples,
+    ImpostorResult,
+    Profile,
+    Status,
+    TimedRound,
+    Verification,
+)
+from pairbench.model.plan import BrokenSuite, Entry
+
+_ANSWERS: dict[type, tuple[type, ...]] = {
+    FindDevices: (FoundDevices,),
+    Wait: (),
+    Describe: (DescribedSuite, BrokenSuite),
+    Probe: (Environment,),
+    Diagnose: (Finding,),
+    VerifyCase: (Verification, ImpostorResult, Ended),
+    TimeCase: (TimedRound, Ended),
+    ProfileCase: (Profile, Ended),
+    OpenCase: (Opened, Ended),
+    TakeBlock: (TakenBlock, Ended),
+    CloseCase: (TimedRound, Ended),
+    FingerprintOutputs: (Fingerprint, Ended),
+    SaveOutputs: (Entry, Ended),
+    CompareOutputs: (OutputsCompared, Ended),
+    BreakDownCase: (Breakdown, Ended),
+    DivergeCase: (Divergence, Ended),
+}
+_EXPECTED: dict[type, Mapping[str, type]] = {
+    job: {answer.__name__: answer for answer in (*answers, Done, Broken)} for job, answers in _ANSWERS.items()
+}
+_EXACTLY_ONE = (FindDevices, Describe, Probe)
+_ONCE = (FoundDevices, DescribedSuite, BrokenSuite, Environment, TimedRound, Opened, TakenBlock, OutputsCompared, Entry)
+_MOST = 10_000
+
+
+class Answers:
+    """The answers to one job, checked as they come."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._count = 0
+        self._once: set[type] = set()
+        self.expected = _EXPECTED[type(job)]
+        """The dataclasses that may come, by name."""
+
+    def check(self, answer: Any) -> None:
+        """Take notice of an answer.
+
+        Raises:
+            NoMessageError: the job does not ask for it, or it contradicts itself.
+        """
+        self._count += not isinstance(answer, Done | Broken)
+        if isinstance(answer, Done) and isinstance(self._job, _EXACTLY_ONE) and not self._count:
+            raise NoMessageError("it says that it is done, and has not answered")
+        if isinstance(answer, _ONCE) and type(answer) in self._once:
+            raise NoMessageError(f"a second {type(answer).__name__}")
+        if self._count > _MOST:
+            raise NoMessageError(f"the answer number {_MOST + 1} to one question")
+        self._once.add(type(answer))
+        if why := self._why_unfit(answer):
+            raise NoMessageError(f"a {type(answer).__name__} {why}")
+
+    def _why_unfit(self, answer: Any) -> str | None:
+        job = self._job
+        match answer:
+            case Verification(status=Status.MEASURED) | Ended(status=Status.MEASURED | Status.VERIFIED):
+                return f"with the status {answer.status}"
+            case ImpostorResult(declared=True) if isinstance(job, VerifyCase):
+                return None if answer.impostor in job.declared_impostors else "of an impostor that is not asked for"
+            case TimedRound() if why := _why_no_round(answer):
+                return why
+            case TakenBlock() if isinstance(job, TakeBlock):
+                fits = len(answer.call_ns) == len(answer.device_ns) == len(job.lead_in) and answer.throttled >= 0
+                return None if fits and _are_times(answer.call_ns) else "that is none"
+            case Opened() if isinstance(job, OpenCase):
+                fits = len(answer.lead_in) == len(job.entries) and all(0 <= calls <= _MOST for calls in answer.lead_in)
+                return None if fits else "with other lead-ins than there are entries"
+        if isinstance(job, CaseJob) and not _entries(answer) <= {*job.entries}:
+            return "about an entry that is not asked for"
+        return None
+
+
+def _entries(answer: Any) -> set[Entry]:
+    """Return the entries that an answer is about."""
+    if isinstance(answer, TimedRound):
+        return {samples.entry for samples in answer.entries}
+    entry = answer if isinstance(answer, Entry) else getattr(answer, "entry", None)
+    return set() if entry is None else {entry}
+
+
+def _why_no_round(answer: TimedRound) -> str | None:
+    if answer.stop_reason not in STOP_REASONS:
+        return "without a reason to stop"
+    if not answer.entries or len(_entries(answer)) < len(answer.entries):
+        return "that does not have each entry once"
+    if not all(_is_complete(samples, len(answer.throttled)) for samples in answer.entries):
+        return "with samples that do not belong together"
+    return None
+
+
+def _is_complete(samples: EntrySamples, blocks: int) -> bool:
+    columns = [samples.position, samples.at_ns, samples.call_ns, samples.host_ns, samples.device_ns]
+    lengths = {len(column) for column in columns if column is not None}
+    times = [column for column in columns[2:] if column is not None]
+    return len(lengths) == 1 and 0 < max(lengths) <= blocks and all(map(_are_times, times))
+
+
+def _are_times(values: tuple[float, ...]) -> bool:
+    return min(values) >= 0 and max(values) < math.inf and not any(map(math.isnan, values))

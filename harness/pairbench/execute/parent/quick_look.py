@@ -1,0 +1,94 @@
+"""The parent's side of a quick look: one worker does everything for a case, where a run has a process for each stage.
+
+What suffers is how far a latency may be believed: it is of one process, which has verified before. What stays is the order: what is
+wrong is never timed, and profiling comes last, so that no process that has profiled ever times.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.host_load import LoadMeter
+from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers
+from pairbench.execute.parent.scout import describe_suites, probe_in
+from pairbench.execute.parent.steps import profile_case, time_case, verify_case
+from pairbench.model.environment import Device, Environment
+from pairbench.model.outcome import NOT_TRIED, Status
+from pairbench.model.plan import BrokenSuite, OperatorDescription
+
+_SECONDS, _SAMPLES = 0.25, 30
+"""Time for a case, and the samples that are enough where the ratio is known well: no P95 is shown."""
+
+
+class QuickLook:
+    """Looks at cases on one device, each in a process of its own that a server forks."""
+
+    def __init__(self, context: WorkerContext, device: Device) -> None:
+        """Start nothing yet."""
+        settings = context.settings
+        quick = replace(
+            settings,
+            rounds=1,
+            case_seconds=min(settings.case_seconds, _SECONDS),
+            min_samples=min(settings.min_samples, _SAMPLES),
+        )
+        self._context = replace(context, settings=quick)
+        self._device = device
+        self._workers = self._on(device)
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        self._workers.close()
+
+    def _on(self, device: Device) -> Workers:
+        # Nothing but Triton's kernels is interpreted; those are verified on a CPU, and not timed.
+        return Workers(self._context, device, interpret=device.kind == "cpu")
+
+    def renew(self, device: Device) -> None:
+        """Have the next look in a new process, which is started now, so that nobody has to wait for it.
+
+        Args:
+            device: Where, with the others beside it that are needed.
+        """
+        self._workers.close()
+        self._device, self._workers = device, self._on(device)
+        self._workers.get()
+
+    def describe(
+        self, suites: Iterable[tuple[str, Path]]
+    ) -> tuple[tuple[OperatorDescription, ...], tuple[BrokenSuite, ...]]:
+        """Load suites, and return their operators, and why some could not be loaded."""
+        return describe_suites(self._workers, suites)
+
+    def verify(self, state: CaseState) -> None:
+        """Verify a case up to the first entry that is wrong; those behind it are skipped."""
+        verify_case(state, self._workers, impostors=False, until_wrong=True)
+        for entry in state.unverified():
+            state.end(entry, Status.SKIPPED, NOT_TRIED)
+        state.leave_out_untimed()
+
+    def time(self, state: CaseState) -> float | None:
+        """Time a case once, if nothing of it is wrong and there is a variant to compare with the baseline.
+
+        Returns:
+            Processors that others kept busy meanwhile; None where that is not known.
+        """
+        if state.wrong() or not any(entry.role == "variant" for entry in state.timed()):
+            return None
+        meter = LoadMeter()
+        time_case(state, self._workers, 0)
+        return meter.foreign_cores()
+
+    def probe(self, *, ceilings: bool) -> Environment:
+        """Return the environment of a run here, with the measured ceilings of the device if they are asked for. Not after `profile`."""
+        found = probe_in(self._workers, self._device, ceilings=ceilings)
+        own = {INTERPRET} - os.environ.keys()  # which a process that times in a run has not
+        variables = {name: value for name, value in found.rest["variables"].items() if name not in own}
+        return replace(found, rest={**found.rest, "variables": variables})
+
+    def profile(self, state: CaseState) -> None:
+        """Count what the timed entries launch and dispatch."""
+        if state.rounds:
+            profile_case(state, self._workers)

@@ -1,0 +1,120 @@
+"""Several workers that verify cases of one device side by side, so that kernels compile on all of the host's cores.
+
+Only timing needs a device for itself. What ends for want of memory or of time while others were at work is verified once more with
+nobody beside it, and only that counts.
+"""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.pool import Workers
+from pairbench.execute.parent.steps import verify_case
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status
+
+_MOST = 8
+"""Workers at once: each takes half a gigabyte of a GPU before it has done anything."""
+_SCARCE = re.compile("memory|alloc", re.IGNORECASE)
+
+Take = Callable[[], CaseState | None]
+"""Gives the next case, or None when there is no more."""
+Begins = Callable[[CaseState], None]
+Done = Callable[[CaseState, float], None]
+
+
+def count_verifiers(device: Device, cases: int, cores: int | None = None) -> int:
+    """Return how many workers verify side by side: one on a CPU, which each of them uses whole.
+
+    Args:
+        device: Where.
+        cases: How many there are to verify.
+        cores: Of the host; counted if not given.
+    """
+    return 1 if device.kind == "cpu" else max(1, min(_MOST, cases, (cores or os.cpu_count() or 1) // 2))
+
+
+class Verifiers:
+    """Verifies cases, one after the other in each of several workers. A context manager: the workers end with it."""
+
+    def __init__(self, several: Sequence[Workers]) -> None:
+        """Start nothing yet.
+
+        Args:
+            several: The workers, at least one; each starts with its first case.
+        """
+        self._several = several
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        with ThreadPoolExecutor(len(self._several)) as threads:  # each takes a tenth of a second on a GPU
+            list(threads.map(lambda workers: workers.close(), self._several))
+
+    def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
+        """Verify cases until there are no more. Of the functions, one runs at a time.
+
+        Args:
+            take: Gives the cases.
+            begins: Is told of a case that is begun.
+            done: Is told of a case that is through, and how many seconds that took.
+            impostors: Whether to try those that are declared.
+
+        Raises:
+            InterruptedRunError: the user interrupted.
+        """
+        several = len(self._several) > 1
+        again: list[tuple[CaseState, float]] = []
+
+        stopped = threading.Event()
+
+        def work(workers: Workers) -> None:
+            try:
+                while not stopped.is_set() and (state := self._next(take, begins)) is not None:
+                    began = time.monotonic()
+                    verify_case(state, workers, impostors=impostors)
+                    took_s = time.monotonic() - began
+                    with self._turn:
+                        if several and _ran_short(state):
+                            again.append((state, took_s))
+                        else:
+                            done(state, took_s)
+            except BaseException:
+                stopped.set()  # the others end with the case that they are at
+                raise
+
+        with ThreadPoolExecutor(len(self._several)) as threads:
+            for finished in [threads.submit(work, workers) for workers in self._several]:
+                finished.result()
+        if again:
+            self._close()
+        for state, took_s in again:
+            state.start_over()
+            began = time.monotonic()
+            verify_case(state, self._several[0], impostors=impostors)
+            done(state, took_s + time.monotonic() - began)
+
+    def _next(self, take: Take, begins: Begins) -> CaseState | None:
+        with self._turn:
+            state = take()
+            if state is not None:
+                begins(state)
+            return state
+
+
+def _ran_short(state: CaseState) -> bool:
+    """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
+    ends = list(state.ended.values())
+    scarce = any(_SCARCE.search(reason) for status, reason in ends if status is Status.FAILED)
+    missed = any(found.reason and _SCARCE.search(found.reason) for found in state.verified.values())
+    return scarce or missed or any(status in (Status.OOM, Status.TIMEOUT) for status, _ in ends)

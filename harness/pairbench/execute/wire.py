@@ -1,0 +1,245 @@
+"""How a message goes from a worker to its parent: as data, so that nothing a worker writes is ever executed.
+
+A message is a head, a JSON text and the bytes of its long tuples of numbers. The text has the name of a dataclass and its fields; whoever reads it says
+which dataclasses may come, and their annotations say what each field may hold. A suite's code runs in the worker and may write anything
+to the line, so all else is refused. Samples are long tuples of numbers, which JSON would make slow.
+"""
+
+import collections.abc
+import dataclasses
+import enum
+import functools
+import json
+import struct
+import types
+import typing
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+_HEAD = struct.Struct("!4sIQ")
+_MARK = b"pair"
+_MOST_TEXT, _MOST_NUMBERS = 32 << 20, 256 << 20
+"""The longest text and the most bytes of numbers of a message: about a hundred times those of a long case."""
+_LONG = 32
+"""Tuples of so many numbers are sent as bytes."""
+_PACKED = "packed"
+
+
+class NoMessageError(ValueError):
+    """Bytes that are no message, or not one of those that may come; it says why."""
+
+
+class Frame(NamedTuple):
+    """The lengths that a message's head tells, in bytes."""
+
+    text: int
+    numbers: int
+
+    @property
+    def size(self) -> int:
+        """Length of the whole message."""
+        return _HEAD.size + self.text + self.numbers
+
+
+def encode(message: Any) -> bytes:
+    """Return a dataclass as a message.
+
+    Raises:
+        TypeError: it holds something that is neither a dataclass, a tuple, a dict with texts as keys, a text, a number nor None.
+    """
+    numbers = bytearray()
+    text = json.dumps([type(message).__name__, _fields(message, numbers)], default=_refuse).encode()
+    return _HEAD.pack(_MARK, len(text), len(numbers)) + text + numbers
+
+
+def read_head(begun: bytes | bytearray) -> Frame | None:
+    """Return what the head of a message says; None as long as it is not all there.
+
+    Raises:
+        NoMessageError: it is none, or the message is too long.
+    """
+    if begun[: len(_MARK)] != _MARK[: len(begun)]:
+        raise NoMessageError(f"it begins with {bytes(begun[: len(_MARK)])!r}")
+    if len(begun) < _HEAD.size:
+        return None
+    frame = Frame(*_HEAD.unpack_from(begun)[1:])
+    if frame.text > _MOST_TEXT or frame.numbers > _MOST_NUMBERS:
+        raise NoMessageError(f"it says that it has {frame.size:,} bytes, which is too long")
+    return frame
+
+
+def decode(message: bytes | bytearray, expected: Mapping[str, type]) -> Any:
+    """Return the dataclass that a whole message holds.
+
+    Args:
+        message: The message, with its head.
+        expected: The dataclasses that may come, by name.
+
+    Raises:
+        NoMessageError: it is none of these, or a field holds something else than its annotation says.
+    """
+    frame = read_head(message)
+    if frame is None or len(message) != frame.size:
+        raise NoMessageError("it is not all there")
+    try:
+        name, fields = json.loads(bytes(message[_HEAD.size : _HEAD.size + frame.text]))
+        return _reader(expected[name])(fields, message[_HEAD.size + frame.text :])
+    except RecursionError:
+        raise NoMessageError("it is nested too deeply") from None
+    except Exception as error:  # dataclasses check what they are given, each in its way
+        raise NoMessageError(f"{type(error).__name__}: {str(error)[:200]}") from None
+
+
+LENGTH = struct.Struct("!Q")
+"""What stands before each pickled value on the way from the parent to a worker: its length in bytes."""
+
+
+def _fields(message: Any, numbers: bytearray) -> dict[str, Any]:
+    found = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
+    return {name: _pack(value, numbers) or _plain(value, numbers) for name, value in found.items()}
+
+
+def _pack(value: Any, numbers: bytearray) -> dict[str, Any] | None:
+    """Append a long tuple of numbers of one type, and return where it is; None for anything else."""
+    if not isinstance(value, tuple) or len(value) < _LONG:
+        return None
+    kinds = set(map(type, value))
+    code = "q" if kinds == {int} else "d" if all(issubclass(kind, float) for kind in kinds) else None
+    if code is None:
+        return None
+    try:
+        content = array(code, value).tobytes()
+    except OverflowError:
+        return None
+    begin = len(numbers)
+    numbers += content
+    return {_PACKED: [code, begin, len(value)]}
+
+
+def _plain(value: Any, numbers: bytearray) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _fields(value, numbers)
+    if isinstance(value, tuple | list):
+        return [_plain(item, numbers) for item in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError(f"a dict has keys that are no texts: {list(value)[:3]!r}")
+        return {key: _plain(item, numbers) for key, item in value.items()}
+    return value
+
+
+def _refuse(value: Any) -> Any:
+    """Take a number of NumPy's for what it is, and nothing else that JSON does not know."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
+    raise TypeError(f"a message cannot hold a {type(value).__qualname__}")
+
+
+_Reader = Callable[[Any, bytes | bytearray], Any]
+
+
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """Return what reads a value of an annotated type from what JSON gave, and raises an exception where it is something else."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object):
+        return lambda value, _: value
+    if origin in (typing.Union, types.UnionType):
+        return _one_of([_reader(one) for one in sorted(arguments, key=lambda one: one is not types.NoneType)])
+    if origin is tuple:
+        return _tuple_of(arguments)
+    if origin is collections.abc.Sequence:
+        return _tuple_of((arguments[0], Ellipsis))
+    if origin in (dict, collections.abc.Mapping):
+        return _dict_of(_reader(arguments[1]))
+    if dataclasses.is_dataclass(hint):
+        return _dataclass_of(hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return lambda value, _: hint(value)
+    if hint is float:
+        return lambda value, _: float(_checked(value, (float, int)))
+    if hint is int:
+        return lambda value, _: _within(_checked(value, (int,)))
+    if hint is str:
+        return lambda value, _: _readable(_checked(value, (str,)))
+    if hint in (bool, types.NoneType):
+        return lambda value, _: _checked(value, (hint,))
+    raise AssertionError(f"no message can have a field of {hint}")
+
+
+def _checked(value: Any, kinds: tuple[type, ...]) -> Any:
+    if type(value) not in kinds:
+        raise TypeError(f"{str(value)[:40]!r} is no {kinds[0].__name__}")
+    return value
+
+
+def _within(value: int) -> int:
+    """Return a number that a table can hold."""
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError("an integer of more than 64 bits")
+    return value
+
+
+def _readable(value: str) -> str:
+    """Return a text that can be encoded: halves of characters, as in a file name that is no UTF-8, become escapes."""
+    return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+
+
+def _one_of(readers: list[_Reader]) -> _Reader:
+    def read(value: Any, numbers: bytes | bytearray) -> Any:
+        for reader in readers[:-1]:
+            try:
+                return reader(value, numbers)
+            except Exception:  # noqa: S112 (it may be another of the types)
+                continue
+        return readers[-1](value, numbers)
+
+    return read
+
+
+def _tuple_of(arguments: tuple[Any, ...]) -> _Reader:
+    same = len(arguments) == 2 and arguments[1] is Ellipsis
+    readers = [_reader(one) for one in (arguments[:1] if same else arguments)]
+    code = {int: "q", float: "d"}.get(arguments[0]) if same else None
+
+    def read(value: Any, numbers: bytes | bytearray) -> Any:
+        if isinstance(value, dict) and code:
+            return _unpack(value, code, numbers)
+        items = _checked(value, (list,))
+        if same:
+            return tuple([readers[0](item, numbers) for item in items])
+        return tuple([reader(item, numbers) for reader, item in zip(readers, items, strict=True)])
+
+    return read
+
+
+def _unpack(value: dict[str, Any], code: str, numbers: bytes | bytearray) -> tuple[Any, ...]:
+    written, begin, count = (
+        _checked(item, (kind,)) for item, kind in zip(value[_PACKED], (str, int, int), strict=True)
+    )
+    found = array(written)
+    content = memoryview(numbers)[begin : begin + count * found.itemsize]
+    if written not in (code, "q") or min(begin, count) < 0 or len(content) != count * found.itemsize:
+        raise ValueError("numbers that are not there")
+    found.frombytes(content)
+    return tuple(found) if written == code else tuple(map(float, found))
+
+
+def _dict_of(reader: _Reader) -> _Reader:
+    return lambda value, numbers: {key: reader(item, numbers) for key, item in _checked(value, (dict,)).items()}
+
+
+def _dataclass_of(hint: Any) -> _Reader:
+    @functools.cache
+    def readers() -> dict[str, _Reader]:  # when it is first needed: a device may have devices beside it
+        hints = typing.get_type_hints(hint)
+        return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(hint)}
+
+    def read(value: Any, numbers: bytes | bytearray) -> Any:
+        known = readers()
+        if _checked(value, (dict,)).keys() != known.keys():
+            raise TypeError(f"{hint.__name__} has other fields than {', '.join(map(str, value))[:200]}")
+        return hint(**{name: reader(value[name], numbers) for name, reader in known.items()})
+
+    return read

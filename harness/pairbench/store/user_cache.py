@@ -1,0 +1,81 @@
+"""Small values that are kept between commands in the user's cache folder. Whoever loses them loses nothing but time.
+
+A file is JSON, and is read as if it were empty wherever it is anything else.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_OLD_S = 14 * 24 * 3600
+_FORMAT = 1
+"""Raised whenever what is kept changes its meaning: values of another format are forgotten."""
+
+
+def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that is the user's, and pairbench's alone; one that cannot be there for a user who has no home."""
+    chosen = Path(environment.get("XDG_CACHE_HOME") or "")
+    if not chosen.is_absolute():  # a relative one is to be ignored, says the rule for these folders
+        try:
+            chosen = Path("~/.cache").expanduser()
+        except RuntimeError:  # as in a container that runs under a number
+            chosen = Path(os.devnull)
+    return chosen / "pairbench"
+
+
+def kept_compilations() -> Path | None:
+    """Return the folder for what torch.compile and Triton have compiled, without what is older than two weeks; None if it cannot be there."""
+    folder = user_folder() / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    for compiler in ("triton", "inductor"):
+        with contextlib.suppress(OSError):
+            for entry in (folder / compiler).iterdir():
+                if time.time() - entry.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(entry, ignore_errors=True)
+    return folder
+
+
+class KeptValues:
+    """Values by their keys in one file, each a JSON object; the oldest go when there are too many."""
+
+    def __init__(self, file: Path, *, most: int) -> None:
+        self._file = file
+        self._most = most
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return all values, the oldest first."""
+        try:
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return {}
+        values = content.get("values")
+        if not isinstance(values, dict):
+            return {}
+        return {key: value for key, value in values.items() if isinstance(value, dict)}
+
+    def keep(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep values beside those that are there, as far as the folder can be written to. The file is swapped whole."""
+        if not values:
+            return
+        kept = {key: value for key, value in self.read().items() if key not in values}
+        newest = list({**kept, **values}.items())[-self._most :]
+        text = json.dumps({"format": _FORMAT, "values": dict(newest)})
+        temporary = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self._file)
+        except OSError:  # read-only, or full
+            with contextlib.suppress(OSError):
+                temporary.unlink()

@@ -1,0 +1,142 @@
+"""Verifying side by side: every case once, what ran short once more alone, and an error ends all."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from pairbench.errors import InterruptedRunError
+from pairbench.execute.parent import verifying
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.pool import Workers
+from pairbench.execute.parent.verifying import Verifiers, count_verifiers
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status, Verification
+from pairbench.model.plan import PlannedCase
+
+Planned = Callable[..., PlannedCase]
+Step = Callable[[CaseState, Any], None]
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
+
+
+class Counting(Workers):
+    """Counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def verified(state: CaseState, reason: str | None = None) -> None:
+    for entry in state.unverified():
+        state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED, reason=reason)
+
+
+@pytest.fixture
+def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[CaseState], list[CaseState]]]:
+    """Verify some cases by a step of ours; returns them, and those that were reported."""
+
+    def run(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
+        def verify_case(state: CaseState, workers: Any, *, impostors: bool) -> None:
+            step(state, workers)
+
+        monkeypatch.setattr(verifying, "verify_case", verify_case)
+        states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
+        waiting, reported = iter(states), list[CaseState]()
+        with Verifiers([Counting() for _ in range(several)]) as verifiers:
+            verifiers.verify(
+                lambda: next(waiting, None),
+                lambda state: None,
+                lambda state, took_s: reported.append(state),
+                impostors=False,
+            )
+        return states, reported
+
+    return run
+
+
+def test_each_case_is_verified_once_by_workers_at_the_same_time(verify: Any) -> None:
+    together = threading.Barrier(3)
+    used = set()
+
+    def step(state: CaseState, workers: Any) -> None:
+        together.wait(timeout=10)  # nobody gets past it alone
+        used.add(workers)
+        verified(state)
+
+    states, reported = verify(step, 6, 3)
+    assert len(used) == 3 and len(reported) == 6 and set(reported) == set(states)
+
+
+SHORT = {
+    "out of memory": (Status.OOM, "out of memory: held 3 GiB"),
+    "out of time": (Status.TIMEOUT, "still running"),
+    "a library's own words": (Status.FAILED, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED"),
+}
+
+
+@pytest.mark.parametrize(("status", "reason"), SHORT.values(), ids=SHORT)
+def test_what_ran_short_beside_others_is_verified_again_alone(verify: Any, status: Status, reason: str) -> None:
+    tries: dict[CaseState, list[int]] = {}
+    at_work: list[CaseState] = []
+
+    def step(state: CaseState, workers: Any) -> None:
+        at_work.append(state)
+        tries.setdefault(state, []).append(workers.closed)
+        if len(tries[state]) == 1:
+            state.end(state.planned.entries[1], status, reason)
+        else:
+            assert at_work == [state]
+        verified(state)
+        at_work.remove(state)
+
+    states, reported = verify(step, 4, 2)
+    # The second time when the workers of the first time, and what they held, were gone.
+    assert set(reported) == set(states) and all(closed == [0, 1] for closed in tries.values())
+    assert not any(state.ended for state in states)
+
+
+def test_without_an_oracle_for_want_of_memory_it_is_verified_again(verify: Any) -> None:
+    reasons = iter(["no oracle: CUDA out of memory", None, None])
+    states, _ = verify(lambda state, workers: verified(state, next(reasons)), 2, 2)
+    assert not any(found.reason for state in states for found in state.verified.values())
+
+
+@pytest.mark.parametrize(
+    ("status", "several"), [(Status.MISMATCHED, 2), (Status.FAILED, 2), (Status.OOM, 1), (Status.TIMEOUT, 1)]
+)
+def test_what_has_nothing_to_do_with_others_is_believed(verify: Any, status: Status, several: int) -> None:
+    tries: list[CaseState] = []
+
+    def step(state: CaseState, workers: Any) -> None:
+        tries.append(state)
+        state.end(state.planned.entries[1], status, "wrong")
+        verified(state)
+
+    states, _ = verify(step, 3, several)
+    assert sorted(map(id, tries)) == sorted(map(id, states))
+
+
+def test_an_interruption_ends_all(verify: Any) -> None:
+    tries: list[CaseState] = []
+
+    def step(state: CaseState, workers: Any) -> None:
+        tries.append(state)
+        raise InterruptedRunError
+
+    with suppress(InterruptedRunError):
+        verify(step, 20, 2)
+        pytest.fail("it went on")
+    assert len(tries) <= 2
+
+
+def test_how_many_there_are() -> None:
+    assert count_verifiers(CPU, 100, cores=64) == 1
+    assert [count_verifiers(GPU, 100, cores=cores) for cores in (1, 2, 4, 16, 128)] == [1, 1, 2, 8, 8]
+    assert count_verifiers(GPU, 3, cores=128) == 3
+    assert count_verifiers(GPU, 0, cores=128) == 1

@@ -1,0 +1,330 @@
+"""Messages of workers: what is sent comes back as it was, and nothing else is taken for a message."""
+
+import json
+import math
+import pickle
+import time
+from dataclasses import is_dataclass, replace
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairbench.execute import wire
+from pairbench.execute.parent.answers import _EXPECTED, Answers
+from pairbench.execute.protocol import DescribedSuite, Ended, TimeCase, VerifyCase
+from pairbench.execute.wire import NoMessageError, decode, encode, read_head
+from pairbench.model.breakdown import Breakdown, ModuleCalls, WorkTotal
+from pairbench.model.case import make_case
+from pairbench.model.claim import Claim
+from pairbench.model.environment import Device, Environment
+from pairbench.model.outcome import (
+    Correctness,
+    EntrySamples,
+    Launches,
+    Profile,
+    Status,
+    Telemetry,
+    TimedRound,
+    Verification,
+)
+from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
+from pairbench.model.record import KernelCount
+
+ENTRY = Entry(implementation="fast", mode="eager")
+ALL = {name: kind for several in _EXPECTED.values() for name, kind in several.items()}
+
+
+def samples(count: int, entry: Entry = ENTRY) -> EntrySamples:
+    times = tuple(1000.0 + number / 7 for number in range(count))
+    return EntrySamples(
+        entry=entry,
+        position=tuple(number % 3 for number in range(count)),
+        at_ns=tuple(range(count)),
+        call_ns=times,
+        host_ns=times,
+        device_ns=None,
+        device_timer=None,
+    )
+
+
+def timed_round(count: int, *entries: Entry) -> TimedRound:
+    return TimedRound(
+        round=1,
+        timer="t",
+        entries=tuple(samples(count, entry) for entry in entries or (ENTRY,)),
+        throttled=(False,) * count,
+        remeasured=0,
+        stop_reason="precise",
+        telemetry=Telemetry(throttle_reasons=("hot",)),
+        measuring_s=1.0,
+    )
+
+
+OPERATOR = OperatorDescription(
+    suite="ops.py",
+    path="/ops.py",
+    name="op",
+    summary="",
+    source="",
+    definition_hash="d",
+    implementations=(ImplementationDescription(name="baseline", needs=("cuda",), hash="h"),),
+    impostors=(),
+    cases=(make_case("op", {"rows": 4, "half": 0.5, "flag": True, "size": (3, 1), "dtype": "float32"}, "smoke"),),
+    costs={"op[rows=4]": (1.0, 2.5)},
+    claims=(Claim(source="#1", device="a GPU", speedup=(2, 3.5), cases=[{"rows": 4, "size": (3, 1)}]),),
+)
+MESSAGES = [
+    timed_round(5),
+    timed_round(500, ENTRY, replace(ENTRY, mode="graph")),
+    DescribedSuite(operators=(OPERATOR,)),
+    Ended(entry=None, status=Status.OOM, reason="déjà vu"),
+    Verification(
+        entry=ENTRY,
+        status=Status.VERIFIED,
+        correctness=Correctness(
+            max_abs_error=math.inf,
+            mean_abs_error=None,
+            rel_l2_error=1e-300,
+            oracle_ratio=0.1 + 0.2,
+            mismatched_fraction=0.0,
+            rtol=0.0,
+            atol=0.0,
+            margin=1.0,
+        ),
+    ),
+    Profile(
+        entry=ENTRY,
+        launches=Launches(status="exact", kernel_counts=(KernelCount(name="k", count=2, total_ns=3.5),)),
+    ),
+    Environment(
+        device=Device(
+            selector="cuda:0",
+            kind="cuda",
+            name="g",
+            capability=(9, 0),
+            beside=(Device(selector="cuda:1", kind="cuda", name="g"),),
+        ),
+        driver=None,
+        cuda=None,
+        cudnn=None,
+        torch="2",
+        triton=None,
+        python="3",
+        hostname="h",
+        cpu="c",
+        rest={"a": [1, 2.5, None, {"b": True}]},
+    ),
+    Breakdown(
+        entry=ENTRY,
+        calls=1,
+        modules=(ModuleCalls(name="m", class_name="M", calls=1),),
+        pieces=(WorkTotal(module="m", ops=("add",), count=1, ns=2.0),),
+        spots=(),
+        whole_ns=2.0,
+    ),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_what_is_sent_comes_back_as_it_was(message: Any) -> None:
+    found = decode(encode(message), ALL)
+    assert found == message and type(found) is type(message)
+    assert pickle.dumps(found)
+
+
+def test_every_answer_to_every_job_can_be_read() -> None:
+    """Each field of each dataclass that may come has an annotation that says what it may hold."""
+    seen, waiting = set(), list(ALL.values())
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen or not isinstance(kind, type) or not is_dataclass(kind):
+            continue
+        seen.add(kind)
+        for hint in get_type_hints(kind).values():
+            wire._reader(hint)
+            waiting += [hint, *get_args(hint), *(inner for one in get_args(hint) for inner in get_args(one))]
+    assert {Device, EntrySamples, Claim, WorkTotal} <= seen
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    int_of_numpy: Any = np.int64(3)
+    found = decode(
+        encode(replace(samples(40), call_ns=tuple(np.linspace(1, 2, 40)), at_ns=(int_of_numpy,) * 40)),
+        {"EntrySamples": EntrySamples},
+    )
+    assert found.call_ns == tuple(np.linspace(1, 2, 40)) and found.at_ns == (3,) * 40
+
+
+def test_what_is_no_data_cannot_be_sent() -> None:
+    with pytest.raises(TypeError, match="cannot hold a object"):
+        encode(Ended(entry=None, status=Status.OOM, reason=object()))  # type: ignore[arg-type]
+
+
+def test_halves_of_characters_become_escapes() -> None:
+    found = decode(encode(Ended(entry=None, status=Status.OOM, reason="a\udcffb")), ALL)
+    assert found.reason == "a\\udcffb"
+
+
+def written(name: str, fields: Any, numbers: bytes = b"") -> bytes:
+    text = json.dumps([name, fields]).encode()
+    return wire._HEAD.pack(wire._MARK, len(text), len(numbers)) + text + numbers
+
+
+ENDED = {"entry": None, "status": "failed", "reason": "r"}
+PACKED = {
+    "entry": {"implementation": "a", "mode": "eager"},
+    "position": [0],
+    "at_ns": [0],
+    "call_ns": [1.0],
+    "host_ns": None,
+    "device_ns": None,
+    "device_timer": None,
+    "first_call_ns": None,
+    "autotuned": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("os.system", {}),
+        ("VerifyCase", {}),
+        ("Ended", {}),
+        ("Ended", {**ENDED, "more": 1}),
+        ("Ended", {**ENDED, "status": "sublime"}),
+        ("Ended", {**ENDED, "reason": 3}),
+        ("Ended", {**ENDED, "entry": {"implementation": 1, "mode": "eager"}}),
+        ("Ended", [ENDED]),
+        ("EntrySamples", {**PACKED, "position": [10**30]}),
+        ("EntrySamples", {**PACKED, "position": [True]}),
+        ("EntrySamples", {**PACKED, "position": {"packed": ["q", 0, 1]}}),
+        ("EntrySamples", {**PACKED, "position": {"packed": ["q", -8, 1]}}),
+        ("EntrySamples", {**PACKED, "position": {"packed": ["u", 0, 0]}}),
+        ("EntrySamples", {**PACKED, "position": {"packed": ["d", 0, 0]}}),
+        ("EntrySamples", {**PACKED, "call_ns": {"packed": ["d", 0, 10**12]}}),
+        ("EntrySamples", {**PACKED, "call_ns": ["1"]}),
+        ("EntrySamples", {**PACKED, "autotuned": {"packed": ["d", 0, 0]}}),
+    ],
+)
+def test_what_the_annotations_do_not_say_is_refused(name: str, fields: Any) -> None:
+    with pytest.raises(NoMessageError):
+        decode(written(name, fields), {"Ended": Ended, "EntrySamples": EntrySamples})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[" * 100_000, b"\xff", b"[1" + b"0" * 10_000 + b"]", b'["Ended"]', b"null", b'[["Ended"], {}]'],
+)
+def test_texts_that_are_no_messages(text: bytes) -> None:
+    with pytest.raises(NoMessageError):
+        decode(wire._HEAD.pack(wire._MARK, len(text), 0) + text, ALL)
+
+
+def test_a_head_is_looked_at_as_it_comes() -> None:
+    whole = encode(MESSAGES[0])
+    assert [read_head(whole[:count]) for count in range(wire._HEAD.size)] == [None] * wire._HEAD.size
+    frame = read_head(whole)
+    assert frame is not None and frame.size == len(whole)
+    for wrong in (b"x", b"paix", wire._HEAD.pack(wire._MARK, 2**31, 0), wire._HEAD.pack(wire._MARK, 0, 2**40)):
+        with pytest.raises(NoMessageError):
+            read_head(wrong)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_messages_are_refused_or_are_messages(data: st.DataObject) -> None:
+    """Whatever a worker writes, its parent has a value of the right type, or a sentence."""
+    content = bytearray(encode(data.draw(st.sampled_from(MESSAGES))))
+    for place, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=4)
+    ):
+        content[place] = byte
+    try:
+        found = decode(content, ALL)
+    except NoMessageError:
+        return
+    assert type(found) in ALL.values()
+    encode(found)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(PACKED) + sorted(ENDED)), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(name=st.sampled_from(sorted(ALL)), fields=_JSON, numbers=st.binary(max_size=32))
+def test_made_up_messages_are_refused_or_are_messages(name: str, fields: Any, numbers: bytes) -> None:
+    try:
+        found = decode(written(name, fields, numbers), ALL)
+    except NoMessageError:
+        return
+    assert type(found) is ALL[name]
+
+
+def test_a_field_that_no_message_can_have_is_our_own_mistake() -> None:
+    with pytest.raises(AssertionError, match="complex"):
+        wire._reader(complex)
+
+
+def test_a_round_of_many_samples_costs_milliseconds() -> None:
+    """5,000 samples of 10 entries; as JSON alone it would be some 200 ms."""
+    entries = [Entry(implementation=f"v{number}", mode="eager") for number in range(10)]
+    message = timed_round(5000, *entries)
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        found = decode(encode(message), ALL)
+        took.append(time.perf_counter() - began)
+    assert found == message
+    assert min(took) < 0.1
+
+
+VERIFY = VerifyCase(
+    path="/ops.py",  # type: ignore[arg-type]
+    operator="op",
+    case=OPERATOR.cases[0],
+    entries=(ENTRY,),
+    automatic_impostors=False,
+    declared_impostors=(),
+)
+TIME = TimeCase(path="/ops.py", operator="op", case=OPERATOR.cases[0], entries=(ENTRY,), round=1, capturable=())  # type: ignore[arg-type]
+OTHER = Entry(implementation="other", mode="eager")
+
+
+@pytest.mark.parametrize(
+    ("job", "answers"),
+    [
+        (VERIFY, [Verification(entry=OTHER, status=Status.VERIFIED)]),
+        (VERIFY, [Verification(entry=ENTRY, status=Status.MEASURED)]),
+        (VERIFY, [Ended(entry=OTHER, status=Status.FAILED, reason="")]),
+        (VERIFY, [Ended(entry=ENTRY, status=Status.VERIFIED, reason="")]),
+        (TIME, [timed_round(5, OTHER)]),
+        (TIME, [timed_round(5, ENTRY, ENTRY)]),
+        (TIME, [timed_round(0)]),
+        (TIME, [timed_round(5), timed_round(5)]),
+        (TIME, [replace(timed_round(5), stop_reason="bored")]),
+        (TIME, [replace(timed_round(5), entries=())]),
+        (TIME, [replace(timed_round(5), throttled=(False,))]),
+        (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0,)),))]),
+        (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0, 2.0, -1.0, 3.0, 4.0)),))]),
+        (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0, 2.0, math.nan, 3.0, 4.0)),))]),
+    ],
+)
+def test_an_answer_that_was_not_asked_for_or_contradicts_itself(job: Any, answers: list[Any]) -> None:
+    checks = Answers(job)
+    for answer in answers[:-1]:
+        checks.check(answer)
+    with pytest.raises(NoMessageError):
+        checks.check(answers[-1])
+
+
+def test_answers_that_fit() -> None:
+    Answers(VERIFY).check(Verification(entry=ENTRY, status=Status.VERIFIED))
+    Answers(TIME).check(timed_round(5))
+    Answers(TIME).check(Ended(entry=None, status=Status.FAILED, reason=""))

@@ -1,0 +1,76 @@
+"""The page of an operator begins with its answer: a sentence, a heat map, and how it scales."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from pairbench.report.site import paths
+from tests.site import planted
+from tests.site.conftest import Build, Site
+from tests.site.planted import H200
+from tests.site.watch import Opener
+
+pytestmark = pytest.mark.browser
+PAGE = paths.operator_page(H200, planted.SUITE, "scan")
+
+
+@pytest.fixture(scope="session")
+def made(build: Build) -> Site:
+    return build(planted.scaling)
+
+
+@pytest.fixture
+def see(browse: "object", made: Site) -> Opener:
+    assert callable(browse)
+    opener: Opener = browse(made)
+    return opener
+
+
+def test_the_verdict_is_one_sentence(see: Opener) -> None:
+    lead = see(PAGE).locator(".lead")
+    expect(lead).to_contain_text(re.compile(r"fused\s+5\.\d+x on headline bfloat16 cases \(device\)"))
+    expect(lead).to_contain_text("loses 2 of 4 real ones, where tokens ≤ 64")
+
+
+def test_the_heat_map_has_a_number_in_each_cell_and_leads_to_the_trend(see: Opener) -> None:
+    page = see(PAGE)
+    table = page.locator("table.heat")
+    expect(table.locator("tbody tr")).to_have_count(len(planted.SIZES))
+    expect(table.locator("thead th")).to_have_text(["Case", "fused", "naive"])
+    small = table.get_by_role("row").filter(has_text=re.compile(r"^tokens=16"))
+    expect(small.locator("td").first).to_have_class(re.compile(r"heat--\d"))
+    expect(small.get_by_label("skipped")).to_have_text("\u2013")
+    best = table.get_by_role("row").filter(has_text="tokens=4096").locator("td").first
+    expect(best).to_have_class(re.compile(r"heat-[45]"))
+    best.get_by_role("link").click()
+    expect(page).to_have_url(re.compile("#series="))
+    expect(page.locator("#chosen")).to_contain_text("tokens=4096")
+    expect(page.locator("#series")).to_be_in_viewport()
+
+
+def test_scaling_labels_the_crossover(see: Opener) -> None:
+    page = see(PAGE)
+    panel = page.locator("#scaling-panel")
+    expect(panel).to_be_visible()
+    says = panel.locator("#scaling-says")
+    expect(says).to_contain_text("latency on the device")
+    expect(says).to_contain_text(re.compile(r"fused crosses 1x at tokens ≈ (1[0-9]0|1\.[0-9]e\+2)"))
+    expect(panel.locator(".chart")).to_contain_text("crosses 1x")
+
+
+def test_charts_are_drawn_when_they_come_near_and_the_table_waits_for_none(see: Opener) -> None:
+    page = see(PAGE)
+    far = page.locator(".chart[data-chart=kernels]")
+    page.get_by_role("searchbox").fill("fused")
+    expect(page.locator("[data-count=numbers]")).to_contain_text(" of ")
+    assert far.locator(".main-svg").count() == 0 and page.locator("head script[src*=plotly]").count() <= 1
+    far.scroll_into_view_if_needed()
+    expect(far.locator(".main-svg").first).to_be_visible()
+
+
+def test_a_printed_page_has_all_charts(see: Opener) -> None:
+    page = see(PAGE)
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    for chart in page.locator(".chart:visible").all():
+        expect(chart.locator(".main-svg").first).to_be_visible()

@@ -1,0 +1,155 @@
+"""What is kept between commands in the user's cache folder: it may be lost or damaged, and nothing else may happen."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pairbench.model.environment import Device, Environment
+from pairbench.model.series import Series
+from pairbench.store.ceilings import KeptCeilings
+from pairbench.store.tries import LastTries
+from pairbench.store.user_cache import KeptValues, kept_compilations, user_folder
+from tests.builders import make_run
+
+DAMAGE = {
+    "nothing": b"",
+    "cut off": b'{"format": 1, "values": {"a": {"b"',
+    "no text": b"\xff\xfe\x00",
+    "a list": b"[1, 2]",
+    "another format": b'{"format": 0, "values": {"a": {"b": 1}}}',
+    "no values": b'{"format": 1, "values": 7}',
+    "nested too deep": b"[" * 100_000,
+}
+
+
+def test_values_are_kept_beside_others_and_the_oldest_go(tmp_path: Path) -> None:
+    kept = KeptValues(tmp_path / "below" / "values.json", most=2)
+    kept.keep({"one": {"x": 1}})
+    kept.keep({"two": {"x": 2}, "three": {"x": 3}})
+    assert kept.read() == {"two": {"x": 2}, "three": {"x": 3}}
+    kept.keep({"two": {"x": 4}})
+    kept.keep({"four": {"x": 5}})
+    assert kept.read() == {"two": {"x": 4}, "four": {"x": 5}}, "what was kept last is the newest"
+    assert [file.name for file in (tmp_path / "below").iterdir()] == ["values.json"]
+
+
+@pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_file_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "values.json"
+    file.write_bytes(content)
+    kept = KeptValues(file, most=2)
+    assert kept.read() == {}
+    kept.keep({"one": {"x": 1}})
+    assert kept.read() == {"one": {"x": 1}}
+
+
+def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    kept = KeptValues(tmp_path / "file" / "values.json", most=2)
+    kept.keep({"one": {"x": 1}})
+    assert kept.read() == {}
+
+
+def test_the_folder_is_the_users(tmp_path: Path) -> None:
+    assert user_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "pairbench"
+    home = Path("~/.cache/pairbench").expanduser()
+    assert user_folder({}) == user_folder({"XDG_CACHE_HOME": ""}) == user_folder({"XDG_CACHE_HOME": "here"}) == home
+
+
+def test_tries_come_back_by_project_device_and_series(tmp_path: Path) -> None:
+    records = make_run(launches_per_call=3)
+    LastTries(tmp_path / "one", tmp_path).keep(records)
+    found = LastTries(tmp_path / "one", tmp_path).read()
+    assert set(found) == {Series.of(record) for record in records}
+    for record in records:
+        series = Series.of(record)
+        assert series is not None
+        names = ("call_p50_ns", "device_p50_ns", "speedup", "launches_per_call", "definition_hash", "timer", "status")
+        assert all(getattr(found[series], name) == getattr(record, name) for name in names)
+        assert found[series].environment is None
+    assert LastTries(tmp_path / "other", tmp_path).read() == {}
+    elsewhere = [replace(record, device_name="another", launches_per_call=4) for record in records]
+    LastTries(tmp_path / "one", tmp_path).keep(elsewhere)
+    launches = {
+        series.device_name: one.launches_per_call
+        for series, one in LastTries(tmp_path / "one", tmp_path).read().items()
+    }
+    assert launches == {"another": 4, records[0].device_name: 3}
+
+
+@pytest.mark.parametrize(
+    "change", [{"call_p50_ns": "fast"}, {"launches_per_call": [1]}, {"case": None}, {"more": 1}, {}]
+)
+def test_a_try_that_is_not_what_it_should_be_is_left_out(tmp_path: Path, change: dict[str, object]) -> None:
+    tries, records = LastTries(tmp_path, tmp_path), make_run()
+    tries.keep(records)
+    (file,) = tmp_path.rglob("*.json")
+    content = json.loads(file.read_text())
+    first = next(iter(content["values"].values()))
+    if change:
+        first.update(change)
+    else:
+        del first["status"]
+    file.write_text(json.dumps(content))
+    assert len(tries.read()) == len(records) - 1
+
+
+def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
+    device = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
+    measured = Environment(
+        device=device,
+        driver="1",
+        cuda="12",
+        cudnn=None,
+        torch="2.6",
+        triton=None,
+        python="3",
+        hostname="here",
+        cpu="a CPU",
+        rest={"flags": {}, "observed": {"ceilings": {"copy_gbps": 4000.0}, "nvml": "available"}},
+    )
+    bare = replace(measured, rest={"flags": {}, "observed": {"ceilings": {}, "nvml": "available"}})
+    kept = KeptCeilings(tmp_path)
+    assert kept.put_in(bare) is None
+    kept.keep(bare)
+    assert kept.put_in(bare) is None, "there was nothing to keep"
+    kept.keep(measured)
+    assert kept.put_in(bare) == measured
+    for other in (
+        replace(bare, driver="2"),
+        replace(bare, torch="2.7"),
+        replace(bare, device=replace(device, uuid="GPU-2")),
+    ):
+        assert kept.put_in(other) is None
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("4000.0", '"fast"'))
+    assert kept.put_in(bare) is None
+
+
+def test_what_was_compiled_long_ago_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = kept_compilations()
+    assert folder is not None
+    for name, days in (("old", 15), ("young", 13)):
+        (folder / "triton" / name).mkdir(parents=True)
+        (folder / "triton" / name / "kernel.cubin").write_text("")
+        then = time.time() - days * 24 * 3600
+        os.utime(folder / "triton" / name, (then, then))
+    assert kept_compilations() == folder
+    assert [entry.name for entry in (folder / "triton").iterdir()] == ["young"]
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    kept = KeptValues(user_folder({}) / "values.json", most=2)
+    kept.keep({"one": {"x": 1}})
+    assert kept.read() == {}
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert kept_compilations() is None

@@ -1,0 +1,51 @@
+"""Ceilings are measured once on a quiet host, and not again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.model.environment import Device, Environment
+from pairbench.model.load import HostLoad
+from pairbench.store.ceilings import KeptCeilings
+from pairbench.workflow import ceilings
+from pairbench.workflow.ceilings import probe_device
+
+GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
+FOUND = {"copy_gbps": 3000.0}
+
+
+@pytest.mark.parametrize(
+    ("busy_cores", "foreign", "probes"),
+    [(0.0, None, [False, True, False]), (4.0, None, [False, True] * 2), (0.0, [17], [False, True] * 2)],
+)
+def test_what_a_busy_host_gives_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_cores: float, foreign: list[int] | None, probes: list[bool]
+) -> None:
+    probed: list[bool] = []
+
+    def probe_in(workers: Any, device: Device, *, ceilings: bool = True) -> Environment:
+        probed.append(ceilings)
+        observed = {"ceilings": FOUND if ceilings else {}, "foreign_processes": foreign}
+        values: dict[str, Any] = {"driver": "580", "cuda": "13", "cudnn": None, "torch": "2.13", "triton": None}
+        return Environment(
+            device=device, python="3.11", hostname="here", cpu="a CPU", rest={"observed": observed}, **values
+        )
+
+    class Workers:
+        def __init__(self, context: Any, device: Device) -> None: ...
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+
+    class Watch:
+        def begin(self, environment: Environment) -> HostLoad:
+            return HostLoad(cores=4, before=busy_cores)
+
+    monkeypatch.setattr(ceilings, "probe_in", probe_in)
+    monkeypatch.setattr(ceilings, "Workers", Workers)
+    context: Any = None
+    watch: Any = Watch()
+    for _ in range(2):
+        environment, load = probe_device(context, GPU, watch, KeptCeilings(tmp_path))
+        assert environment.rest["observed"]["ceilings"] == FOUND and load.before == busy_cores
+    assert probed == probes
