@@ -63,6 +63,8 @@ def environment_of(folder: Path, **variables: str) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(os.pathsep.join(paths).split(os.pathsep))),
         "TMPDIR": str(folder),
+        "XDG_STATE_HOME": str(folder),
+        "XDG_RUNTIME_DIR": str(folder),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "NO_COLOR": "1",
         **variables,

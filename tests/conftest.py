@@ -107,6 +107,14 @@ def _wants_gpu(config: pytest.Config) -> bool:
     return any(word == "gpu" and words[place - 1 : place] != ["not"] for place, word in enumerate(words))
 
 
+@pytest.fixture(autouse=True)
+def own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests away from what waits in the user's own folders, and from the locks of runs on this machine."""
+    folder = str(tmp_path_factory.getbasetemp() / "places")
+    monkeypatch.setenv("XDG_STATE_HOME", folder)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+
+
 @pytest.fixture
 def suites() -> Path:
     """Return the folder of the tiny suites: good, slow, wrong and crashing ones, as data."""

@@ -23,13 +23,13 @@ PACKAGE = ROOT / "harness" / "pairbench"
 BELOW: dict[str, str] = {
     "cli": "integrations workflow report execute.parent execute store analyze plan config suite model stats errors",
     "integrations": "workflow report execute.parent execute store analyze plan config suite model stats errors",
-    "workflow": "report execute.parent execute store analyze plan config suite suite model stats errors",
+    "workflow": "report execute.parent execute store analyze plan config suite model stats errors own_folders",
     "report": "analyze model stats errors",
     # These three meet only in model's values; workflow joins them.
-    "execute.parent": "execute model stats errors",
+    "execute.parent": "execute model stats errors own_folders",
     "execute.worker": "execute suite model stats errors",
     "execute": "model stats errors",
-    "store": "model stats errors",
+    "store": "model stats errors own_folders",
     "analyze": "model stats errors",
     "plan": "model errors",
     "config": "model errors",
@@ -37,6 +37,7 @@ BELOW: dict[str, str] = {
     "model": "stats errors",
     "stats": "",
     "errors": "",
+    "own_folders": "",
     "__init__": "model",
     "__main__": "cli",
 }

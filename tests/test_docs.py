@@ -29,7 +29,7 @@ def verbs() -> dict[str, Any]:
 def test_verbs_come_in_the_order_of_use() -> None:
     contract = ["doctor", "list", "verify", "try", "run", "show", "compare", "ab", "trend", "accept", "dashboard"]
     contract += ["results", "calibrate", "breakdown", "diverge"]
-    contract += ["import", "export", "recipe"]
+    contract += ["import", "export", "recipe", "store"]
     assert list(verbs()) == [verb for verb in contract if verb in verbs()]
 
 

@@ -51,8 +51,10 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
     chosen = {**table, **{name: value for name, value in options.items() if value is not None}}
     suites, store = _texts(chosen, "suites", "files and folders"), chosen.pop("store", "results")
     self_tests = _texts(chosen, "self_tests", "patterns of suites")
-    if not isinstance(store, str):
-        raise ConfigError(f"setting 'store' is {store!r}, expected a folder or URL")
+    if not isinstance(store, str) or not store.strip():
+        named = "setting 'store'" if options.get("store") is None else "--store"
+        what = "is empty" if isinstance(store, str) else f"is {store!r}"
+        raise ConfigError(f"{named} {what}, expected a folder or URL")
     budget = chosen.pop("budget", None)
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
@@ -83,11 +85,16 @@ def _find_table(start: Path) -> tuple[Path, dict[str, Any]]:
         if not file.is_file():
             continue
         try:
-            content = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{file}: cannot be read: {error}") from error
-        if "pairbench" in content.get("tool", {}):
-            return folder, dict(content["tool"]["pairbench"])
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        # No UTF-8, no TOML, and numbers that are too long, are all of them a ValueError.
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{file}: cannot be read: {error}; expected TOML") from error
+        tool = content.get("tool", {})
+        table = tool.get("pairbench") if isinstance(tool, dict) else tool
+        if table is not None and not isinstance(table, dict):
+            raise ConfigError(f"{file}: [tool.pairbench] is {table!r:.60}, expected a table of settings")
+        if table is not None:
+            return folder, table
     return start, {}
 
 
@@ -139,6 +146,8 @@ def _checked(name: str, value: Any) -> Any:
 def _checked_choices(name: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
     values = value if isinstance(value, list | tuple) else [value]
     chosen = [word for item in values for word in (item.split(",") if isinstance(item, str) else [item])]
+    if not chosen:
+        raise ConfigError(f"setting {name!r} is empty, expected some of {', '.join(choices)}, or all")
     if "all" in chosen:
         return choices
     for word in chosen:

@@ -1,12 +1,14 @@
 """Every error that pairbench raises on purpose, as one tree.
 
     PairbenchError              exit code 4: the harness failed
+    ├── StoreFailedError        a store that is there and cannot be listed, read or written to
     └── UsageError              exit code 2: something that the user gave is wrong
         ├── DeclarationError    an operator, variant, tolerance or case that cannot be
         ├── SuiteError          a suite file that cannot be found or loaded
         ├── SelectionError      a SELECT argument that names nothing
         ├── ConfigError         a setting that is unknown or has a wrong value
-        └── StoreError          a store, run or file that cannot be read
+        └── StoreError          a store, run or file that is not there, or is none
+            └── EmptyStoreError     a store without a run
 
 A message names the thing, what is wrong with it, what was expected and what to do.
 """
@@ -41,7 +43,15 @@ class ConfigError(UsageError):
 
 
 class StoreError(UsageError):
-    """A store, a run or a file in it cannot be read."""
+    """A store, a run or a file in it is not there, or is none."""
+
+
+class EmptyStoreError(StoreError):
+    """A store holds no run, or there is no such store."""
+
+
+class StoreFailedError(PairbenchError):
+    """A store that is there cannot be listed, read or written to: a network, a disk or a permission fails, and no name is wrong."""
 
 
 class InterruptedRunError(Exception):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pairbench.model.record import KernelCount, Record
 from pairbench.model.series import Series
 from pairbench.store.schema import to_table
-from pairbench.store.writer import records_file
+from pairbench.store.writer import content_of
 from tests.builders import DEVICE, FIRST, make_run, sha
 
 IMPLEMENTATIONS = ("baseline", "fused", "native", "triton")
@@ -56,7 +56,7 @@ def write_store(
         }
         path = folder / f"records/device={DEVICE.lower().replace(' ', '-')}/month={started:%Y-%m}/{run_id}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(records_file(_with(table, columns)))
+        path.write_bytes(content_of("records", _with(table, columns)))
         yield number
 
 

@@ -1,14 +1,16 @@
 """Rows to store: plain ones to tell apart, and any that the types allow."""
 
+import json
 import typing
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
+from pairbench.store.conform import IDENTITY
 
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=12),
@@ -29,9 +31,26 @@ def _strategy(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def any_row(row_type: type[Any]) -> st.SearchStrategy[Any]:
-    """Return a strategy for rows of every value that the annotations allow."""
+    """Return a strategy for rows of every value that the annotations allow, and a store takes."""
     hints = typing.get_type_hints(row_type)
-    return st.builds(row_type, **{item.name: _strategy(hints[item.name]) for item in fields(row_type)})
+    columns = {item.name: _strategy(hints[item.name]) for item in fields(row_type)}
+    columns |= {name: _OBJECTS for name in ("axes", "environment") if name in columns}
+    dataset = "records" if row_type is Record else "samples"
+    texts = [name for name in IDENTITY[dataset] if hints[name] is str]
+    columns |= {name: st.text(min_size=1, max_size=12) for name in texts}
+    columns["run_id"] = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,9}", fullmatch=True)
+    return st.builds(row_type, **columns).map(_beside if row_type is Samples else lambda row: row)
+
+
+_OBJECTS = st.dictionaries(st.text(max_size=4), st.integers(), max_size=2).map(json.dumps)
+
+
+def _beside(row: Samples) -> Samples:
+    """Return samples with a value of each kind for each."""
+    lists: dict[str, Any] = {name: value for name, value in vars(row).items() if isinstance(value, tuple)}
+    count = min(map(len, lists.values()))
+    cut: dict[str, Any] = {name: value[:count] for name, value in lists.items()}
+    return replace(row, **cut)
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError
-from pairbench.store import history
 from pairbench.store.history import TREND_COLUMNS, read_distinct, read_series
 from pairbench.store.location import StoreLocation
 from pairbench.store.narrow import NarrowFile
-from pairbench.store.reader import dataset_files, read_records, read_run
+from pairbench.store.opened import OpenedFile
+from pairbench.store.reader import read_records, read_run
+from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import VERSION_KEY
 from tests.builders import CASES, DEVICE, SUITE, make_run, only, run_id_of, write_runs
@@ -129,7 +129,7 @@ def test_several_row_groups(tmp_path: Path) -> None:
 
 def test_distinct_values_of_some_columns(tmp_path: Path) -> None:
     write_runs(tmp_path, make_run(0, cases=CASES[:1]), make_run(1))
-    files = dataset_files(StoreLocation.of(tmp_path), "records")
+    files = dataset_files(StoreLocation.of(tmp_path), "records").files
     found = read_distinct(tmp_path, ("case", "device_name"), files).value
     assert [[row["case"] for row in rows] for rows in found.values()] == [[CASES[0]], list(CASES)]
 
@@ -141,9 +141,9 @@ def test_heads_come_newest_first_and_are_read_as_they_are_asked_for(
     opened: list[str] = []
     real = NarrowFile.__init__
 
-    def counted(self: NarrowFile, place: StoreLocation, file: Any) -> None:
-        opened.append(file.run_id)
-        real(self, place, file)
+    def counted(self: NarrowFile, file: OpenedFile) -> None:
+        opened.append(Path(file.path).stem)
+        real(self, file)
 
     monkeypatch.setattr(NarrowFile, "__init__", counted)
     index = RunIndex.of_store(tmp_path)
@@ -182,14 +182,3 @@ def test_rows_that_are_read_are_like_those_that_were_made(tmp_path: Path) -> Non
     found = read_records(tmp_path, [run_id_of(0)], where={"case": [CASES[0]]}).value
     made = only(make_run(0), case=CASES[0])
     assert found == made and repr(found) == repr(made) and [hash(one) for one in found] == [hash(one) for one in made]
-
-
-def test_a_file_that_vanishes_while_reading_is_looked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_runs(tmp_path, make_run(0))
-    (there,) = dataset_files(StoreLocation.of(tmp_path), "records")
-    gone = replace(there, path=str(tmp_path / "x.parquet"), is_part=True)
-    answers = [[there], [gone]]
-    monkeypatch.setattr(history, "dataset_files", lambda *_: answers.pop())
-    assert len(read_series(tmp_path, where=FUSED).value) == 1

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
 from pairbench.store import writer as writer_module
 from pairbench.store.location import StoreLocation
@@ -43,10 +43,14 @@ for line in iter(sys.stdin.readline, ""):
     child = os.fork()
     if not child:
         say(f"pid {os.getpid()}")
+        known = {"run_id": run_id, "device_name": "cpu", "suite": "s.py"}
         with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
             for batch in range(6):
-                rows = [Record(run_id=run_id, case=f"{batch}.{row}", status="measured") for row in range(3)]
-                writer.append_samples([Samples(run_id=run_id, case=row.case, call_ns=(1.0, 2.0)) for row in rows])
+                rows = [Record(case=f"{batch}.{row}", status="measured", **known) for row in range(3)]
+                writer.append_samples([
+                    Samples(case=row.case, implementation="a", mode="eager", round=0, call_ns=(1.0, 2.0), **known)
+                    for row in rows
+                ])
                 writer.append_records(rows)
                 say(f"batch {batch}")
         say("closed")
@@ -222,11 +226,28 @@ def test_a_closed_run_takes_no_more(tmp_path: Path, record: MakeRecord) -> None:
 
 def test_a_failing_close_leaves_the_parts(tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreError("no space")
+        raise StoreFailedError("no space")
 
     writer = open_writer(tmp_path).__enter__()
     writer.append_records([record("run-1")])
     monkeypatch.setattr(StoreLocation, "publish", refuse)
-    with pytest.raises(StoreError, match="no space"):
+    with pytest.raises(StoreFailedError, match="no space"):
         writer.close()
     assert len(read_run(tmp_path).value) == 1
+
+
+def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(
+    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: StoreLocation, path: str, content: object) -> None:
+        raise StoreFailedError("no space")
+
+    def ended() -> None:
+        with open_writer(tmp_path) as writer:
+            writer.append_records([record("run-1")])
+            monkeypatch.setattr(StoreLocation, "publish", refuse)
+            raise RuntimeError("the first")
+
+    with pytest.raises(RuntimeError, match="the first") as error:
+        ended()
+    assert any("no space" in note for note in error.value.__notes__)

@@ -15,7 +15,8 @@ from pairbench.store.breakdowns import read_breakdowns, write_breakdown
 from pairbench.store.calibrations import read_calibrations, write_calibration
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import dataset_files, read_frame, read_records, read_run
+from pairbench.store.reader import read_frame, read_records, read_run
+from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.whole import WholeStore
 from pairbench.suite.load import moved_suites
@@ -57,7 +58,7 @@ def test_filters_by_the_new_name_find_old_rows(store: StoreLocation) -> None:
 def test_every_reader_gives_one_name(store: StoreLocation) -> None:
     assert set(read_frame(store, columns=["suite"]).value["suite"]) == {NEW, OTHER}
     assert suites_of(read_series(store, where={"case": CASES[0]}, columns=("run_id", "suite", "case")).value) == {NEW}
-    distinct = read_distinct(store, ["suite"], dataset_files(store, "records")).value
+    distinct = read_distinct(store, ["suite"], dataset_files(store, "records").files).value
     assert {row["suite"] for rows in distinct.values() for row in rows} == {NEW, OTHER}
     index = RunIndex.of_store(store)
     assert set(index.columns(list(index), ["suite"])["suite"]) == {NEW, OTHER}

@@ -10,6 +10,7 @@ from pairbench.analyze.plausible import believed
 from pairbench.model.environment import Commit, Environment
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import Outcome, Status, TimedRound
+from pairbench.model.plain import plain
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record, Samples
 from pairbench.stats import outliers, percentile
@@ -143,7 +144,7 @@ def environment_columns(environment: Environment) -> dict[str, Any]:
         "hostname": environment.hostname,
         "cpu": environment.cpu,
         "environment_hash": environment.hash,
-        "environment": json.dumps(environment.rest, sort_keys=True, default=str),
+        "environment": json.dumps(plain(environment.rest, canonical=True), sort_keys=True),
     }
 
 

@@ -5,6 +5,7 @@ shells have it, after an interruption.
 """
 
 import inspect
+import io
 import sys
 import traceback
 from typing import Annotated
@@ -27,6 +28,7 @@ from pairbench.cli.recipe import recipe
 from pairbench.cli.results import results
 from pairbench.cli.run import run
 from pairbench.cli.show import show
+from pairbench.cli.store import store_verbs
 from pairbench.cli.trend import trend
 from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify
@@ -83,10 +85,14 @@ for verb in (
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
     app.command(verb.__name__.rstrip("_"), help=text)(verb)
+app.add_typer(store_verbs, name="store")
 
 
 def main() -> None:
     """Run the command line, with one sentence and an exit code for every error that is foreseen."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # and no test's
+            stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
     try:
         with ends_on_signals():
             app(standalone_mode=True)

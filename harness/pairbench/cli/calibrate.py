@@ -47,5 +47,7 @@ def calibrate(
         calibrated = calibrate_machine(request, runs=runs)
     if calibrated.calibrations:
         typer.echo(render_calibrations(calibrated.calibrations, output), nl=False)
+    for line in calibrated.kept.lines() if calibrated.kept else ():
+        typer.echo(f"pairbench: {line}", err=True)
     if calibrated.exit_code:
         raise typer.Exit(calibrated.exit_code)

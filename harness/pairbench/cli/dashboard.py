@@ -56,8 +56,8 @@ def dashboard(
 ) -> None:
     """Write a site of the store, which opens from disk. Overview, operators, regressions and runs; it needs no network.
 
-    Prints the path of its first page. Another build into the same folder writes only what changed. Exit code 4 where nothing of
-    the store can be read; an empty one makes a site that says what to do.
+    Prints the path of its first page. Another build into the same folder writes only what changed. Exit code 4 where the store
+    cannot be listed, or no run of it can be read, and then the site stays as it is; an empty store makes a site that says what to do.
 
     Example: pairbench dashboard --output site --serve
     """
@@ -86,8 +86,6 @@ def dashboard(
         err=True,
     )
     typer.echo(folder / "index.html")
-    if site.unreadable:
-        raise typer.Exit(4)
     if serve:
         serve_folder(folder, port, lambda text: typer.echo(f"pairbench: {text}", err=True))
 

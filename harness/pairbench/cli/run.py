@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +19,13 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.verdicts import report_problems
-from pairbench.errors import UsageError
+from pairbench.errors import PairbenchError, UsageError
 from pairbench.workflow.setup import configure, open_request
+
+if TYPE_CHECKING:
+    from pairbench.workflow.run.confirm import Confirmed
+    from pairbench.workflow.run.record import DoneRun
+    from pairbench.workflow.since.narrowed import Narrowed
 
 # A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.run.record", "pyarrow.parquet", "scipy.special")
@@ -127,35 +132,55 @@ def run(
 
             request = narrowed_to_changed(request, changed_since)
         narrowed = request.chosen.narrowed
-        from pairbench.report.render import to_json
-        from pairbench.report.table import render
         from pairbench.workflow.run.record import record_run
 
         done = record_run(request, skip_existing=skip_existing, began=began)
-        if confirm and done.records and not done.interrupted:
+        error = done.error
+        if confirm and done.records and not (done.interrupted or done.kept or error):
             from pairbench.workflow.run.confirm import confirm_run
 
-            confirmed = confirm_run(request, done.run_id)
+            try:
+                confirmed = confirm_run(request, done.run_id)
+            except PairbenchError as failed:
+                error = failed
+    # Whatever went wrong, what was measured is shown first.
+    _show(done, confirmed, narrowed, output=output, store=None if no_store else config.store)
+    for suite in request.chosen.survey.broken:
+        typer.echo(f"pairbench: {suite.reason}", err=True)
+    if done.kept and confirm:
+        typer.echo("pairbench: nothing was judged, for the run is not in the store as a whole", err=True)
+    if confirmed:
+        report_problems(confirmed.judged)
+        error = error or (confirmed.again.error if confirmed.again else None)
+    if error is not None:
+        raise error
+    if code := max(done.exit_code, confirmed.exit_code if confirmed else 0):
+        raise typer.Exit(code)
+
+
+def _show(
+    done: "DoneRun", confirmed: "Confirmed | None", narrowed: "Narrowed | None", *, output: str, store: str | None
+) -> None:
+    """Print a run, and what it means beside earlier ones if that was asked."""
+    from pairbench.report.render import to_json
+    from pairbench.report.table import render
+
     if output == "json":
         document = {
             "run_id": done.run_id,
-            "store": None if no_store else config.store,
+            "store": store,
             "summary": done.summary(),
             "records": done.plain_records(),
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
         }
         typer.echo(to_json(document), nl=False)
-    else:
-        typer.echo(render(done.records, output), nl=False)
-        for line in narrowed.lines() if narrowed else ():
-            typer.echo(f"\n{line}", nl=False)
-        typer.echo("\n" + "\n".join(done.closing_lines(None if no_store else config.store)))
-        if confirmed:
-            typer.echo(f"\n{confirmed.render(output)}", nl=False)
-    for suite in request.chosen.survey.broken:
-        typer.echo(f"pairbench: {suite.reason}", err=True)
+        for line in done.kept.lines() if done.kept else ():
+            typer.echo(f"pairbench: {line}", err=True)
+        return
+    typer.echo(render(done.records, output), nl=False)
+    for line in narrowed.lines() if narrowed else ():
+        typer.echo(f"\n{line}", nl=False)
+    typer.echo("\n" + "\n".join(done.closing_lines(store)))
     if confirmed:
-        report_problems(confirmed.judged)
-    if code := max(done.exit_code, confirmed.exit_code if confirmed else 0):
-        raise typer.Exit(code)
+        typer.echo(f"\n{confirmed.render(output)}", nl=False)

@@ -19,7 +19,9 @@ def plain(value: Any, *, canonical: bool = False) -> Any:
             equal values give equal text, and nothing is lost without being noticed.
     """
     inner = partial(plain, canonical=canonical)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return whole_text(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return float(value) if canonical or math.isfinite(value) else None
@@ -29,9 +31,18 @@ def plain(value: Any, *, canonical: bool = False) -> Any:
         keys = sorted(value) if canonical else list(value)
         if any(map(is_dataclass, keys)):
             return [{"key": inner(key), "value": inner(value[key])} for key in keys]
-        return {str(key): inner(value[key]) for key in keys}
+        return {whole_text(str(key)): inner(value[key]) for key in keys}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return inner(value._asdict())
     if isinstance(value, list | tuple | set | frozenset):
         return [inner(item) for item in value]
     return inner(value.item()) if hasattr(value, "item") else str(value)
+
+
+def whole_text(text: str) -> str:
+    """Return a text that every file can hold: what is no character, such as a byte of a file name that is no UTF-8, as its escape."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text

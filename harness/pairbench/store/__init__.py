@@ -14,6 +14,8 @@ rounds. Closing the run writes all its parts as the one file above and deletes t
   whether their owner still lives, and there is nothing to recover.
 - Killed between writing the one file and deleting the parts, a run is there twice. Our readers take the one file; the
   next reader or writer deletes such parts, after checking that the one file holds as many rows.
+- What is imported has no parts: its samples and then its records are one file each. Killed between the two it left samples
+  that no record belongs to, and importing it again replaces them.
 - Two runs never write the same file: the run's id is in the name.
 
 Deliberately absent: locks, owners and manifests (nothing would read them), an index (a thousand files are read in

@@ -10,7 +10,7 @@ from pairbench.model.series import Series
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_series
-from pairbench.store.reader import Reading
+from pairbench.store.reading import Reading
 
 _FOLDER = "accepted"
 _KIND = "acceptance 1"
@@ -20,7 +20,8 @@ def write_acceptance(store: str | Path | StoreLocation, acceptance: Acceptance) 
     """Store an acceptance and return where it lies.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     what = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
     when = re.sub(r"[-:]|\..*|\+.*", "", acceptance.at)
@@ -31,7 +32,7 @@ def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, 
     """Return the newest acceptance of each series; none where there is no such store.
 
     Raises:
-        StoreError: the store cannot be listed.
+        StoreFailedError: the store cannot be listed.
     """
     location = StoreLocation.of(store)
     found, problems = read_documents(location, _FOLDER, _KIND, Acceptance)

@@ -7,7 +7,7 @@ from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.environment import device_slug
 from pairbench.store.documents import read_documents, write_document
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import Reading
+from pairbench.store.reading import Reading
 
 _FOLDER = "breakdowns"
 _KIND = "breakdown 1"
@@ -17,7 +17,8 @@ def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> s
     """Store the breakdowns of a case and return where they lie.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     return write_document(
         StoreLocation.of(store),
@@ -31,7 +32,7 @@ def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBrea
     """Return all that were kept, the newest first; none where there is no such store.
 
     Raises:
-        StoreError: the store cannot be listed.
+        StoreFailedError: the store cannot be listed.
     """
     location = StoreLocation.of(store)
     found, problems = read_documents(location, _FOLDER, _KIND, KeptBreakdown)

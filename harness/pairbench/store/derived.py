@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairbench.model.latency import DEVICE, ENDS, HOST
 from pairbench.stats import percentiles, rounds_interval
+from pairbench.store.conform import UnsoundError
 from pairbench.store.location import StoreLocation
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 
 SINCE = 4
 """The first version whose files have all these columns."""
@@ -111,8 +112,12 @@ def _from_medians(records: pa.Table) -> dict[_Key, _Values]:
 def _from_samples(place: StoreLocation, path: str) -> dict[_Key, _Values]:
     columns = [*_KEYS, "round", "device_ns", "throttled"]
     try:
-        rows = pq.read_table(path, columns=columns, filesystem=place.filesystem, partitioning=None).to_pylist()
-    except (OSError, pa.ArrowException):  # pruned, or damaged: then there are no rounds, and the medians stay
+        rows = OpenedFile(place, path, "samples").read(columns).to_pylist()
+    except (
+        ForeignFileError,
+        UnsoundError,
+        *BROKEN,
+    ):  # pruned, or damaged: then there are no rounds, and the medians stay
         return {}
     by_key: defaultdict[_Key, _Rounds] = defaultdict(dict)
     for row in rows:

@@ -7,22 +7,23 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyarrow import fs
 
-from pairbench.errors import StoreError
 from pairbench.model.plain import plain
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import NOT_SOUND, Reading, problem_of
+from pairbench.store.opened import BROKEN, read_content
+from pairbench.store.reading import Reading, problem_of
 
 Value = TypeVar("Value")
 
 
-def write_document(location: StoreLocation, path: str, kind: str, value: Any) -> str:
+def write_document(
+    location: StoreLocation, path: str, kind: str, value: Any, publish: Callable[[str, pa.Buffer], None] | None = None
+) -> str:
     """Store a value as a JSON file and return where it lies.
 
     Args:
@@ -30,16 +31,21 @@ def write_document(location: StoreLocation, path: str, kind: str, value: Any) ->
         path: Below its root.
         kind: What it is, with the version of its format, such as `acceptance 1`.
         value: A dataclass of texts, numbers, tuples, mappings and dataclasses.
+        publish: What makes the file appear, and its folder; the store itself where not given.
 
     Raises:
-        StoreError: there is no space or permission.
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
     """
     text = json.dumps(
         {"pairbench": kind, **plain(value, canonical=True)}, indent=2, ensure_ascii=False, allow_nan=False
     )
-    whole = f"{location.root}/{path}"
+    whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
+    if publish is not None:
+        publish(whole, content)
+        return whole
     location.make_folder(whole.rpartition("/")[0])
-    location.publish(whole, pa.py_buffer(f"{text}\n".encode()))
+    location.publish(whole, content)
     return whole
 
 
@@ -47,25 +53,33 @@ def read_documents(location: StoreLocation, folder: str, kind: str, make: type[V
     """Return all values of a kind in a folder and those below, in the order of their paths; none where there is no folder.
 
     Raises:
-        StoreError: the store cannot be listed.
+        StoreFailedError: the store cannot be listed, or does not give a file.
     """
-    selector = fs.FileSelector(f"{location.root}/{folder}", recursive=True, allow_not_found=True)
-    try:
-        infos = location.filesystem.get_file_info(selector)
-    except NOT_SOUND as error:
-        raise StoreError(f"store {location.name!r} cannot be listed: {error}") from error
-    names = [info.path for info in infos if info.is_file and info.base_name.endswith(".json")]
-    values, problems = [], []
-    for path in sorted(name for name in names if not name.rpartition("/")[2].startswith((".", "_"))):
+    listing = location.listing(folder, ".json")
+    values, problems = [], list(listing.problems)
+    for path in listing.paths:
         try:
-            with location.filesystem.open_input_stream(path) as stream:
-                content = json.loads(stream.read())
-            if not isinstance(content, dict) or content.get("pairbench") != kind:
-                raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')  # noqa: TRY301
-            values.append(_value(make, content, ""))
-        except (*NOT_SOUND, ValueError) as error:
+            values.append(_document(read_content(location, path).to_pybytes(), kind, make))
+        except FileNotFoundError:  # gone since it was listed
+            continue
+        except BROKEN as error:
             problems.append(problem_of(path, error))
     return Reading(tuple(values), tuple(problems))
+
+
+def _document(text: bytes, kind: str, make: type[Value]) -> Value:
+    """Return what a document says.
+
+    Raises:
+        ValueError, RecursionError: it is none, or none of that kind.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.get("pairbench") != kind:
+        raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')
+    if b"\\u" in text:
+        json.dumps(content, ensure_ascii=False).encode()  # half a character is no text
+    value: Value = _value(make, content, "")
+    return value
 
 
 def _value(hint: Any, content: Any, name: str) -> Any:
@@ -112,5 +126,5 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
         words = {str: "a text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
         expected = words.get(wanted, "a number") if isinstance(wanted, type) else "a number"
-        raise ValueError(f"{name or 'it'!r} is {content!r}, expected {expected}")
+        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {expected}")
     return content

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.series import COLUMNS, Series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import Reading, read_frame
+from pairbench.store.reader import read_frame
+from pairbench.store.reading import Reading
 
 Floats = NDArray[np.float64]
 LatencySamples = Mapping[str, Floats]

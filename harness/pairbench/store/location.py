@@ -13,9 +13,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
+from pairbench.model.plain import whole_text
+from pairbench.store.listing import Listing, list_files
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 _ABANDONED_S = 24 * 3600
 """Age in seconds from which a temporary file, which lives for milliseconds, was left by a process that was killed."""
 
@@ -28,6 +31,12 @@ class RunFile:
     """The full path on the store's file system."""
     run_id: str
     is_part: bool
+
+    @property
+    def device_slug(self) -> str:
+        """The device model as its folder says; empty for a file outside of such a folder."""
+        folders = [name for name in self.path.split("/") if name.startswith("device=")]
+        return folders[-1].removeprefix("device=") if folders else ""
 
     @property
     def whole(self) -> str:
@@ -63,7 +72,10 @@ class StoreLocation:
             return store
         name = str(store)
         if "://" not in name:
-            return cls(filesystem=fs.LocalFileSystem(), root=str(Path(name).absolute()), name=name)
+            root = str(Path(name).absolute())
+            if whole_text(root) != root:
+                raise StoreError(f"store {whole_text(root)!r}: the path is no UTF-8, expected a folder whose path is")
+            return cls(filesystem=fs.LocalFileSystem(), root=root, name=name)
         try:
             filesystem, root = fs.FileSystem.from_uri(name)
         except (OSError, pa.ArrowException) as error:
@@ -77,22 +89,35 @@ class StoreLocation:
         """Whether files are made by renaming. An object store has no rename, and shows no file before it is complete."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
+    @property
+    def address(self) -> str:
+        """What names the store from anywhere on this machine."""
+        return self.root if self.is_local else self.name
+
     def files(self, dataset: str) -> list[RunFile]:
-        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it."""
-        selector = fs.FileSelector(f"{self.root}/{dataset}", recursive=True, allow_not_found=True)
+        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it.
+
+        Raises:
+            StoreFailedError: it cannot be listed.
+        """
+        return run_files(self.listing(dataset, ".parquet").paths)
+
+    def listing(self, folder: str, ending: str) -> Listing:
+        """Return the files in a folder of the store and below whose names end so, and what has such a name and is none.
+
+        Raises:
+            StoreFailedError: it cannot be listed.
+        """
         try:
-            found = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
+            return list_files(self.filesystem, f"{self.root}/{folder}", ending)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"store {self.name!r} cannot be listed: {error}") from error
-        inside = {path: path[len(self.root) :].split("/") for path in found if path.endswith(".parquet")}
-        paths = sorted(path for path, names in inside.items() if not any(name.startswith((".", "_")) for name in names))
-        return sorted((_run_file(path) for path in paths), key=lambda file: file.run_id)
+            raise StoreFailedError(f"store {self.name!r} cannot be listed: {error}") from error
 
     def publish(self, path: str, content: pa.Buffer) -> None:
         """Make a new file appear, whole.
 
         Raises:
-            StoreError: there is no space or permission.
+            StoreFailedError: there is no space or permission.
         """
         try:
             if self.is_local:
@@ -101,15 +126,30 @@ class StoreLocation:
                 with self.filesystem.open_output_stream(path) as stream:
                     stream.write(content)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(
-                f"store {self.name!r}: {path} cannot be written: {error}; name another with --store"
-            ) from error
+            raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}") from error
+
+    def probe(self, folder: str) -> None:
+        """Find out whether files can be written to a folder, by writing one.
+
+        Raises:
+            StoreError: they cannot.
+            StoreFailedError: the store is elsewhere, and takes none.
+        """
+        path = f"{folder}/.probe-{secrets.token_hex(4)}"
+        try:
+            self.publish(path, pa.py_buffer(b"pairbench"))
+        except StoreFailedError as error:
+            if self.is_local:
+                raise StoreError(f"{error}; name another with --store") from error
+            raise
+        self.delete([path])
 
     def make_folder(self, path: str) -> None:
         """Make sure that files can be published in a folder, and clear what a killed process left half-written there.
 
         Raises:
             StoreError: it cannot be made.
+            StoreFailedError: the store is elsewhere, and does not make it.
         """
         try:
             self.filesystem.create_dir(path, recursive=True)
@@ -119,15 +159,24 @@ class StoreLocation:
                         if time.time() - temporary.stat().st_mtime > _ABANDONED_S:
                             temporary.unlink()
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(
-                f"store {self.name!r}: {path} cannot be made: {error}; name another with --store"
-            ) from error
+            kind = StoreError if self.is_local else StoreFailedError
+            raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is gone already, or may not be deleted, is left at that."""
         for path in paths:
             with suppress(OSError):
                 self.filesystem.delete_file(path)
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether a text can be the id of a run, which is a part of file names and a word on the command line."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def run_files(paths: Iterable[str]) -> list[RunFile]:
+    """Return parquet files by the run ids in their names, oldest run first."""
+    return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
 
 
 def _run_file(path: str) -> RunFile:

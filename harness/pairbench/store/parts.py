@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from pairbench.errors import StoreFailedError
+from pairbench.store.conform import UnsoundError
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
@@ -28,11 +28,13 @@ def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
     for whole, parts in doubled(files).items():
         try:
             sound = _rows(location, whole) >= sum(_rows(location, part) for part in parts)
-        except (OSError, pa.ArrowException):
+        except (ForeignFileError, UnsoundError, StoreFailedError, *BROKEN):
             continue
         if sound:
             location.delete(parts)
 
 
 def _rows(location: StoreLocation, path: str) -> int:
-    return int(pq.read_metadata(path, filesystem=location.filesystem).num_rows)
+    """Return how many rows a file holds, after reading all of them."""
+    dataset = path[len(location.root) + 1 :].partition("/")[0]
+    return len(OpenedFile(location, path, dataset).raw())

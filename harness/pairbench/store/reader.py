@@ -3,39 +3,27 @@
 A file that cannot be read, or is not ours, costs only itself: it is named in `problems` beside what could be read.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_table, with_old_names
+from pairbench.store.opened import OpenedFile
 from pairbench.store.parts import doubled, tidy
-from pairbench.store.schema import PARTITIONS, ROW_TYPES, from_table, schema_of, version_of
+from pairbench.store.reading import Reading, dataset_files, read_each
+from pairbench.store.schema import PARTITIONS, ROW_TYPES, from_table, schema_of
 
-NOT_SOUND = (OSError, pa.ArrowException)
-"""What pyarrow raises for a file that is damaged, or none of parquet's."""
-_ATTEMPTS = 5
-
-Value = TypeVar("Value")
-
-
-class Reading(NamedTuple, Generic[Value]):
-    """What was read, and a sentence for each file that could not be."""
-
-    value: Value
-    problems: tuple[str, ...]
+_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +128,7 @@ def _summary(rows: list[dict[str, Any]]) -> RunSummary:
 
 def _find(place: StoreLocation, wanted: str) -> list[str]:
     """Return the run ids to try."""
-    newest_first = sorted({file.run_id for file in dataset_files(place, "records")}, reverse=True)
+    newest_first = sorted({file.run_id for file in dataset_files(place, "records").files}, reverse=True)
     if wanted == "latest":
         return newest_first
     if wanted in newest_first:
@@ -154,21 +142,6 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
     return found
 
 
-def dataset_files(place: StoreLocation, dataset: str) -> list[RunFile]:
-    """Return a dataset's files, oldest run first.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-    """
-    files = place.files(dataset)
-    if not files:
-        raise StoreError(
-            f"store {place.name!r} has no {dataset}: there is no parquet file below {place.root}/{dataset}; "
-            "make some with `pairbench run`, or name another store with --store"
-        )
-    return files
-
-
 def _read(
     place: StoreLocation,
     dataset: str,
@@ -177,117 +150,55 @@ def _read(
     where: Mapping[str, object] | None = None,
     run_ids: Collection[str] | None = None,
 ) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return rows as a table with the columns that are asked for, in this version's types."""
     schema = pa.unify_schemas([schema_of(ROW_TYPES[dataset]), PARTITIONS])
     if unknown := sorted({*(columns or ()), *(where or ())} - set(schema.names)):
         raise ValueError(f"{dataset} has no column {unknown[0]!r}, expected one of {', '.join(schema.names)}")
-    for attempt in range(_ATTEMPTS):
-        files = [file for file in dataset_files(place, dataset) if run_ids is None or file.run_id in run_ids]
-        if doubled(files):
-            tidy(place, files)
-        try:
-            table, problems = _scan(
-                place,
-                files,
-                schema,
-                dataset,
-                columns=columns,
-                condition=_condition(with_old_names(where or {}, place.moved)),
-            )
-        except FileNotFoundError:
-            # A run closed between the listing and the reading, and its parts became one file.
-            if attempt == _ATTEMPTS - 1:
-                raise
-            continue
-        parts = {file.path for file in files if file.is_part}
-        if attempt == _ATTEMPTS - 1 or not any(problem.partition(": ")[0] in parts for problem in problems):
-            return renamed_table(
-                table, place.moved
-            ), problems  # else a part may have been swapped between two looks at it
-    raise AssertionError
-
-
-def _scan(
-    place: StoreLocation,
-    files: list[RunFile],
-    schema: pa.Schema,
-    dataset_name: str,
-    *,
-    columns: Sequence[str] | None,
-    condition: pc.Expression,
-) -> tuple[pa.Table, tuple[str, ...]]:
-    with ThreadPoolExecutor(8) as pool:  # a footer is a wait for the disk or the network, seldom work
-        opened = dict(zip(files, pool.map(functools.partial(_open, place), files), strict=True))
-    problems = [fragment for fragment in opened.values() if isinstance(fragment, str)]
-    sound = {file.path: fragment for file, fragment in opened.items() if not isinstance(fragment, str)}
-    # A part beside its sound whole is the same rows again.
-    fragments = [
-        sound[file.path] for file in files if file.path in sound and not (file.is_part and file.whole in sound)
-    ]
-
+    files = dataset_files(place, dataset)
+    files = files if run_ids is None else files.of_runs(run_ids)
+    if doubled(files.files):
+        tidy(place, files.files)
     names = list(columns) if columns is not None else schema.names
-
-    def read(some: list[Any], taken: list[str], chosen: pc.Expression | None) -> pa.Table:
-        dataset = ds.FileSystemDataset(some, schema, ds.ParquetFileFormat(), place.filesystem)
-        return dataset.to_table(columns=taken, filter=chosen)
-
-    def table_of(some: list[Any]) -> pa.Table:
-        old = [fragment for fragment in some if (version_of(fragment.metadata.metadata) or 0) < SINCE]
-        if dataset_name != "records" or not old or DERIVED.isdisjoint(names):
-            return read(some, names, condition)
-        more = columns_needed(names)
-        tables = [read([], names, condition)]
-        for fragment in some:
-            table = read([fragment], [*names, *more], condition)
-            if fragment in old:
-                whole = read([fragment], list(columns_needed(DERIVED)), None)
-                table = filled(table, derived_values(whole, place, fragment.path, names))
-            tables.append(table.select(names))
-        return pa.concat_tables(tables)
-
-    try:
-        return table_of(fragments), tuple(problems)
-    except FileNotFoundError:
-        raise
-    except NOT_SOUND:
-        tables = [table_of([])]
-        for fragment in fragments:
-            try:
-                tables.append(table_of([fragment]))
-            except NOT_SOUND as error:
-                problems.append(problem_of(fragment.path, error))
-        return pa.concat_tables(tables), tuple(problems)
+    wanted = _values(with_old_names(where or {}, place.moved))
+    tables, problems = read_each(
+        place, dataset, files, lambda file: _rows(place, file, names, wanted), threads=_THREADS
+    )
+    kinds = pa.schema([schema.field(name) for name in names])
+    found = [kinds.empty_table(), *(_plain(table, kinds) for table in tables.values())]
+    return renamed_table(pa.concat_tables(found), place.moved), problems
 
 
-def _open(place: StoreLocation, file: RunFile) -> Any:
-    """Return a file as a fragment with its footer read, or a sentence that says why not."""
-    folders = ds.partitioning(PARTITIONS, flavor="hive").parse(file.path[len(place.root) + 1 :])
-    fragment = ds.ParquetFileFormat().make_fragment(file.path, place.filesystem, folders)
-    try:
-        fragment.ensure_complete_metadata()
-    except FileNotFoundError:
-        raise
-    except NOT_SOUND as error:
-        return problem_of(file.path, error)
-    if version_of(fragment.metadata.metadata) is None:
-        return foreign(file.path)
-    return fragment
+def _rows(place: StoreLocation, file: OpenedFile, names: list[str], wanted: Mapping[str, list[object]]) -> pa.Table:
+    """Return the rows of a file that have some values, texts as dictionaries."""
+    columns = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
+    old = file.dataset == "records" and file.version < SINCE and not DERIVED.isdisjoint(columns)
+    table = file.read([*columns, *columns_needed(columns)] if old else columns)
+    for name in PARTITIONS.names:
+        if name in names or name in wanted:
+            table = table.append_column(name, pa.repeat(_folder(file.path, name), len(table)))
+    for name, values in wanted.items():
+        kind = table.schema.field(name).type
+        sought = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
+        table = table.filter(pc.is_in(table.column(name), sought))
+    if old and len(table):
+        whole = file.read(columns_needed(DERIVED))
+        table = filled(table, derived_values(whole, place, file.path, names))
+    return table.select(names)
 
 
-def foreign(path: str) -> str:
-    """Return the sentence for a parquet file that is not ours."""
-    return f"{path}: not written by pairbench, left out; move it out of the store"
+def _folder(path: str, name: str) -> pa.Scalar:
+    """Return what the folders say of a partition, as in `month=2026-01`."""
+    values = [part.partition("=")[2] for part in path.split("/")[:-1] if part.startswith(f"{name}=")]
+    return pa.scalar(values[-1] if values else None, pa.string())
 
 
-def problem_of(path: str, error: Exception) -> str:
-    """Return the sentence for a file that cannot be read."""
-    (first, *_) = str(error).splitlines() or [type(error).__name__]
-    return f"{path}: cannot be read, left out: {first}"
+def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with texts as texts."""
+    return pa.Table.from_arrays([table.column(field.name).cast(field.type) for field in schema], schema=schema)
 
 
-def _condition(where: Mapping[str, object]) -> pc.Expression | None:
-    condition = None
-    for column, wanted in where.items():
-        values = list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
-        this = pc.field(column).isin(values)
-        condition = this if condition is None else condition & this
-    return condition
+def _values(where: Mapping[str, object]) -> dict[str, list[object]]:
+    return {
+        name: list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
+        for name, wanted in where.items()
+    }

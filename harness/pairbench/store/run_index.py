@@ -10,7 +10,8 @@ from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store.history import read_distinct, read_file
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reader import Reading, dataset_files, read_frame, read_records
+from pairbench.store.reader import read_frame, read_records
+from pairbench.store.reading import Reading, dataset_files
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
 _AT_ONCE = 8
@@ -68,7 +69,10 @@ class RunIndex:
             StoreError: there is no such store, or it is empty.
         """
         place = StoreLocation.of(store)
-        return cls(place, place.name, dataset_files(place, "records"))
+        files = dataset_files(place, "records")
+        index = cls(place, place.name, files.files)
+        index._tell(files.problems)
+        return index
 
     @classmethod
     def of_file(cls, path: str, *, moved: Mapping[str, str] | None = None) -> "RunIndex":
@@ -145,7 +149,12 @@ class RunIndex:
         heads = list(heads)
         reading = read_distinct(self.place, columns, [file for head in heads for file in head.files])
         self._tell(reading.problems)
-        return {head.run_id: [row for file in head.files for row in reading.value.get(file, ())] for head in heads}
+        # By the names of the files: a run that closed meanwhile has another one than its parts that were listed.
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for file, of_file in reading.value.items():
+            rows.setdefault(file.run_id, []).extend(of_file)
+        names = {head.run_id: dict.fromkeys(file.run_id for file in head.files) for head in heads}
+        return {run_id: [row for name in of_run for row in rows.get(name, ())] for run_id, of_run in names.items()}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
         """Return some columns of some runs, oldest run first."""
@@ -160,7 +169,7 @@ class RunIndex:
         rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = {}
         for file, of_file in reading.value.items():
             for row in of_file:
-                rows.setdefault(row["run_id"] or file.run_id, []).append((file, row))
+                rows.setdefault(row["run_id"], []).append((file, row))
         for run_id, of_run in rows.items():
             before = self._heads.get(run_id)
             self._heads[run_id] = _head(run_id, of_run, before.files if before else ())

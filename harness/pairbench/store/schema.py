@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pairbench.model.plain import whole_text
 from pairbench.model.record import Record, Samples
 
 SCHEMA_VERSION = 5
@@ -64,10 +65,25 @@ def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] 
     for column in schema:
         values = [_plain(getattr(row, column.name)) for row in rows]
         try:
-            columns.append(pa.array(values, column.type))
+            columns.append(_array(values, column.type))
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise TypeError(f"{row_type.__name__}.{column.name}: {error}, expected {column.type}") from error
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:  # a file name or a message holds what is no character
+        return pa.array([_whole(value) for value in values], kind)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in value]
+    return {name: _whole(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
 def texts_of(schema: pa.Schema) -> list[str]:

@@ -4,23 +4,21 @@ A few hundred runs of a few thousand series fit into memory as columns, and woul
 """
 
 from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import Record
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
-from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_table
-from pairbench.store.parts import doubled
-from pairbench.store.reader import NOT_SOUND, dataset_files, foreign, problem_of
-from pairbench.store.schema import from_columns, schema_of, texts_of, version_of
+from pairbench.store.opened import OpenedFile
+from pairbench.store.reading import dataset_files, read_each
+from pairbench.store.schema import from_columns, schema_of, texts_of
 
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
@@ -52,21 +50,12 @@ class WholeStore:
         place = StoreLocation.of(store)
         files = dataset_files(place, "records")
         if last is not None:
-            newest = set(sorted({file.run_id for file in files})[-last:])
-            files = [file for file in files if file.run_id in newest]
-        superfluous = {part for parts in doubled(files).values() for part in parts}
+            files = files.of_runs(sorted({file.run_id for file in files.files})[-last:])
         self._schema = _schema({*columns, *OPERATOR, *RUN})
-        with ThreadPoolExecutor(_THREADS) as pool:
-            tables = list(pool.map(lambda file: _read(place, file, self._schema, samples=samples), files))
-        # A part beside its sound whole is the same rows again.
-        sound = {file.path for file, table in zip(files, tables, strict=True) if not isinstance(table, str)}
-        kept = [
-            table
-            for file, table in zip(files, tables, strict=True)
-            if not isinstance(table, str) and not (file.path in superfluous and file.whole in sound)
-        ]
-        self.problems = tuple(table for table in tables if isinstance(table, str))
-        whole = pa.concat_tables([self._schema.empty_table(), *kept]).unify_dictionaries()
+        tables, self.problems = read_each(
+            place, "records", files, lambda file: _read(place, file, self._schema, samples=samples), threads=_THREADS
+        )
+        whole = pa.concat_tables([self._schema.empty_table(), *tables.values()]).unify_dictionaries()
         self._table = whole.combine_chunks()
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
@@ -132,38 +121,17 @@ def _schema(columns: Collection[str]) -> pa.Schema:
     )
 
 
-def _read(place: StoreLocation, file: RunFile, schema: pa.Schema, *, samples: bool) -> pa.Table | str:
-    """Return one file in the shape of the schema, or a sentence that says why not."""
-    try:
-        opened = pq.ParquetFile(file.path, filesystem=place.filesystem, pre_buffer=not place.is_local)
-        version = version_of(opened.metadata.metadata)
-        if version is None:
-            return foreign(file.path)
-        there = set(opened.schema_arrow.names)
-        names = [name for name in schema.names if name in there]
-        if version < SINCE and not DERIVED.isdisjoint(schema.names):
-            whole = opened.read(columns=[name for name in columns_needed(DERIVED) if name in there], use_threads=False)
-            values = derived_values(whole, place, file.path, schema.names, samples=samples)
-            table = opened.read(columns=[*names, *columns_needed(schema.names)], use_threads=False)
-            for field in schema:
-                if field.name in DERIVED:
-                    table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-            table = filled(table, values)
-            there |= DERIVED
-        else:
-            table = opened.read(columns=names, use_threads=False)
-        table = renamed_table(table, place.moved)
-        columns = [
-            _as(table.column(field.name), field.type) if field.name in there else pa.nulls(table.num_rows, field.type)
-            for field in schema
-        ]
-        return pa.Table.from_arrays(columns, schema=schema)
-    except NOT_SOUND as error:
-        return problem_of(file.path, error)
-
-
-def _as(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    return column.dictionary_encode() if pa.types.is_dictionary(wanted) else column.cast(wanted)
+def _read(place: StoreLocation, file: OpenedFile, schema: pa.Schema, *, samples: bool) -> pa.Table:
+    """Return one file in the shape of the schema."""
+    table = file.read(schema.names)
+    if file.version < SINCE and not DERIVED.isdisjoint(schema.names):
+        whole = file.read(columns_needed(DERIVED))
+        values = derived_values(whole, place, file.path, schema.names, samples=samples)
+        more = file.read(columns_needed(schema.names))
+        for name in more.column_names:
+            table = table.append_column(more.schema.field(name), more.column(name))
+        table = filled(table, values).select(schema.names)
+    return renamed_table(table, place.moved)
 
 
 def _plain(column: pa.Array) -> list[Any]:

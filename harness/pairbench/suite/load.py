@@ -26,7 +26,7 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     files: list[Path] = []
     for place in places:
         if place.is_dir():
-            files += [file for file in _python_files(place) if declares_operators(file.read_text(errors="replace"))]
+            files += [file for file in _python_files(place) if _may_declare(file)]
         elif place.is_file():
             files.append(place)
         else:
@@ -42,6 +42,13 @@ def _python_files(folder: Path) -> Iterator[Path]:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
             yield from _python_files(entry)
+
+
+def _may_declare(file: Path) -> bool:
+    try:
+        return declares_operators(file.read_text(errors="replace"))
+    except OSError:  # loading it says so
+        return True
 
 
 def declares_operators(text: str) -> bool:
@@ -63,7 +70,7 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
             continue
         try:
             content = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SuiteError(f"{file}: cannot be read: {error}") from error
         for old, new in content.items():
             if not isinstance(new, str) or not new or old == new:

@@ -9,6 +9,9 @@ from pairbench.errors import UsageError
 from pairbench.model.comparison import Calibration
 from pairbench.model.record import Record
 from pairbench.store.calibrations import write_calibration
+from pairbench.store.location import StoreLocation
+from pairbench.store.spool import Spool
+from pairbench.workflow.run.files import Kept, settle
 from pairbench.workflow.run.record import record_run
 from pairbench.workflow.setup import Request, stamp
 
@@ -22,7 +25,9 @@ class CalibratedMachine:
     calibrations: tuple[Calibration, ...]
     """One for each device model, as stored; none where the runs were interrupted."""
     exit_code: int
-    """The worst exit code of the runs."""
+    """The worst exit code of the runs; 4 where the store did not take a calibration."""
+    kept: Kept | None = None
+    """What the store did not take; None where it has everything."""
 
 
 def check_runs(runs: int) -> None:
@@ -39,18 +44,25 @@ def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
     """Run the chosen pairs several times, and store what the runs say of the noise of each device model.
 
     Raises:
-        StoreError: the store cannot be written.
+        StoreError: the store cannot be written, which is known before anything is measured.
+        StoreFailedError: it is elsewhere, and takes nothing.
     """
     done = []
     for number in range(runs):
         request.progress.notify(f"pairbench: run {number + 1} of {runs}")
         done.append(record_run(request))
+        if done[-1].error is not None:
+            raise done[-1].error
         if done[-1].interrupted:
             return CalibratedMachine(calibrations=(), exit_code=done[-1].exit_code)
     calibrations = calibrations_of([run.records for run in done], dt.datetime.now(dt.UTC))
+    notify = request.progress.notify
+    spool = Spool(StoreLocation.of(request.config.store), f"calibration-{stamp(dt.datetime.now(dt.UTC))}", notify)
     for calibration in calibrations:
-        write_calibration(request.config.store, calibration)
-    return CalibratedMachine(calibrations=calibrations, exit_code=max(run.exit_code for run in done))
+        write_calibration(request.config.store, calibration, spool.publish_alone)
+    kept = settle(spool, notify)
+    code = max(run.exit_code for run in done)
+    return CalibratedMachine(calibrations=calibrations, exit_code=max(code, 4 if kept else 0), kept=kept)
 
 
 def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple[Calibration, ...]:

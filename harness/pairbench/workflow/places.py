@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pairbench.config import Config
 from pairbench.errors import SuiteError
+from pairbench.model.plain import whole_text
 from pairbench.suite.load import find_suites, moved_suites
 
 
@@ -59,4 +60,4 @@ def shown(file: Path, config: Config) -> str:
     if path.is_relative_to(catalogue):
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return whole_text(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.errors import StoreError, UsageError
+from pairbench.errors import StoreFailedError, UsageError
 from pairbench.report.site.values import File
 from pairbench.workflow.git.repository import web_address
 from pairbench.workflow.site.publish import MANIFEST, publish
@@ -34,7 +34,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         publish(tmp_path / "thesis.tex", SITE)
 
 
-@pytest.mark.parametrize("path", ["../out.html", "/tmp/out.html", "a/../../out.html", ""])
+@pytest.mark.parametrize("path", ["../out.html", "/tmp/out.html", "a/../../out.html", "", "a\0b"])
 def test_nothing_is_written_outside_the_folder(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageError, match="no file inside"):
         publish(tmp_path / "site", [File(path=path, content=b"x")])
@@ -46,19 +46,33 @@ def test_a_store_that_fails_on_the_way_is_not_blamed_on_the_folder(tmp_path: Pat
         yield SITE[0]
         raise OSError(5, "Input/output error")
 
-    with pytest.raises(StoreError, match="the store cannot be read to its end: Input/output error"):
+    with pytest.raises(StoreFailedError, match="the store cannot be read to its end: Input/output error"):
         publish(tmp_path / "site", files())
-    assert (tmp_path / "site" / "index.html").read_bytes() == b"one"
 
 
-def test_what_an_interrupted_build_wrote_is_a_site(tmp_path: Path) -> None:
-    def files() -> object:
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_a_build_that_does_not_come_to_its_end_leaves_the_site_as_it_was(tmp_path: Path, error: BaseException) -> None:
+    def files() -> Iterator[File]:
+        yield File(path="index.html", content=b"another")
+        yield File(path="runs/b.html", content=b"new")
+        raise error
+
+    publish(tmp_path / "site", SITE)
+    before = {path: path.read_bytes() for path in (tmp_path / "site").rglob("*") if path.is_file()}
+    with pytest.raises((StoreFailedError, KeyboardInterrupt)):
+        publish(tmp_path / "site", files())
+    assert {path: path.read_bytes() for path in (tmp_path / "site").rglob("*") if path.is_file()} == before
+
+
+def test_a_first_build_that_was_interrupted_can_be_done_again(tmp_path: Path) -> None:
+    def files() -> Iterator[File]:
         yield SITE[0]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        publish(tmp_path / "site", files())  # type: ignore[arg-type]
-    assert publish(tmp_path / "site", SITE).written == ("runs/a.html",)
+        publish(tmp_path / "site", files())
+    (tmp_path / "site" / ".pairbench-new-x").mkdir()  # as a kill leaves it
+    assert publish(tmp_path / "site", SITE).written == ("index.html", "runs/a.html")
 
 
 def test_a_manifest_that_names_files_elsewhere_removes_none_of_them(tmp_path: Path) -> None:

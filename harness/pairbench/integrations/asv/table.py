@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbench.integrations.foreign.names import literal, word
-from pairbench.integrations.foreign.reading import count, number, optional
+from pairbench.integrations.foreign.reading import count, latencies_ns, latency_ns, number, optional
 from pairbench.integrations.foreign.values import Axes, ImportFailedError, Result, Timing
 
 TIMER = "asv"
 
-_NS = 1e9
 _TIME, _PEAK = "time", "peakmemory"
 _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
@@ -93,7 +92,7 @@ class AsvTable:
         suite, operator = self.place
         for index, (axes, label) in enumerate(self.points):
             value = self.values[index]
-            status, reason = _status(value)
+            status, reason = _status(value, self.kind)
             timed = status == "measured" and self.kind == _TIME
             yield Result(
                 suite=suite,
@@ -108,12 +107,10 @@ class AsvTable:
             )
 
     def _timing(self, index: int) -> Timing:
-        raw = self.samples[index]
-        samples = tuple(number(value) * _NS for value in raw) if isinstance(raw, list) else ()
-        samples = samples if all(0 <= value < math.inf for value in samples) else ()
+        samples = latencies_ns(self.samples[index])
         return Timing(
             timer=TIMER,
-            p50_ns=number(self.values[index]) * _NS,
+            p50_ns=latency_ns(self.values[index]) or 0.0,
             n_samples=len(samples) or count(self.repeats[index]),
             samples_ns=samples,
             calls_per_sample=count(self.calls[index]) or 1,
@@ -124,13 +121,13 @@ def _axes(names: list[Any], point: tuple[str, ...]) -> Axes:
     return tuple(sorted(((word(str(name)), literal(text)) for name, text in zip(names, point, strict=True)), key=str))
 
 
-def _status(value: object) -> tuple[str, str | None]:
+def _status(value: object, kind: str) -> tuple[str, str | None]:
     if value is None:
         return "failed", "asv has no result for it: it failed, or took too long"
     result = number(value)
     if math.isnan(result) and isinstance(value, float):
         return "skipped", "asv skipped it: its setup raised NotImplementedError"
-    if not 0 < result < math.inf:
+    if not 0 < result < math.inf or (kind == _TIME and not latency_ns(value)):
         return "failed", f"asv has the result {value!r:.40}, expected a positive number"
     return "measured", None
 

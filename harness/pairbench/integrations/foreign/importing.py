@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pairbench.errors import UsageError
+from pairbench.errors import StoreFailedError, UsageError
 from pairbench.integrations.asv.read import find_results, read_asv_file
 from pairbench.integrations.foreign.into_store import Intake
 from pairbench.integrations.foreign.pairing import Pairing
@@ -124,11 +124,11 @@ def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[
         measurement = source.read()
         rows = rows_of(measurement, pairing)
         there = intake.take(rows)
-    except UsageError as error:
+    except (UsageError, StoreFailedError) as error:
         return row | {"reason": str(error)}
     return row | {
         "outcome": _THERE if there else _NEW,
-        "run_id": there or rows.run_id,
+        "run_id": intake.run_id_of(rows),
         "commit": measurement.origin.commit,
         "records": len(rows.records),
         "samples": sum(len(item.call_ns) for item in rows.samples),

@@ -58,6 +58,23 @@ def optional(holder: dict[str, Any], name: str, kind: type[Kind]) -> Kind | None
     return value if isinstance(value, kind) else None
 
 
+LONGEST_NS = 1e18
+"""Some thirty years: what takes longer is no latency, and many of it do not fit a column."""
+
+
+def latency_ns(value: object) -> float | None:
+    """Return seconds as a latency in ns; None for what is none."""
+    taken = number(value) * 1e9
+    return taken if 0 <= taken < LONGEST_NS else None
+
+
+def latencies_ns(values: object) -> tuple[float, ...]:
+    """Return a list of seconds as latencies in ns; none at all where one of them is none, or they took longer than a column holds."""
+    found = [latency_ns(value) for value in values] if isinstance(values, list) else []
+    kept = tuple(taken for taken in found if taken is not None)
+    return kept if len(kept) == len(found) and sum(kept) < LONGEST_NS else ()
+
+
 def number(value: object) -> float:
     """Return a number; NaN for what is none, or is too large for one."""
     try:

@@ -26,6 +26,8 @@ MODE = "eager"
 _Z = 1.959964
 """Standard normal quantile of a 95 % interval."""
 _UNKNOWN_STOP = "unknown"
+_LATEST_NS = 2**63 - 1
+"""What a column holds: a file may say that a sample is the mean of any number of calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +149,9 @@ def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) 
             stop_reason=record.stop_reason or _UNKNOWN_STOP,
             block=tuple(range(len(values))),
             position=(0,) * len(values),
-            at_ns=tuple(int(calls * taken) for taken in itertools.accumulate(values, initial=0.0))[:-1],
+            at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate(values, initial=0.0))[
+                :-1
+            ],
             call_ns=tuple(values),
             host_ns=None,
             device_ns=None,

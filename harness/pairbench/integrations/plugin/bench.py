@@ -8,7 +8,7 @@ from dataclasses import replace
 from pairbench.analyze.plausible import believed
 from pairbench.analyze.records import Run
 from pairbench.config import Config
-from pairbench.errors import PairbenchError
+from pairbench.errors import PairbenchError, StoreFailedError
 from pairbench.execute.parent.case_by_case import CaseByCase
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
@@ -22,11 +22,11 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
-from pairbench.store.writer import RunWriter
 from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import Requested, requested_of
-from pairbench.workflow.run.record import checkout_of, context_for, new_run, writer_for
+from pairbench.workflow.run.files import RunFiles
+from pairbench.workflow.run.record import checkout_of, context_for, new_run
 from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.setup import Chosen
 
@@ -72,7 +72,7 @@ class Bench:
         self._whole = True
         self._changed: Chosen | None = None
         self._held = contextlib.ExitStack()
-        self._writer: RunWriter | None = None
+        self._files: RunFiles | None = None
         self.records: list[Record] = []
         """Records of everything that was measured."""
 
@@ -145,13 +145,22 @@ class Bench:
         return new_run(checkout_of(self._chosen(), self.config))
 
     def close(self) -> None:
-        """Account for what was not reached, end the workers, finish the files and give the device back."""
+        """Account for what was not reached, end the workers, finish the files and give the device back.
+
+        Raises:
+            StoreFailedError: the store has not taken all of it; the message says where the rest is.
+        """
+        kept = None
         try:
-            if self._writer is not None:
+            if self._files is not None:
                 for key in [key for key in self._states if key not in self._results]:
                     self._give_up(key)
         finally:
+            files, self._files = self._files, None
+            kept = files.close() if files is not None else None
             self._held.close()
+        if kept is not None:
+            raise StoreFailedError("\n".join(kept.lines()))
 
     def _give_up(self, key: _Key) -> None:
         state = self._states[key]
@@ -179,9 +188,11 @@ class Bench:
 
     @functools.cached_property
     def _recorder(self) -> Recorder:
+        writer = None
         if self._save:
-            self._writer = self._held.enter_context(writer_for(self.run, self.config.store, self.loader.device))
-        return Recorder(run=self.run, environment=self.environment, records=self.records, writer=self._writer)
+            self._files = RunFiles(self.run, self.config.store, self._notify)
+            writer = self._files.writer(self.loader.device)
+        return Recorder(run=self.run, environment=self.environment, records=self.records, writer=writer)
 
     def _chosen(self) -> Chosen:
         return self._changed or Chosen(survey=self.loader.survey(), selections=())

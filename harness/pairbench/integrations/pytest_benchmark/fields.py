@@ -17,6 +17,7 @@ from pairbench.analyze.records import environment_columns
 from pairbench.model.environment import Environment
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
+from pairbench.store.conform import UnsoundError, check_table
 from pairbench.store.schema import from_rows, to_table
 
 KEY = "pairbench"
@@ -108,8 +109,8 @@ def _check(record: Record) -> None:
         ValueError: a value is not of its column's type.
     """
     try:
-        to_table([record], Record)
-    except TypeError as error:
+        check_table(to_table([record], Record), "records")
+    except (TypeError, UnsoundError) as error:
         raise ValueError(f"has a value that does not fit its column: {error}") from error
 
 

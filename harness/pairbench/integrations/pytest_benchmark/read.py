@@ -1,14 +1,13 @@
 """Reads a file that pytest-benchmark saved: `--benchmark-json`, `--benchmark-save` or `--benchmark-autosave`."""
 
 import datetime as dt
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pairbench.integrations.foreign.names import axis_value, word
-from pairbench.integrations.foreign.reading import count, field, number, optional, read_document
+from pairbench.integrations.foreign.reading import count, field, latencies_ns, latency_ns, optional, read_document
 from pairbench.integrations.foreign.values import (
     UNKNOWN,
     Axes,
@@ -25,13 +24,13 @@ from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, SAM
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import DEVICE
 from pairbench.model.record import Record
+from pairbench.store.location import is_run_id
 
 EXPECTED = "a JSON file that pytest-benchmark saved"
 
 _NO_COMMIT = ("unversioned", "unknown", "")
 _NO_BRANCH = ("(unknown)", "(detached head)", "")
-_RUN_ID = re.compile(r"(?!.*\.part-)\d{8}T\d{6}-[A-Za-z0-9_.+-]+")
-_NS = 1e9
+_RUN_ID = re.compile(r"\d{8}T\d{6}-.+")
 
 _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
@@ -110,9 +109,10 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
         "dirty": optional(commit, "dirty", bool) if known else None,
     }
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
-    if isinstance(run.get("run_id"), str) and _RUN_ID.fullmatch(run["run_id"]):
+    run_id = run.get("run_id")
+    if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
         texts = {name: optional(run, name, str) for name in ("commit", "commit_at", "branch", "confirms")}
-        columns |= texts | {"run_id": run["run_id"], "dirty": optional(run, "dirty", bool)}
+        columns |= texts | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
         columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
     return Origin(**columns)
 
@@ -149,16 +149,15 @@ def _result(benchmark: dict[str, Any], where: str) -> Result:
     if not names:
         raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
     label = optional(benchmark, "param", str)
-    median = number(stats.get("median")) * _NS
-    good = 0 < median < math.inf
+    median = latency_ns(stats.get("median"))
     return Result(
         suite=suite,
         operator=".".join(names),
         axes=_axes(optional(benchmark, "params", dict) or {}, label),
         label=label or fullname.partition("[")[2].rstrip("]"),
-        status="measured" if good else "failed",
-        reason=None if good else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
-        timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if good else None,
+        status="measured" if median else "failed",
+        reason=None if median else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
+        timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if median else None,
     )
 
 
@@ -181,8 +180,7 @@ def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) ->
 
 def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
     """Return the raw samples; none where the file does not keep them, or one is no latency at all."""
-    data = [number(value) * _NS for value in optional(stats, "data", list) or []]
-    return tuple(data) if all(0 <= value < math.inf for value in data) else ()
+    return latencies_ns(stats.get("data"))
 
 
 def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin, where: str) -> _Restored:

@@ -20,7 +20,7 @@ from pairbench.plan import parse_selection
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.moved import current_name
-from pairbench.store.reader import Reading
+from pairbench.store.reading import Reading
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.compare.reference import ReferenceRuns, covered, default_reference

@@ -109,7 +109,7 @@ class RunSelector:
         if text.endswith(".parquet"):
             index = RunIndex.of_file(text, moved=self.index.place.moved)
             return Picked(asked=text, index=index, heads=tuple(index))
-        if "://" in text or (Path(text) / "records").is_dir():
+        if "://" in text or _is_store(text):
             index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
             return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
@@ -231,6 +231,13 @@ class RunSelector:
             for head in heads
         )
         return "; ".join([f"the newest runs are {told}" if told else "no run of it can be read", *self.index.problems])
+
+
+def _is_store(text: str) -> bool:
+    try:
+        return (Path(text) / "records").is_dir()
+    except (OSError, ValueError):  # a text that no path can be
+        return False
 
 
 def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[IndexedRun, ...]:

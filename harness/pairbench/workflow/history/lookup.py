@@ -20,7 +20,7 @@ from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.moved import current_name
-from pairbench.store.reader import Reading, dataset_files
+from pairbench.store.reading import Reading, dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
 
@@ -107,11 +107,12 @@ def find_series(store: str | StoreLocation, text: str, *, device_name: str | Non
     text = current_name(text, place.moved)
     looked: set[RunFile] = set()
     known: set[Series] = set()
-    problems: tuple[str, ...] = ()
+    there = dataset_files(place, "records")
+    problems = there.problems
     here: list[Series] = []
     matches: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    for stage, files in enumerate(_stages(dataset_files(place, "records"))):
+    for stage, files in enumerate(_stages(list(there.files))):
         more, missed = _series_in(place, [file for file in files if file not in looked])
         looked.update(files)
         known |= more
@@ -188,8 +189,7 @@ def _stages(files: list[RunFile]) -> list[list[RunFile]]:
 def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
     by_device: dict[str, list[RunFile]] = {}
     for file in files:
-        device = next((part for part in file.path.split("/") if part.startswith("device=")), "")
-        by_device.setdefault(device, []).append(file)
+        by_device.setdefault(file.device_slug, []).append(file)
     return by_device
 
 

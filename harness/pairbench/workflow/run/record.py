@@ -15,7 +15,7 @@ from pairbench.analyze.site.facts import remeasured_blocks
 from pairbench.analyze.turns import COLUMNS as TURN_COLUMNS
 from pairbench.analyze.turns import in_turn, speedup_halfwidth
 from pairbench.config import Config
-from pairbench.errors import StoreError, SuiteError, UsageError
+from pairbench.errors import EmptyStoreError, SuiteError, UsageError
 from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
@@ -29,12 +29,12 @@ from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
-from pairbench.store.writer import RunWriter
 from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import Requested, requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
+from pairbench.workflow.run.files import Kept, RunFiles
 from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.setup import Chosen, Request, stamp, store_of
 
@@ -53,12 +53,18 @@ class DoneRun:
     """Other work on the host and on the device, by the device's selector."""
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
+    kept: Kept | None = None
+    """What the store did not take; None where it has everything."""
+    error: Exception | None = None
+    """What ended the run before its end, besides the user; to be raised once what was measured has been shown."""
 
     @property
     def exit_code(self) -> int:
         """Return the contract's exit code."""
-        if self.interrupted:
+        if self.interrupted and self.error is None:
             return 130
+        if self.kept is not None:
+            return 4
         if any(record.operator is None for record in self.records):
             return 2
         return int(any(Status(record.status).bad for record in self.records))
@@ -83,6 +89,9 @@ class DoneRun:
             ),
             "statuses": dict(Counter(record.status for record in self.records)),
             "interrupted": self.interrupted,
+            "not_in_store": None
+            if self.kept is None
+            else {"why": self.kept.why, "folder": self.kept.folder and str(self.kept.folder), "lost": self.kept.lost},
         }
 
     def closing_lines(self, store: str | None) -> list[str]:
@@ -96,13 +105,18 @@ class DoneRun:
             for name, part in summary["measuring_fraction"].items()
         )
         stops = ", ".join(f"{count} {_STOPS[reason]}" for reason, count in summary["stop_reasons"].items())
+        stored = "not stored" if store is None else f"stored in {store}"
         lines = [
-            f"Run {self.run_id}, {'not stored' if store is None else f'stored in {store}'}"
+            f"Run {self.run_id}, {stored}{' as far as it went' if self.kept else ''}"
             + (" (interrupted)" if self.interrupted else ""),
             f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
             f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
         ]
-        return [*lines, *([f"What ended the measuring: {stops}"] if stops else [])]
+        return [
+            *lines,
+            *([f"What ended the measuring: {stops}"] if stops else []),
+            *(self.kept.lines() if self.kept else []),
+        ]
 
     def plain_records(self) -> list[dict[str, Any]]:
         """Return the records with their JSON columns as objects."""
@@ -122,6 +136,9 @@ def record_run(
 ) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
 
+    A store that fails while the run goes on loses nothing of it, and neither it nor anything else that ends the run keeps what was
+    measured from being returned: see `DoneRun.kept` and `DoneRun.error`.
+
     Args:
         request: What to run, where, and where the results belong.
         confirms: The run whose suspects are measured again.
@@ -131,6 +148,8 @@ def record_run(
     Raises:
         UsageError: the settings ask for what a device cannot do.
         SuiteError: no suite could be loaded, so that there is nothing to keep.
+        StoreError: the store cannot be written, which is known before anything is measured.
+        StoreFailedError: it is elsewhere, and takes nothing.
     """
     started = time.monotonic()
     budgeted = _budgeted(request.config, began)
@@ -143,26 +162,19 @@ def record_run(
         return done
     plans = plans_for(context, chosen, request.devices, edge=False)
     contexts = {device: context_for(context, config, device) for device in plans}
-    writers: dict[str, RunWriter] = {}
+    files = RunFiles(run, config.store, progress.notify)
+    files.remind()
     lock = threading.Lock()
 
-    def writer(device: Device) -> RunWriter:
-        if device.slug not in writers:
-            writers[device.slug] = writer_for(run, config.store, device).__enter__()
-        return writers[device.slug]
-
     def work(device: Device) -> None:
-        with lock:
-            writer(device)  # a store that cannot be written is known before anything is measured
+        writer = files.writer(device)  # a store that cannot be written is known before anything is measured
         watch = HostWatch(device, progress.notify)
         environment, load = probe_device(context, device, watch)
         plan, requested = _asked(request, environment, plans[device], skip_existing=skip_existing)
         if budgeted is not None:
             plan = in_order(config, device, plan)
         environment = load.put_in(requested.put_in(environment))
-        recorder = Recorder(
-            run=run, environment=environment, writer=writers[device.slug], lock=lock, records=done.records
-        )
+        recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.keep_broken(plan)
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
 
@@ -182,9 +194,12 @@ def record_run(
 
     try:
         on_devices(context, tuple(plans), progress, work)
+    except Exception as error:
+        if not done.records:
+            raise
+        done.error = error
     finally:
-        for opened in writers.values():
-            opened.close()
+        done.kept = files.close()
         done.interrupted = context.interrupted.is_set()
         done.wall_s = time.monotonic() - started
     return done
@@ -220,7 +235,7 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
     """Return a device's plan with the cases first that its store has not, and then those that it tried longest ago."""
     try:
         frame, _ = read_frame(store_of(config), columns=TURN_COLUMNS, where={"device_name": device.name})
-    except StoreError:  # no store yet
+    except EmptyStoreError:  # no store yet
         return plan
     rows = frame.dropna(subset=["implementation", "mode"]).to_dict("records")
     return replace(plan, cases=in_turn(plan.cases, rows))
@@ -240,11 +255,6 @@ def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
         commit=read_commit(checkout),
         confirms=confirms,
     )
-
-
-def writer_for(run: Run, store: str, device: Device) -> RunWriter:
-    """Return what writes a run's files of a device model."""
-    return RunWriter(store, run_id=run.run_id, device_slug=device.slug, month=run.started_at[:7])
 
 
 def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
@@ -281,7 +291,7 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     where = {"device_name": device.name, "environment_hash": environment.hash}
     try:
         frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
-    except StoreError:  # no store yet
+    except EmptyStoreError:  # no store yet
         return plan
     for problem in problems:
         notify(f"pairbench: {problem}")

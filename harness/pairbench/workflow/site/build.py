@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pairbench.config import Config
-from pairbench.errors import StoreError
+from pairbench.errors import EmptyStoreError, StoreFailedError
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.site import SiteFacts
 from pairbench.report.site.assets import assets
@@ -52,14 +52,13 @@ class BuiltSite:
     """The files that were written and removed."""
     problems: tuple[str, ...]
     """A sentence for each thing of the store that could not be read."""
-    unreadable: bool
-    """Whether files could not be read and no run could be."""
 
 
 def build_site(config: Config, options: SiteOptions) -> BuiltSite:
     """Read a store and write its site; an empty store makes a site that says what to do.
 
     Raises:
+        StoreFailedError: the store cannot be listed, or nothing of it can be read; a site that is there stays as it is.
         UsageError: the folder holds something else, or cannot be written.
     """
     problems: tuple[str, ...] = ()
@@ -67,26 +66,27 @@ def build_site(config: Config, options: SiteOptions) -> BuiltSite:
     try:
         address = options.repository or repository_address(config.root)
         reading = SiteReading(config, repository=address, last=options.last, options=options.store_options)
-    except StoreError as error:
+    except EmptyStoreError as error:
         problems = (str(error),)
-    kept = reading.breakdowns if reading is not None else read_breakdowns(store_of(config)).value
-    facts = reading.facts if reading is not None else _nothing(config, kept)
+    if reading is not None:
+        kept, facts = reading.breakdowns, reading.facts
+        if facts.problems and not facts.runs:
+            raise StoreFailedError("; ".join([f"store {facts.store!r}: no run of it can be read", *facts.problems]))
+    else:
+        kept, missed = read_breakdowns(store_of(config))
+        facts = _nothing(config, kept, missed)
     published = publish(options.folder, _files(reading, facts, kept, options))
-    return BuiltSite(
-        published=published,
-        problems=(*problems, *facts.problems),
-        unreadable=bool(facts.problems and not facts.runs),
-    )
+    return BuiltSite(published=published, problems=(*problems, *facts.problems))
 
 
-def _nothing(config: Config, kept: tuple[KeptBreakdown, ...]) -> SiteFacts:
+def _nothing(config: Config, kept: tuple[KeptBreakdown, ...], problems: tuple[str, ...]) -> SiteFacts:
     return SiteFacts(
         store=shown_store(config),
         repository=None,
         runs=(),
         rows=(),
         events=(),
-        problems=(),
+        problems=problems,
         breakdowns=tuple(map(head_of, kept)),
     )
 

@@ -1,16 +1,20 @@
 """Puts the files of a site into a folder: only what changed is written, and what is gone from the site is removed."""
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pairbench.errors import StoreError, UsageError
+from pairbench.errors import StoreFailedError, UsageError
 from pairbench.report.site.values import File
 from pairbench.store.location import write_whole
 
 MANIFEST = ".pairbench-site.json"
 """The file that names what an earlier build wrote: no other file is ever changed or removed."""
+
+_STAGE = ".pairbench-new-"
+"""How the folder's name begins in which files wait for the last of them to be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,7 @@ def publish(folder: Path, files: Iterable[File]) -> Published:
 
     Raises:
         UsageError: the folder holds something else, or cannot be written.
-        StoreError: the store could not be read while the files were made of it.
+        StoreFailedError: the store could not be read while the files were made of it.
     """
     try:
         return _publish(folder, _made(files))
@@ -43,24 +47,29 @@ def _made(files: Iterable[File]) -> Iterator[File]:
     try:
         yield from files
     except OSError as error:
-        raise StoreError(f"the store cannot be read to its end: {error.strerror or error}") from error
+        raise StoreFailedError(f"the store cannot be read to its end: {error.strerror or error}") from error
 
 
 def _publish(folder: Path, files: Iterable[File]) -> Published:
     before = _earlier(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if before is None:
-        # From the first file on the folder is a site, also if this build is interrupted.
+        # From here on the folder is a site, also if this build is interrupted.
         write_whole(folder / MANIFEST, _manifest(()), durable=False)
     names: list[str] = []
     written: list[str] = []
-    for file in files:
-        target = _inside(folder, file.path)
-        names.append(file.path)
-        if _differs(target, file.content):
+    # The store is read while the files are made. Where it fails half way, a site that is there stays as it is.
+    with tempfile.TemporaryDirectory(prefix=_STAGE, dir=folder, ignore_cleanup_errors=True) as stage:
+        for file in files:
+            target = _inside(folder, file.path)
+            names.append(file.path)
+            if _differs(target, file.content):
+                (Path(stage) / str(len(written))).write_bytes(file.content)
+                written.append(file.path)
+        for number, name in enumerate(written):
+            target = _inside(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, file.content, durable=False)
-            written.append(file.path)
+            (Path(stage) / str(number)).replace(target)
     removed = sorted(set(before or ()) - set(names))
     for name in removed:
         _inside(folder, name).unlink(missing_ok=True)
@@ -79,19 +88,19 @@ def _earlier(folder: Path) -> tuple[str, ...] | None:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return tuple(str(name) for name in manifest["files"])
     except FileNotFoundError:
-        there = sorted(path.name for path in folder.iterdir())
+        there = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_STAGE))
         if there:
             raise UsageError(
                 f"--output {str(folder)!r} holds {there[0]!r} and no site of pairbench, expected an empty or a new folder"
             ) from None
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{folder / MANIFEST} is damaged ({error}); remove the folder and build again") from error
 
 
 def _inside(folder: Path, name: str) -> Path:
     path = PurePosixPath(name)
-    if path.is_absolute() or not path.parts or ".." in path.parts:
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
         raise UsageError(f"{name!r} is no file inside of --output {str(folder)!r}")
     return folder / path
 

@@ -1,0 +1,153 @@
+"""One parquet file of a store, read whole and checked before anything of it is believed. Every reader goes through here.
+
+Anybody may have put a file there, a disk may have changed it, and a newer version may have written it. What comes out of
+`read` is in the columns and types of this version's schema, or the file is refused in a sentence.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairbench.errors import StoreFailedError
+from pairbench.store.conform import (
+    IDENTITY,
+    UnsoundError,
+    check_beside,
+    checked,
+    conformed,
+    fields_of,
+    lacking,
+    texts,
+    type_of,
+)
+from pairbench.store.location import StoreLocation
+from pairbench.store.schema import version_of
+
+BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, RecursionError)
+"""What reading a file raises whose content is damaged, or made to harm."""
+
+
+class ForeignFileError(Exception):
+    """A parquet file that pairbench did not write."""
+
+
+class OpenedFile:
+    """A parquet file, as far as its footer tells; columns are decoded as they are asked for."""
+
+    def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
+        """Read the file.
+
+        Args:
+            place: The store.
+            path: The file on the store's file system.
+            dataset: Whose columns it is to have: records or samples.
+
+        Raises:
+            FileNotFoundError: it is not there, or no more.
+            StoreFailedError: the store is elsewhere, and does not give it.
+            ForeignFileError: it is not ours.
+            UnsoundError: it cannot be what it ought to be; so can one of `BROKEN` say.
+        """
+        self.path = path
+        self._content = read_content(place, path)
+        self.dataset = dataset
+        self._parquet = _open(self._content, texts(dataset))
+        self.metadata = self._parquet.metadata
+        version = version_of(self.metadata.metadata)
+        if version is None:
+            raise ForeignFileError(path)
+        self.version = version
+        """The version of the schema that it was written by; 0 where that is no number."""
+        schema, known = self.metadata.schema, fields_of(dataset)
+        # Of a list or a struct the schema names what is inside; asking for all the paths would double the time.
+        self.places = {
+            (name if name in known else schema.column(place).path.partition(".")[0]): place
+            for place, name in enumerate(schema.names)
+        }
+        """The place of each column, or of the last one inside it, among all that parquet counts."""
+        if missing := [name for name in IDENTITY[dataset] if name not in self.places]:
+            raise UnsoundError(f"has no column {missing[0]!r}, expected the columns of a run")
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows it has."""
+        return int(self.metadata.num_rows)
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns as this version has them, texts as dictionaries; one that the file lacks is null.
+
+        Raises:
+            UnsoundError: a column does not hold what it ought to; so can one of `BROKEN` say.
+        """
+        there = [name for name in names if name in self.places]
+        nested = [name for name in there if pa.types.is_nested(fields_of(self.dataset)[name].type)]
+        table = (self._with_inner_texts(nested) if nested else self._parquet).read(columns=there, use_threads=False)
+        if there and table.num_rows != self.num_rows:
+            raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
+        found = {name: conformed(table.column(name), self.dataset, name) for name in there}
+        if self.dataset == "samples":
+            check_beside(found)
+        types = {name: type_of(self.dataset, name) for name in names}
+        columns = [found[name] if name in found else lacking(self.dataset, name, self.num_rows) for name in names]
+        return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
+
+    def raw(self) -> pa.Table:
+        """Return the whole of it as it was written, with its version and columns that are not known here.
+
+        Raises:
+            One of `BROKEN`: it cannot be read.
+        """
+        return pq.ParquetFile(pa.BufferReader(self._content), page_checksum_verification=True).read(use_threads=False)
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return the one value of a column, which nobody has decoded, as `read` would.
+
+        Raises:
+            UnsoundError: the column cannot hold that.
+        """
+        return checked(value, self.dataset, name)
+
+    def _with_inner_texts(self, nested: Iterable[str]) -> pq.ParquetFile:
+        schema = self.metadata.schema
+        inner = [
+            column.path
+            for column in (schema.column(place) for place in range(len(schema.names)))
+            if column.physical_type == "BYTE_ARRAY" and column.path.partition(".")[0] in nested
+        ]
+        flat = [name for name in texts(self.dataset) if name in self.places]
+        return _open(self._content, [*flat, *inner], self.metadata)
+
+
+def read_content(place: StoreLocation, path: str) -> pa.Buffer:
+    """Return what a file holds, all of one moment: parts of a run are replaced while it goes on.
+
+    Raises:
+        FileNotFoundError: it is not there, or no more.
+        OSError, pa.ArrowException: it cannot be read.
+        StoreFailedError: the store is elsewhere, and does not give it.
+    """
+    try:
+        with place.filesystem.open_input_file(path) as stream:
+            return stream.read_buffer()
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        if place.is_local:
+            raise
+        raise StoreFailedError(f"store {place.name!r}: {path} cannot be read: {error}") from error
+
+
+def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    def opened(names: Sequence[str]) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            pa.BufferReader(content), metadata=metadata, read_dictionary=names, page_checksum_verification=True
+        )
+
+    try:
+        # Texts repeat; left as they lie in the file, they take half the time to read.
+        return opened(wanted)
+    except KeyError:  # a file without one of them: older, or none of ours
+        there = set(opened(()).metadata.schema.names)
+        return opened([name for name in wanted if name in there])

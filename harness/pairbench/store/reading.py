@@ -1,0 +1,131 @@
+"""Reads something of many files, of each once, also while runs close; what cannot be read is named and costs only itself."""
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from pairbench.errors import EmptyStoreError
+from pairbench.store.conform import UnsoundError
+from pairbench.store.location import RunFile, StoreLocation, run_files
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
+from pairbench.store.parts import doubled
+
+_THREADS, _THREADS_REMOTE = 4, 32
+"""An object store lets one wait for many files at the same time."""
+_LISTINGS = 10
+"""How often a run is looked for again whose files were gone as they were read; it closes once, so one time is enough."""
+
+Value = TypeVar("Value")
+
+
+class Reading(NamedTuple, Generic[Value]):
+    """What was read, and a sentence for each file that could not be."""
+
+    value: Value
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """A dataset's files, and what has the name of one and is none."""
+
+    files: tuple[RunFile, ...]
+    """The files, oldest run first."""
+    problems: tuple[str, ...] = ()
+    """A sentence for each name that is no file."""
+
+    def of_runs(self, run_ids: Collection[str]) -> "Files":
+        """Return the files of some runs."""
+        return Files(files=tuple(file for file in self.files if file.run_id in run_ids), problems=self.problems)
+
+
+def dataset_files(place: StoreLocation, dataset: str) -> Files:
+    """Return a dataset's files.
+
+    Raises:
+        EmptyStoreError: there is no such store, or it is empty.
+        StoreFailedError: it cannot be listed.
+    """
+    listing = place.listing(dataset, ".parquet")
+    if not listing.paths:
+        told = "".join(f"; {problem}" for problem in listing.problems)
+        raise EmptyStoreError(
+            f"store {place.name!r} has no {dataset}: there is no parquet file below {place.root}/{dataset}; "
+            f"make some with `pairbench run`, or name another store with --store{told}"
+        )
+    return Files(files=tuple(run_files(listing.paths)), problems=listing.problems)
+
+
+def read_each(
+    place: StoreLocation,
+    dataset: str,
+    files: Files | Sequence[RunFile],
+    read: Callable[[OpenedFile], Value],
+    *,
+    threads: int = _THREADS,
+) -> Reading[dict[RunFile, Value]]:
+    """Read something of each file, and say of each that cannot be read why not.
+
+    A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
+    beside its sound one file is the same rows again, and left out.
+
+    Args:
+        place: The store.
+        dataset: What the files are of.
+        files: The files, as they were listed.
+        read: What to read of a file. It may raise what `OpenedFile` does.
+        threads: How many files of a local store are read at the same time.
+
+    Raises:
+        StoreFailedError: the store cannot be listed again, or is elsewhere and does not give a file.
+    """
+    problems = list(files.problems) if isinstance(files, Files) else []
+    pending = list(files.files) if isinstance(files, Files) else list(files)
+    found: dict[RunFile, Value | str] = {}
+    for attempt in range(_LISTINGS + 1):
+        with ThreadPoolExecutor(threads if place.is_local else _THREADS_REMOTE) as pool:
+            results = dict(
+                zip(pending, pool.map(lambda file: _attempt(place, dataset, file, read), pending), strict=True)
+            )
+        gone = {file.run_id for file, result in results.items() if result is None}
+        if attempt == _LISTINGS:
+            problems += [
+                f"{file.path}: was gone as it was read, left out" for file, result in results.items() if result is None
+            ]
+            gone = set()
+        found |= {file: result for file, result in results.items() if result is not None and file.run_id not in gone}
+        if not gone:
+            break
+        pending = [file for file in place.files(dataset) if file.run_id in gone]
+    problems += [result for result in found.values() if isinstance(result, str)]
+    values = {file: result for file, result in found.items() if not isinstance(result, str)}
+    sound = {file.path for file in values}
+    superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
+    ordered = sorted(values, key=lambda file: (file.run_id, file.path))
+    return Reading({file: values[file] for file in ordered if file.path not in superfluous}, tuple(problems))
+
+
+def _attempt(
+    place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value]
+) -> Value | str | None:
+    """Return what was read; a sentence where the file cannot be, and None where it is gone."""
+    try:
+        return read(OpenedFile(place, file.path, dataset))
+    except FileNotFoundError:
+        return None
+    except ForeignFileError:
+        return foreign(file.path)
+    except (UnsoundError, *BROKEN) as error:
+        return problem_of(file.path, error)
+
+
+def foreign(path: str) -> str:
+    """Return the sentence for a parquet file that is not ours."""
+    return f"{path}: not written by pairbench, left out; move it out of the store"
+
+
+def problem_of(path: str, error: BaseException) -> str:
+    """Return the sentence for a file that cannot be read."""
+    (first, *_) = str(error).splitlines() or [type(error).__name__]
+    return f"{path}: cannot be read, left out: {first}"

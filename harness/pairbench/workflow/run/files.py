@@ -1,0 +1,120 @@
+"""The files of a run in its store, and what becomes of its results where the store fails in the middle of it."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairbench.analyze.records import Run
+from pairbench.errors import PairbenchError
+from pairbench.model.environment import Device
+from pairbench.store.location import StoreLocation
+from pairbench.store.push import push
+from pairbench.store.spool import Spool, waiting
+from pairbench.store.writer import RunWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a store did not take of a run until its end."""
+
+    why: str
+    """What the store said when it failed first."""
+    folder: Path | None
+    """Where the rest is, which `pairbench store push` publishes; None where nothing could be written anywhere."""
+    lost: tuple[str, ...] = ()
+    """The files that could be written nowhere: their rows are in what the command prints, and nowhere else."""
+
+    def lines(self) -> list[str]:
+        """Return what is said of it when the run is over."""
+        told = [f"The store failed: {self.why}"]
+        if self.folder is not None:
+            told.append(f"What it did not take is in {self.folder}; `pairbench store push` publishes it")
+        if self.lost:
+            told.append(f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else")
+        return told
+
+
+class RunFiles:
+    """The files of a run, one a device model, opened as they are needed."""
+
+    def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
+        """Take the run's name; nothing is made yet.
+
+        Args:
+            run: Whose files they are.
+            store: A folder or a URL.
+            notify: Is told once if the store fails.
+        """
+        self._run = run
+        self._location = StoreLocation.of(store)
+        self._notify = notify
+        self._spool = Spool(self._location, run.run_id, notify)
+        self._writers: dict[str, RunWriter] = {}
+        self._lock = threading.Lock()
+
+    def remind(self) -> None:
+        """Say how many earlier runs have results that the store did not take."""
+        count = sum(one.store == self._location.address for one in waiting())
+        if count:
+            self._notify(
+                f"pairbench: results of {count} earlier run{'s' if count > 1 else ''} wait for store {self._location.name!r}; "
+                "`pairbench store push` publishes them"
+            )
+
+    def writer(self, device: Device) -> RunWriter:
+        """Return what writes the files of a device model.
+
+        Raises:
+            StoreError: the store cannot be written.
+            StoreFailedError: it is elsewhere, and takes nothing.
+        """
+        with self._lock:
+            if device.slug not in self._writers:
+                writer = RunWriter(
+                    self._location,
+                    run_id=self._run.run_id,
+                    device_slug=device.slug,
+                    month=self._run.started_at[:7],
+                    publish=self._spool.publish,
+                )
+                self._writers[device.slug] = writer.__enter__()
+            return self._writers[device.slug]
+
+    def close(self) -> Kept | None:
+        """Finish the files; what the store did not take is offered to it once more.
+
+        Returns:
+            What it still does not take; None where all is in the store.
+        """
+        kept = settle(self._spool, self._notify)
+        if kept is not None:
+            return kept
+        for writer in self._writers.values():
+            try:
+                writer.close()
+            except PairbenchError as error:
+                self._notify(f"pairbench: {error}; the parts of the run are there, and as good as one file")
+        return None
+
+
+def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
+    """Offer a store once more what it did not take, and return what it still does not take; None where it has everything.
+
+    Args:
+        spool: What was published through; nothing is from now on.
+        notify: Is told if the store takes everything after all.
+    """
+    if spool.why is None:
+        return None
+    lost = spool.close()
+    try:
+        for one in waiting():
+            if one.folder == spool.folder:
+                push(one, spool.location)
+    except (PairbenchError, BlockingIOError):
+        return Kept(why=spool.why, folder=spool.folder, lost=lost)
+    if lost:
+        return Kept(why=spool.why, folder=None, lost=lost)
+    notify(f"pairbench: store {spool.location.name!r} takes results again, and has all of them")
+    return None

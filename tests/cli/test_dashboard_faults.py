@@ -1,0 +1,84 @@
+"""`pairbench dashboard` on stores that fail: a site that is there stays as it is, and the exit code says so."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pairbench.store.opened import OpenedFile
+from tests.builders import make_run, write_runs
+from tests.in_process import call_main
+
+
+def site_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted((folder / "site").rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> dict[str, bytes]:
+    """Write a store of two runs, and its site."""
+    write_runs(tmp_path / "results", make_run(0), make_run(1))
+    assert call_main(tmp_path, "dashboard", "-o", "site").code == 0
+    return site_of(tmp_path)
+
+
+def test_a_month_that_cannot_be_listed(
+    tmp_path: Path, there: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    @contextmanager
+    def refused(folder: str = ".") -> Iterator[Iterator[os.DirEntry[str]]]:
+        if "records/" in str(folder) and "month=" in str(folder):
+            raise PermissionError(13, "Permission denied", str(folder))
+        with real(folder) as entries:
+            yield entries
+
+    monkeypatch.setattr(os, "scandir", refused)
+    said = call_main(tmp_path, "dashboard", "-o", "site")
+    assert said.code == 4 and "cannot be listed" in said.err and "month=2024-01" in said.err, said.err
+    assert "Traceback" not in said.err
+    assert site_of(tmp_path) == there
+
+
+def test_a_store_of_which_nothing_can_be_read(tmp_path: Path, there: dict[str, bytes]) -> None:
+    for path in (tmp_path / "results" / "records").rglob("*.parquet"):
+        path.write_bytes(b"PAR1")
+    said = call_main(tmp_path, "dashboard", "-o", "site")
+    assert said.code == 4 and said.err.count("cannot be read, left out") == 2, said.err
+    assert site_of(tmp_path) == there
+
+
+def test_a_store_elsewhere_that_fails_as_it_is_read(
+    tmp_path: Path, there: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on this machine and cannot be read is that file's fault; what does not come over a network may be there tomorrow."""
+    from pairbench.errors import StoreFailedError
+
+    real = OpenedFile.__init__
+
+    def fails(self: OpenedFile, place: object, path: str, dataset: str) -> None:
+        if make_run(1)[0].run_id in path:
+            raise StoreFailedError(f"store 's3://b': {path} cannot be read: AWS Error SLOW_DOWN")
+        real(self, place, path, dataset)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OpenedFile, "__init__", fails)
+    said = call_main(tmp_path, "dashboard", "-o", "site")
+    assert said.code == 4 and "SLOW_DOWN" in said.err, said.err
+    assert site_of(tmp_path) == there
+
+
+def test_one_damaged_file_is_named_and_the_rest_is_shown(tmp_path: Path, there: dict[str, bytes]) -> None:
+    first, _ = sorted((tmp_path / "results" / "records").rglob("*.parquet"))
+    first.write_bytes(first.read_bytes()[:-50])
+    said = call_main(tmp_path, "dashboard", "-o", "site")
+    assert said.code == 0 and f"{first.name}: cannot be read, left out" in said.err, said.err
+    assert site_of(tmp_path) != there
+
+
+def test_an_empty_store_makes_a_site_that_says_what_to_do(tmp_path: Path) -> None:
+    said = call_main(tmp_path, "dashboard", "-o", "site")
+    assert said.code == 0 and "has no records" in said.err
+    assert b"pairbench run" in (tmp_path / "site" / "index.html").read_bytes()

@@ -1,0 +1,256 @@
+"""What a store does not take waits in a folder, and is published once, whatever happens on the way."""
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from pairbench.errors import StoreFailedError
+from pairbench.model.record import Record, Samples
+from pairbench.store import location
+from pairbench.store import spool as spool_module
+from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.store.location import StoreLocation
+from pairbench.store.push import push
+from pairbench.store.reader import read_run, read_samples
+from pairbench.store.spool import Spool, Waiting, waiting
+from pairbench.store.writer import RunWriter
+from tests.faults.damaged import CALIBRATION
+from tests.faults.kill_at import killed_at, lines_of
+
+MakeRecord = Callable[..., Record]
+MakeSamples = Callable[..., Samples]
+CASES = ("a", "b", "c")
+
+
+class Store:
+    """A store that can be told to fail."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.location = StoreLocation.of(folder)
+        self.fails = False
+        self.said: list[str] = []
+        real = StoreLocation.publish
+
+        def publish(location: StoreLocation, path: str, content: pa.Buffer) -> None:
+            if self.fails and location.root == self.location.root:
+                raise StoreFailedError("the first" if not self.said else "a later one")
+            real(location, path, content)
+
+        monkeypatch.setattr(StoreLocation, "publish", publish)
+
+    def spool(self) -> Spool:
+        return Spool(self.location, "run-1", self.said.append)
+
+    def writer(self, spool: Spool) -> RunWriter:
+        return RunWriter(self.location, run_id="run-1", device_slug="cpu", month="2026-01", publish=spool.publish)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Store(tmp_path / "store", monkeypatch)
+
+
+def write(store: Store, record: MakeRecord, samples: MakeSamples, *, fails_at: int) -> Spool:
+    """Write two rounds of three cases; the store fails from one of its nine batches of records and samples on."""
+    spool = store.spool()
+    writer = store.writer(spool).__enter__()
+    batch = 0
+    for number in (0, 1):
+        for case in CASES:
+            store.fails = batch >= fails_at
+            writer.append_samples([samples("run-1", case=case, round=number)])
+            writer.write_case(case, [record("run-1", case=case, n_rounds=number + 1)])
+            batch += 1
+    return spool
+
+
+def state(store: Store) -> tuple[list[tuple[str | None, int | None]], list[tuple[str, int]]]:
+    records, samples = read_run(store.location, "run-1"), read_samples(store.location, "run-1")
+    assert records.problems == samples.problems == ()
+    return (
+        sorted((row.case, row.n_rounds) for row in records.value),
+        sorted((row.case, row.round) for row in samples.value),
+    )
+
+
+WHOLE = (
+    [(case, 2) for case in CASES],
+    sorted((case, number) for case in CASES for number in (0, 1)),
+)
+
+
+def ended(spool: Spool) -> Waiting:
+    assert spool.close() == ()
+    (one,) = waiting()
+    return one
+
+
+@pytest.mark.parametrize("fails_at", range(6))
+def test_from_any_batch_on_it_waits_and_is_published_once(
+    store: Store, record: MakeRecord, samples: MakeSamples, fails_at: int
+) -> None:
+    one = ended(write(store, record, samples, fails_at=fails_at))
+    assert one.store == store.location.root and one.why == "the first"
+    assert store.said == [f"pairbench: the first; what is measured from here on is kept in {one.folder}"]
+    store.fails = False
+    copied = shutil.copytree(one.folder, one.folder.with_name("copy"))
+    done = push(one, store.location)
+    assert done.files == len(list(copied.rglob("*.parquet"))) and done.problems == ()
+    assert state(store) == WHOLE and not one.folder.exists()
+    assert [path.name for path in Path(store.location.root).rglob("*.parquet")] == ["run-1.parquet"] * 2
+    (again,) = waiting()
+    push(again, store.location)
+    assert state(store) == WHOLE and list(waiting()) == []
+    assert pd.read_parquet(Path(store.location.root) / "records")["case"].is_unique
+
+
+def test_killed_at_any_line_and_done_again(
+    store: Store, record: MakeRecord, samples: MakeSamples, tmp_path: Path
+) -> None:
+    one = ended(write(store, record, samples, fails_at=3))
+    store.fails = False
+    places = (Path(store.location.root), one.folder)
+    kept = [shutil.copytree(place, tmp_path / f"kept-{number}") for number, place in enumerate(places)]
+
+    def work() -> None:
+        for found in waiting():
+            push(found, store.location)
+
+    def restore() -> None:
+        for place, copy in zip(places, kept, strict=True):
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(copy, place)
+
+    lines = lines_of(work, "store/")
+    met = 0
+    for line in range(1, lines + 1, 1 + lines // 40):
+        restore()
+        met += killed_at(line, work, "store/")
+        work()
+        assert state(store) == WHOLE, f"killed before line {line} of {lines}"
+        assert list(waiting()) == []
+    assert met > 20
+
+
+def test_what_a_run_still_writes_to_is_left_alone(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
+    spool = write(store, record, samples, fails_at=2)
+    assert spool.folder is not None
+    store.fails = False
+    assert list(waiting()) == []
+    assert len(ended(spool).files) > 4
+
+
+def test_two_at_once_publish_it_once(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
+    one = ended(write(store, record, samples, fails_at=0))
+    store.fails = False
+    ends: list[str] = []
+
+    def publish() -> None:
+        try:
+            push(one, store.location)
+            ends.append("published")
+        except (BlockingIOError, FileNotFoundError):
+            ends.append("left to the other")
+
+    threads = [threading.Thread(target=publish) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "published" in ends and state(store) == WHOLE
+
+
+def test_where_the_folder_cannot_be_another_one_is_taken(
+    store: Store, record: MakeRecord, samples: MakeSamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("in the way")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    one = ended(write(store, record, samples, fails_at=1))
+    assert one.folder.is_relative_to(tmp_path) and "pairbench-" in str(one.folder)
+    store.fails = False
+    push(one, store.location)
+    assert state(store) == WHOLE
+
+
+def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
+    store: Store, record: MakeRecord, samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "spool_roots", list)
+    spool = write(store, record, samples, fails_at=2)
+    assert store.said == [
+        "pairbench: the first; what is measured from here on is kept in memory, for no other place takes them"
+    ]
+    assert len(spool.close()) == 7, "four batches of samples, and three cases' records, of which the newest counts"
+    store.fails = False
+    assert spool.close() == ()
+    assert state(store) == WHOLE
+
+
+def test_a_full_disk_under_the_folder_too(
+    store: Store, record: MakeRecord, samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where both are on one disk: what does not fit waits in memory, and is written as soon as there is room."""
+    room = [5]
+
+    def write_whole(path: Path, content: Any, **options: Any) -> None:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        room[0] -= 1
+        location.write_whole(path, content, **options)
+
+    monkeypatch.setattr(spool_module, "write_whole", write_whole)
+    spool = write(store, record, samples, fails_at=0)
+    assert room == [0]
+    room[0] = 100
+    one = ended(spool)
+    store.fails = False
+    push(one, store.location)
+    assert state(store) == WHOLE
+
+
+def test_a_damaged_file_stays_and_is_named(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
+    one = ended(write(store, record, samples, fails_at=0))
+    store.fails = False
+    first = next(path for path in one.files if path.parts[0] == "samples")
+    (one.folder / first).write_bytes(b"PAR1")
+    done = push(one, store.location)
+    assert len(done.problems) == 1 and "cannot be read" in done.problems[0]
+    assert (one.folder / first).exists() and len(list(waiting())) == 1
+    assert sorted((row.case, row.n_rounds) for row in read_run(store.location).value) == WHOLE[0]
+
+
+def test_a_store_that_fails_again_keeps_what_waits(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
+    one = ended(write(store, record, samples, fails_at=0))
+    before = one.files
+    with pytest.raises(StoreFailedError):
+        push(one, store.location)
+    assert one.files == before
+    store.fails = False
+    push(one, store.location)
+    assert state(store) == WHOLE
+
+
+def test_a_note_that_is_none_is_passed_over(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
+    one = ended(write(store, record, samples, fails_at=0))
+    assert json.loads((one.folder / "spool.json").read_text())["store"] == store.location.root
+    (one.folder.parent / "other").mkdir()
+    (one.folder.parent / "other" / "spool.json").write_text("[" * 100_000)
+    assert [found.folder for found in waiting()] == [one.folder]
+
+
+def test_a_document_waits_as_runs_do(store: Store) -> None:
+    store.fails = True
+    spool = store.spool()
+    write_calibration(store.location, CALIBRATION, spool.publish_alone)
+    one = ended(spool)
+    store.fails = False
+    assert push(one, store.location).files == 1
+    assert read_calibrations(store.location) == ((CALIBRATION,), ())
