@@ -43,7 +43,7 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import ImpostorResult
+from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import BrokenSuite
 from pairbench.suite.load import load_suite
 
@@ -78,7 +78,8 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
             heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             line.send(result)
-            if isinstance(result, Ended | ImpostorResult | BrokenSuite) and server.is_spoilt():
+            bad = isinstance(result, Verification) and result.status is Status.FAILED
+            if (bad or isinstance(result, Ended | ImpostorResult | BrokenSuite)) and server.is_spoilt():
                 line.send(Broken())
                 os._exit(1)
         heartbeat.rest()
@@ -172,11 +173,12 @@ class _Server:
         return InterleavedCases(self._hello, self._heartbeat)
 
     def is_spoilt(self) -> bool:
-        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite replaced what all share or has a thread."""
+        """Return whether the device has to be left to a fresh process: the GPU is broken, or a suite has changed what all share, or has a thread."""
         from pairbench.execute.worker.faults import gpu_is_broken
+        from pairbench.execute.worker.flags import stuck
         from pairbench.execute.worker.trusted import left_running, replaced
 
-        return gpu_is_broken() or replaced() is not None or left_running() is not None
+        return gpu_is_broken() or stuck() or replaced() is not None or left_running() is not None
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:

@@ -1,7 +1,12 @@
 """The global switches that change what a kernel computes or how fast: pinned to the same values for all, watched, recorded."""
 
+import contextlib
+import functools
 import os
-from typing import Any
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,43 +38,174 @@ def pin_flags(*, tf32: bool) -> None:
     torch.backends.cudnn.deterministic = False
 
 
+class _Flag(NamedTuple):
+    """A global switch: how it is read, and put back."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+def _attribute(owner: Any, name: str) -> _Flag:
+    return _Flag(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name))
+
+
+def _flushes_denormals() -> bool:
+    """Return whether the processor takes the smallest numbers for zero in this thread; torch can set that, and not tell."""
+    return _SMALLEST / 2.0 == 0.0
+
+
+_SMALLEST = sys.float_info.min
+_matmul, _cudnn, _cuda, _mkldnn = (
+    torch.backends.cuda.matmul,
+    torch.backends.cudnn,
+    torch.backends.cuda,
+    torch.backends.mkldnn,
+)
+
+
+def _write_determinism(value: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+
+
+_RECORDED: dict[str, _Flag] = {
+    "matmul.allow_tf32": _attribute(_matmul, "allow_tf32"),
+    "cudnn.allow_tf32": _attribute(_cudnn, "allow_tf32"),
+    "cudnn.benchmark": _attribute(_cudnn, "benchmark"),
+    "cudnn.deterministic": _attribute(_cudnn, "deterministic"),
+    "cudnn.enabled": _attribute(_cudnn, "enabled"),
+    "fp16_reduced_precision_reduction": _attribute(_matmul, "allow_fp16_reduced_precision_reduction"),
+    "bf16_reduced_precision_reduction": _attribute(_matmul, "allow_bf16_reduced_precision_reduction"),
+    "deterministic_algorithms": _Flag(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "default_dtype": _Flag(lambda: str(torch.get_default_dtype()), lambda name: torch.set_default_dtype(_dtype(name))),
+    "grad_enabled": _Flag(torch.is_grad_enabled, torch.set_grad_enabled),
+    "threads": _Flag(torch.get_num_threads, torch.set_num_threads),
+}
+"""What the environment of a run holds. A name more would be another environment, and so a new era in all histories."""
+
+_WATCHED: dict[str, Callable[[], _Flag]] = {
+    "fp16_accumulation": lambda: _attribute(_matmul, "allow_fp16_accumulation"),
+    "cudnn.benchmark_limit": lambda: _attribute(_cudnn, "benchmark_limit"),
+    "float32_matmul_precision": lambda: _Flag(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "deterministic_warn_only": lambda: _Flag(
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        _write_determinism,
+    ),
+    "fill_uninitialized_memory": lambda: _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    "flush_denormal": lambda: _Flag(_flushes_denormals, torch.set_flush_denormal),
+    "mkldnn.enabled": lambda: _Flag(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    "mkldnn.deterministic": lambda: _attribute(_mkldnn, "deterministic"),
+    "mkldnn.matmul.fp32_precision": lambda: _attribute(_mkldnn.matmul, "fp32_precision"),
+    "mkldnn.conv.fp32_precision": lambda: _attribute(_mkldnn.conv, "fp32_precision"),
+    "nnpack.enabled": lambda: _Flag(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
+    "flash_sdp": lambda: _Flag(_cuda.flash_sdp_enabled, _cuda.enable_flash_sdp),
+    "mem_efficient_sdp": lambda: _Flag(_cuda.mem_efficient_sdp_enabled, _cuda.enable_mem_efficient_sdp),
+    "math_sdp": lambda: _Flag(_cuda.math_sdp_enabled, _cuda.enable_math_sdp),
+    "cudnn_sdp": lambda: _Flag(_cuda.cudnn_sdp_enabled, _cuda.enable_cudnn_sdp),
+    "math_sdp_reduction": lambda: _Flag(
+        _cuda.fp16_bf16_reduction_math_sdp_allowed, _cuda.allow_fp16_bf16_reduction_math_sdp
+    ),
+    "sdp_priority": lambda: _Flag(lambda: tuple(torch._C._get_sdp_priority_order()), torch._C._set_sdp_priority_order),
+    "mha_fastpath": lambda: _Flag(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    "linalg_library": lambda: _Flag(torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend),
+    "blas_library": lambda: _Flag(torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
+    "quantized.engine": lambda: _attribute(torch.backends.quantized, "engine"),
+    "opt_einsum.enabled": lambda: _attribute(torch.backends.opt_einsum, "enabled"),
+    "opt_einsum.strategy": lambda: _attribute(torch.backends.opt_einsum, "strategy"),
+    "inference_mode": lambda: _Flag(torch.is_inference_mode_enabled, _leave),
+    "autocast.cpu": lambda: _autocast("cpu"),
+    "autocast.cuda": lambda: _autocast("cuda"),
+    "autocast.cache": lambda: _Flag(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    "anomaly_mode": lambda: _Flag(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    # What `torch.set_default_device` sets is such a mode, too.
+    "modes": lambda: _Flag(
+        lambda: (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()), _leave
+    ),
+    "stream": lambda: _Flag(_stream, _set_stream),
+}
+_UNREADABLE = "unreadable"
+"""The value of a flag that torch no longer tells, as when its old and its new names for TF32 were both used."""
+
+
+def _dtype(name: str) -> torch.dtype:
+    return getattr(torch, name.removeprefix("torch."))
+
+
+def _autocast(kind: str) -> _Flag:
+    def write(value: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(kind, value[0])
+        torch.set_autocast_dtype(kind, value[1])
+
+    return _Flag(lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)), write)
+
+
+def _leave(_: object) -> None:
+    """Put nothing back: what was entered can only be left by who did so."""
+
+
+def _stream() -> Any:
+    return (torch.cuda.current_device(), torch.cuda.current_stream()) if torch.cuda.is_initialized() else None
+
+
+def _set_stream(value: Any) -> None:
+    if value is not None:
+        torch.cuda.set_device(value[0])
+        torch.cuda.set_stream(value[1])
+
+
+def _known() -> dict[str, _Flag]:
+    """Return the flags that this version of torch has."""
+    found = dict(_RECORDED)
+    for name, make in _WATCHED.items():
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("error")  # what is deprecated has a newer name in the list
+            flag = make()
+            flag.read()
+            found[name] = flag
+    return found
+
+
+_FLAGS = _known()
+_stuck: set[str] = set()
+
+
 def read_flags() -> dict[str, Any]:
-    """Return the present values of the switches, by name."""
-    return {
-        "matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32,
-        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
-        "cudnn.benchmark": torch.backends.cudnn.benchmark,
-        "cudnn.deterministic": torch.backends.cudnn.deterministic,
-        "cudnn.enabled": torch.backends.cudnn.enabled,
-        "fp16_reduced_precision_reduction": torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        "bf16_reduced_precision_reduction": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "default_dtype": str(torch.get_default_dtype()),
-        "grad_enabled": torch.is_grad_enabled(),
-        "threads": torch.get_num_threads(),
-    }
+    """Return the present values of the switches that are recorded, by name."""
+    return {name: flag.read() for name, flag in _RECORDED.items()}
+
+
+def watched_flags() -> dict[str, Any]:
+    """Return the present values of all switches that are watched, by name; it takes some microseconds."""
+    return {name: _value(flag) for name, flag in _FLAGS.items()}
+
+
+def _value(flag: _Flag) -> Any:
+    try:
+        return flag.read()
+    except Exception:
+        return _UNREADABLE
 
 
 def changed_flags(before: dict[str, Any]) -> str | None:
     """Return which switches are no longer as they were, or None."""
-    now = read_flags()
-    changed = [f"{name} {before[name]} -> {now[name]}" for name in before if before[name] != now[name]]
-    return ", ".join(changed) or None
+    now = {name: _value(_FLAGS[name]) for name in before}
+    if now == before:
+        return None
+    return ", ".join(f"{name} {before[name]} -> {now[name]}" for name in before if before[name] != now[name])
 
 
 def restore_flags(flags: dict[str, Any]) -> None:
-    """Set the switches back to the values that `read_flags` returned."""
-    torch.backends.cuda.matmul.allow_tf32 = flags["matmul.allow_tf32"]
-    torch.backends.cudnn.allow_tf32 = flags["cudnn.allow_tf32"]
-    torch.backends.cudnn.benchmark = flags["cudnn.benchmark"]
-    torch.backends.cudnn.deterministic = flags["cudnn.deterministic"]
-    torch.backends.cudnn.enabled = flags["cudnn.enabled"]
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = flags["fp16_reduced_precision_reduction"]
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = flags["bf16_reduced_precision_reduction"]
-    torch.use_deterministic_algorithms(flags["deterministic_algorithms"])
-    torch.set_default_dtype(getattr(torch, flags["default_dtype"].removeprefix("torch.")))
-    torch.set_grad_enabled(flags["grad_enabled"])
-    torch.set_num_threads(flags["threads"])
+    """Set the switches back to the values that they had; those that cannot be make the process `stuck`."""
+    for name, value in flags.items():
+        flag = _FLAGS[name]
+        if _value(flag) != value:
+            with contextlib.suppress(Exception):
+                flag.write(value)
+    _stuck.update(name for name, value in flags.items() if _value(_FLAGS[name]) != value)
+
+
+def stuck() -> bool:
+    """Return whether a switch could not be set back, so that nothing more may be measured in this process."""
+    return bool(_stuck)
 
 
 def read_variables() -> dict[str, str]:

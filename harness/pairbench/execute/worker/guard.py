@@ -6,14 +6,14 @@ from typing import Any
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended
 from pairbench.execute.worker.faults import SuiteFaultError, explain
-from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
+from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
     """Run one entry's step and return its result; what it raises becomes that entry's `Ended`."""
-    entry, flags = job.entries[index], read_flags()
+    entry, flags = job.entries[index], watched_flags()
     found: Any
     try:
         with heartbeat.entry(index):

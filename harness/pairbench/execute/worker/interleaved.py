@@ -59,6 +59,7 @@ class InterleavedCases:
                 heartbeat=self._heartbeat,
                 rng=ready.rng,
                 values=ready.values,
+                watch=ready.watch,
             )
         except EntryFailedError as error:
             yield end_of(job, self._config, error)

@@ -18,6 +18,7 @@ from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeo
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import HostTimer, Sample
 from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.timing.watch import Watch
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from pairbench.model.plan import Entry
 
@@ -87,6 +88,7 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
     def run(
         entries: list[Timed], throttles: Iterator[bool] | None = None, values: Values | None = None, **changes: Any
     ) -> TimedRound:
+        values = values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
         stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, **changes})
         return time_entries(
             entries,
@@ -96,7 +98,8 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
             recorder=FakeRecorder(throttles or itertools.repeat(False)),
             heartbeat=heartbeat,
             rng=np.random.default_rng(0),
-            values=values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False),
+            values=values,
+            watch=Watch(values),
         )
 
     return run
@@ -223,7 +226,7 @@ def test_a_long_call_that_throttles_throughout_has_more_than_one_sample(
     monkeypatch.setattr(measure, "_READING_S", 0.0)
 
     def slow() -> float:
-        time.sleep(0.005)
+        time.sleep(0.003)
         return 1.0
 
     found = take(timed(baseline=slow, a=slow), itertools.repeat(True), seconds=0.02)
@@ -288,7 +291,8 @@ def test_a_long_call_is_warm_after_one(
         return seconds * 1e9
 
     monkeypatch.setattr(trusted, "perf_counter", lambda: now)
-    measure._warm_up(timed(slow=call), FakeTimer(), heartbeat)
+    values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
+    measure._warm_up(timed(slow=call), FakeTimer(), heartbeat, Watch(values))
     assert made == calls
 
 

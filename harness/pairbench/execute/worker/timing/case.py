@@ -11,11 +11,12 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.faults import SuiteFaultError, explain
-from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
+from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, of_entry, time_entries
 from pairbench.execute.worker.timing.pinning import on_one_core
 from pairbench.execute.worker.timing.ready import make_ready
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
+from pairbench.execute.worker.timing.watch import Watch
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import TIME_CAP, EntrySamples, Status, TimedRound
 
@@ -35,7 +36,7 @@ def time_case(
             raise SuiteFaultError(Status.SKIPPED, reason)
         if config.settings.timer == "do_bench":
             result = time_with_do_bench(
-                ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat
+                ready.timed, round_index=job.round, recorder=ready.recorder, heartbeat=heartbeat, watch=ready.watch
             )
         else:
             with on_one_core(device):
@@ -48,6 +49,7 @@ def time_case(
                     heartbeat=heartbeat,
                     rng=ready.rng,
                     values=ready.values,
+                    watch=ready.watch,
                 )
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
@@ -67,7 +69,7 @@ def end_of(job: TimeCase, config: WorkerConfig, error: EntryTimeoutError | Entry
 
 
 def time_with_do_bench(
-    entries: list[Timed], *, round_index: int, recorder: TelemetryRecorder, heartbeat: Heartbeat
+    entries: list[Timed], *, round_index: int, recorder: TelemetryRecorder, heartbeat: Heartbeat, watch: Watch
 ) -> TimedRound:
     """Time each entry with `do_bench`'s defaults and keep its single times; nothing is interleaved."""
     import triton.testing  # here, because a machine without Triton can use every other timer
@@ -75,7 +77,7 @@ def time_with_do_bench(
     began = time.perf_counter_ns()
     taken = []
     for timed in entries:
-        with heartbeat.entry(timed.index):
+        with of_entry(timed, heartbeat), watch.turn(0):
             at = time.perf_counter_ns() - began
             times = triton.testing.do_bench(timed.run, return_mode="all")
             recorder.throttling()

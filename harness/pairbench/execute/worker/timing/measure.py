@@ -14,10 +14,12 @@ from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
 from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.timing.watch import Watch
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
@@ -99,6 +101,7 @@ def time_entries(
     heartbeat: Heartbeat,
     rng: np.random.Generator,
     values: Values,
+    watch: Watch,
 ) -> TimedRound:
     """Take blocks until the stopping criterion is met.
 
@@ -107,7 +110,9 @@ def time_entries(
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
-        blocks = Blocks(entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng, values=values)
+        blocks = Blocks(
+            entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng, values=values, watch=watch
+        )
         while reason is None:
             blocks.take()
             reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(entries, good))
@@ -126,6 +131,7 @@ class Blocks:
         heartbeat: Heartbeat,
         rng: np.random.Generator,
         values: Values,
+        watch: Watch,
     ) -> None:
         """Warm the entries up."""
         self._entries = entries
@@ -134,10 +140,11 @@ class Blocks:
         self._heartbeat = heartbeat
         self._rng = rng
         self._values = values
+        self._watch = watch
         self._changed_ns = trusted.perf_counter_ns()
         self.throttled: list[bool] = []
         """Whether the GPU throttled, for each block so far; blocks since its last reading are labelled at the next one."""
-        _warm_up(entries, timer, heartbeat)
+        _warm_up(entries, timer, heartbeat, watch)
         self._began = trusted.perf_counter_ns()
         recorder.throttling()
         self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
@@ -173,7 +180,7 @@ class Blocks:
     def _take_block(self) -> None:
         for position, place in enumerate(self._rng.permutation(len(self._entries))):
             timed = self._entries[place]
-            with _of(timed, self._heartbeat):
+            with of_entry(timed, self._heartbeat), self._watch.turn(len(self.throttled)):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
                     timed.reset()
@@ -223,11 +230,11 @@ class Blocks:
         )
 
 
-def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
+def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> None:
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     share = _WARM_UP_S / len(entries)
     for timed in entries:
-        with _of(timed, heartbeat):
+        with of_entry(timed, heartbeat), watch.turn(0):
             began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timed.reset()
@@ -241,11 +248,13 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat) -> None:
 
 
 @contextlib.contextmanager
-def _of(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
+def of_entry(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
     """Attribute what happens inside to an entry: time to its heartbeat, an exception to an `EntryFailedError`."""
     with heartbeat.entry(timed.index):
         try:
             yield
+        except SuiteFaultError:
+            raise
         except BaseException as error:
             raise EntryFailedError(timed.index) from error
 

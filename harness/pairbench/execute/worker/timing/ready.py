@@ -3,7 +3,7 @@
 import time
 import zlib
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.autotuned import choices
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.flags import read_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
@@ -22,6 +21,7 @@ from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
 from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.timing.watch import Watch
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
@@ -45,8 +45,7 @@ class Ready:
     rng: np.random.Generator
     """The random generator that orders the samples within blocks."""
     values: Values
-    flags: dict[str, Any] = field(default_factory=read_flags)
-    """The global switches as they were when everything was ready."""
+    watch: Watch
 
 
 def make_ready(
@@ -96,6 +95,8 @@ def make_ready(
     nvml, _ = open_nvml(config.device.uuid)
     beside = [found for item in config.device.beside if (found := open_nvml(item.uuid)[0])]
     seed = zlib.crc32(f"{job.case.key}:{config.settings.seed}:{job.round}".encode())
+    values = Values.of(operator, job.case, device, inputs)
+    constants = {name: inputs[name] for name in operator.constants}
     return Ready(
         job=job,
         operator=operator,
@@ -106,7 +107,8 @@ def make_ready(
         timer=timer,
         recorder=TelemetryRecorder(nvml, beside),
         rng=np.random.default_rng(seed),
-        values=Values.of(operator, job.case, device, inputs),
+        values=values,
+        watch=Watch(values, constants),
     )
 
 

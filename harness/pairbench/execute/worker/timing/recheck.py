@@ -13,7 +13,6 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError
-from pairbench.execute.worker.flags import changed_flags, restore_flags
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
@@ -52,11 +51,7 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, fl
         SuiteFaultError: something that all implementations share was replaced meanwhile, so no time can be believed.
     """
     began = trusted.perf_counter()
-    if changed := changed_flags(ready.flags):
-        restore_flags(ready.flags)
-        reason = f"while they were timed, one of the implementations changes global flags, which are pinned alike for all: {changed}"
-        raise SuiteFaultError(Status.FAILED, reason)
-    if why := replaced() or left_running():
+    if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
     yield from _recheck(ready, heartbeat, ended)

@@ -37,6 +37,8 @@ class Values:
     judged: bool
     """Whether an output says by itself whether it is right: not where it depends on the calls before, as with state that is not put back."""
     current: int = 0
+    puts: int = 0
+    """How often a set was put in place: each tensor was written to that often."""
     spent_s: float = 0.0
     """Seconds that making the sets and putting them in place took."""
     _debt_s: float = field(default=0.0, init=False)
@@ -83,6 +85,7 @@ class Values:
         """Put a set in place, at the same addresses."""
         refill(self.shared, self.sets[index])
         self.current = index
+        self.puts += 1
 
     def change(self, spent_s: float) -> None:
         """Put the next set in place, or leave it at that while the changes so far have taken their part of the time.

@@ -11,7 +11,7 @@ from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
-from pairbench.execute.worker.flags import changed_flags, read_flags, restore_flags
+from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, capture
 from pairbench.execute.worker.trees import changed_input, copy_tree, has_room, refill, tensors, upcast_tree
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
@@ -110,7 +110,7 @@ def verify_entry(
     operator: Operator, variant: Variant, entry: Entry, references: tuple[ExpectedOutputs, ...], device: torch.device
 ) -> Verification:
     """Run one implementation in one mode and verify what it returns against the baseline and the oracle."""
-    flags = read_flags()
+    flags = watched_flags()
     try:
         verification = _verify(operator, variant, entry, references, device)
         changed = changed_flags(flags)

@@ -1,0 +1,133 @@
+"""Whether calls leave alone, while they are timed, what all implementations share: the global flags and the inputs.
+
+An implementation that zeroes an input after its own output is right has the next one look wrong; one that changes the number of threads
+makes all of them slower. So both are looked at around turns, outside of the clock: in all of them as long as that takes little of
+the time, else in some that are drawn by chance.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
+from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.trees import leaves, same_bits
+from pairbench.model.outcome import Status
+
+_PART = 0.05
+"""Part of the time of timing that looking may take, after the first block."""
+_COMPARED = 2
+"""The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
+
+
+class Watch:
+    """Looks at flags and inputs around the turns of one case's entries."""
+
+    def __init__(self, values: Values, constants: dict[str, Any] | None = None) -> None:
+        """Remember how everything is now.
+
+        Args:
+            values: The inputs that change their values, and which are in place.
+            constants: Inputs that stay as they are.
+        """
+        self.flags = watched_flags()
+        """The flags as they were when everything was ready."""
+        self._values = values
+        self._constants = _tensors(constants or {})
+        self._shared = _tensors(values.shared)
+        self._sums = {name: _sum(tensor) for name, tensor in (*self._constants, *self._lone())}
+        self._versions = self._read_versions()
+        self._owed_s = 0.0
+        self._looked = trusted.perf_counter()
+        self._clean = True
+        """Whether the last turn was looked at when it ended, so that what is found next is of a turn since."""
+
+    def _lone(self) -> list[tuple[str, torch.Tensor]]:
+        """Return the tensors of which there is no other set to compare with."""
+        return self._shared if len(self._values.sets) == 1 else []
+
+    @contextmanager
+    def turn(self, block: int) -> Iterator[None]:
+        """Look around one entry's turn.
+
+        Args:
+            block: Number of blocks before this one.
+
+        Raises:
+            DeclarationError: the entry has changed something.
+            SuiteFaultError: somebody did, in a turn that was not looked at.
+        """
+        began = trusted.perf_counter()
+        self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
+        looks = self._owed_s == 0.0 or block == 0
+        if looks and not self._clean and (why := self._changed_flags()):
+            raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
+        before = trusted.perf_counter()
+        yield
+        after = trusted.perf_counter()
+        self._clean = looks
+        if looks and (why := self._changed_flags()):
+            raise DeclarationError(why)
+        if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
+            self._compare()
+        self._looked = trusted.perf_counter()
+        self._owed_s += (before - began) + (self._looked - after)
+
+    def _changed_flags(self) -> str | None:
+        changed = changed_flags(self.flags)
+        if changed:
+            restore_flags(self.flags)
+        return changed and f"changes global flags, which are pinned alike for all: {changed}"
+
+    def _have_moved(self) -> bool:
+        """Return whether a tensor was written to by more than the changes of values: native code may do so unseen."""
+        return self._read_versions() != self._versions
+
+    def _read_versions(self) -> list[int]:
+        """Return how often each tensor was written to by torch, but for the changes of values."""
+        shared = [_version(tensor) - self._values.puts for _, tensor in self._shared]
+        return shared + [_version(tensor) for _, tensor in self._constants]
+
+    def _compare(self) -> None:
+        if why := self.changed_input():
+            self._values.put(self._values.current)
+            raise DeclarationError(why)
+        self._versions = self._read_versions()
+
+    def changed(self) -> str | None:
+        """Return a sentence on what is not as it should be after the last turn, with the flags put back, or None."""
+        return self._changed_flags() or self.changed_input()
+
+    def changed_input(self) -> str | None:
+        """Return a sentence on the first input that is not as it should be, to the bit, or None."""
+        expected = _tensors(self._values.sets[self._values.current])
+        pairs = [] if self._lone() else zip(self._shared, expected, strict=True)
+        changed = [name for (name, now), (_, then) in pairs if not same_bits(now, then)]
+        changed += [name for name, tensor in (*self._constants, *self._lone()) if _sum(tensor) != self._sums[name]]
+        return (
+            f"changes its input {changed[0]!r} while it is timed; an operator leaves its inputs alone, or declares state="
+            if changed
+            else None
+        )
+
+
+def _tensors(tree: Any) -> list[tuple[str, torch.Tensor]]:
+    return [(name, leaf) for name, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _sum(tensor: torch.Tensor) -> int:
+    """Return the sum of a tensor's bytes, taken eight at a time: it shows any change but a rearrangement, and costs one pass."""
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    whole = raw.numel() // 8 * 8
+    words = raw[:whole].view(torch.int64) if raw.storage_offset() % 8 == 0 else raw[:whole].clone().view(torch.int64)
+    return int(words.sum()) + int(raw[whole:].sum())

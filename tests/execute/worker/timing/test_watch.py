@@ -1,0 +1,104 @@
+"""What all implementations share is looked at around the turns of each: who changes it is named."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.flags import restore_flags, watched_flags
+from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.trees import copy_tree
+
+
+@pytest.fixture(autouse=True)
+def _flags() -> Iterator[None]:
+    before = watched_flags()
+    yield
+    restore_flags(before)
+
+
+def made(*, sets: int = 2, **constants: torch.Tensor) -> tuple[Values, Watch]:
+    shared = {"x": torch.arange(5.0), "half": torch.arange(6.0).to(torch.float16)[::2]}
+    several: list[dict[str, Any]] = [copy_tree(shared) for _ in range(sets)]
+    for number, one in enumerate(several):
+        one["x"] += number
+    values = Values(
+        shared=shared, sets=(shared,) if sets == 1 else tuple(several), place_s=0.0, free_s=1.0, judged=True
+    )
+    return values, Watch(values, constants)
+
+
+def test_honest_turns_pass() -> None:
+    values, watch = made(weight=torch.ones(3))
+    for block in range(20):
+        with watch.turn(block):
+            values.put(block % 2)
+            assert values.shared["x"].sum() >= 10
+    assert watch.changed() is None
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+@pytest.mark.parametrize("name", ["x", "half", "weight"])
+@pytest.mark.parametrize("seen", [True, False], ids=["by torch", "unseen"])
+def test_who_changes_an_input_is_named(name: str, seen: bool, sets: int) -> None:
+    weight = torch.ones(3)
+    values, watch = made(sets=sets, weight=weight)
+    target = {**values.shared, "weight": weight}[name]
+    with watch.turn(0):
+        pass
+    with pytest.raises(DeclarationError, match=f"changes its input '{name}' while it is timed"), watch.turn(0):
+        (target if seen else target.data)[-1] += 1
+
+
+def test_a_later_write_that_torch_knows_of_is_named_in_any_block() -> None:
+    values, watch = made()
+    for block in range(1000, 1010):
+        with watch.turn(block):
+            values.put(block % 2)
+    with pytest.raises(DeclarationError), watch.turn(1010):
+        values.shared["x"].zero_()
+    assert values.shared["x"].sum() >= 10, "the others get the inputs as they were"
+
+
+def test_what_is_taken_back_is_no_change() -> None:
+    values, watch = made()
+    with watch.turn(5):
+        values.shared["x"].add_(1.0).sub_(1.0)
+    assert watch.changed() is None
+
+
+def test_a_write_that_nobody_saw_is_found_at_the_end() -> None:
+    values, watch = made()
+    values.shared["x"].data.zero_()
+    assert "changes its input 'x'" in (watch.changed() or "")
+
+
+def test_who_changes_a_flag_is_named_and_it_is_put_back() -> None:
+    _, watch = made()
+    with pytest.raises(DeclarationError, match="grad_enabled True -> False"), watch.turn(0):
+        torch.set_grad_enabled(False)
+    assert torch.is_grad_enabled()
+
+
+def test_a_change_in_a_turn_that_was_not_looked_at_is_the_case_s() -> None:
+    _, watch = made()
+    watch._owed_s = 1e9
+    with watch.turn(1):
+        torch.set_grad_enabled(False)
+    watch._owed_s = 0.0
+    with pytest.raises(SuiteFaultError, match="one of the implementations changes global flags"), watch.turn(2):
+        pytest.fail("nothing is timed then")
+
+
+def test_looking_takes_a_small_part_of_the_time() -> None:
+    _, watch = made()
+    looked = 0
+    for block in range(1, 400):
+        with watch.turn(block):
+            pass
+        looked += watch._clean
+    assert looked < 100
