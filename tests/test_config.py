@@ -120,10 +120,10 @@ def test_what_is_wrong_has_a_sentence(write: Any, line: str, words: str) -> None
 
 
 def test_patterns_of_self_tests_are_a_list_of_texts(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself-tests = ["selftest/*"]\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself_tests = ["selftest/*"]\n')
     assert load_config(tmp_path).self_tests == ("selftest/*",)
-    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself-tests = "selftest/*"\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.pairbench]\nself_tests = "selftest/*"\n')
     with pytest.raises(
-        ConfigError, match="setting 'self-tests' is 'selftest/\\*', expected a list of patterns of suites"
+        ConfigError, match="setting 'self_tests' is 'selftest/\\*', expected a list of patterns of suites"
     ):
         load_config(tmp_path)
