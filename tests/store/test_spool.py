@@ -183,7 +183,7 @@ def test_where_the_folder_cannot_be_another_one_is_taken(
 def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
     store: Store, record: MakeRecord, samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "spool_roots", list)
+    monkeypatch.setattr(spool_module, "spool_places", list)
     spool = write(store, record, samples, fails_at=2)
     assert store.said == [
         "pairbench: the first; what is measured from here on is kept in memory, for no other place takes them"
