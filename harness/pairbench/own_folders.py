@@ -29,17 +29,20 @@ def temporary_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
 
 
-def make_own(folder: Path) -> Path:
-    """Make a folder that nobody else writes to, where there is none yet, and return it.
+def make_own(base: Path, *names: str) -> Path:
+    """Make a folder in one of those above, each folder on the way so that nobody else writes to it, and return it.
 
     Raises:
-        OSError: it cannot be made, or is a link, or somebody else's, or anybody may write to it.
+        OSError: it cannot be made, or one of them is a link, or somebody else's, or others may write to it.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        check_own(folder)
+    base.parent.mkdir(parents=True, exist_ok=True)
+    folder = base
+    for name in ("", *names):
+        folder = folder / name
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            check_own(folder)
     return folder
 
 
@@ -47,7 +50,7 @@ def check_own(folder: Path) -> None:
     """Refuse a folder in which somebody else may put what they like, such as a link to another's file.
 
     Raises:
-        OSError: it is a link, no folder, somebody else's, or anybody may write to it.
+        OSError: it is a link, no folder, somebody else's, or others may write to it.
     """
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
-from pairbench.store.conform import IDENTITY
+from pairbench.store.files.conform import IDENTITY
 
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=12),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.store.files.opened import OpenedFile
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_frame, read_records, runs
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex

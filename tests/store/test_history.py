@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError
+from pairbench.store.files.narrow import NarrowFile
+from pairbench.store.files.opened import OpenedFile
 from pairbench.store.history import TREND_COLUMNS, read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.narrow import NarrowFile
-from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_records, read_run
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex

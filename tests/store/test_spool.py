@@ -14,12 +14,12 @@ import pytest
 from pairbench.errors import StoreFailedError
 from pairbench.model.record import Record, Samples
 from pairbench.store import location
-from pairbench.store import spool as spool_module
 from pairbench.store.calibrations import read_calibrations, write_calibration
 from pairbench.store.location import StoreLocation
-from pairbench.store.push import push
 from pairbench.store.reader import read_run, read_samples
-from pairbench.store.spool import Spool, Waiting, waiting
+from pairbench.store.spool import folder as spool_module
+from pairbench.store.spool.folder import Spool, Waiting, waiting
+from pairbench.store.spool.push import push
 from pairbench.store.writer import RunWriter
 from tests.faults.damaged import CALIBRATION
 from tests.faults.kill_at import killed_at, lines_of
@@ -183,7 +183,7 @@ def test_where_the_folder_cannot_be_another_one_is_taken(
 def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
     store: Store, record: MakeRecord, samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "spool_roots", list)
+    monkeypatch.setattr(spool_module, "spool_places", list)
     spool = write(store, record, samples, fails_at=2)
     assert store.said == [
         "pairbench: the first; what is measured from here on is kept in memory, for no other place takes them"

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from pairbench.model.latency import DEVICE, ENDS, HOST
 from pairbench.stats import percentiles, rounds_interval
-from pairbench.store.conform import UnsoundError
+from pairbench.store.files.conform import UnsoundError
+from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.location import StoreLocation
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 
 SINCE = 4
 """The first version whose files have all these columns."""

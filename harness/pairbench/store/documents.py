@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pairbench.model.plain import plain
+from pairbench.store.files.opened import BROKEN, read_content
 from pairbench.store.location import StoreLocation
-from pairbench.store.opened import BROKEN, read_content
 from pairbench.store.reading import Reading, problem_of
 
 Value = TypeVar("Value")

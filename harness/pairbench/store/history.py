@@ -7,9 +7,9 @@ from typing import Any
 
 from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.record import Record
+from pairbench.store.files.narrow import NarrowFile
+from pairbench.store.files.opened import OpenedFile
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.narrow import NarrowFile
-from pairbench.store.opened import OpenedFile
 from pairbench.store.reading import Files, Reading, dataset_files, read_each
 from pairbench.store.schema import from_rows, schema_of
 

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
-from pairbench.store.listing import Listing, list_files
+from pairbench.store.files.listing import Listing, list_files
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from pairbench.errors import StoreError
+from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.latency import p50_of
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -30,7 +30,7 @@ class NewestRuns:
             if newest_first != self._newest_first:
                 self._newest_first, self._found = newest_first, {}
             self._find({series for series in wanted if series not in self._found})
-        except (StoreError, OSError):
+        except (StoreError, StoreFailedError, OSError):
             return {}
         known = ((series, self._found.get(series)) for series in wanted)
         return {series: record for series, record in known if record is not None}

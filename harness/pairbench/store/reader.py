@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
+from pairbench.store.files.opened import OpenedFile
+from pairbench.store.files.parts import doubled, tidy
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_table, with_old_names
-from pairbench.store.opened import OpenedFile
-from pairbench.store.parts import doubled, tidy
 from pairbench.store.reading import Reading, dataset_files, read_each
 from pairbench.store.schema import PARTITIONS, ROW_TYPES, from_table, schema_of
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from pairbench.errors import EmptyStoreError
-from pairbench.store.conform import UnsoundError
+from pairbench.store.files.conform import UnsoundError
+from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
+from pairbench.store.files.parts import doubled
 from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
-from pairbench.store.parts import doubled
 
 _THREADS, _THREADS_REMOTE = 4, 32
 """An object store lets one wait for many files at the same time."""

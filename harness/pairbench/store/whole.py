@@ -14,9 +14,9 @@ import pyarrow as pa
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import Record
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
+from pairbench.store.files.opened import OpenedFile
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_table
-from pairbench.store.opened import OpenedFile
 from pairbench.store.reading import dataset_files, read_each
 from pairbench.store.schema import from_columns, schema_of, texts_of
 

@@ -10,7 +10,7 @@ from pairbench.model.comparison import Calibration
 from pairbench.model.record import Record
 from pairbench.store.calibrations import write_calibration
 from pairbench.store.location import StoreLocation
-from pairbench.store.spool import Spool
+from pairbench.store.spool.folder import Spool
 from pairbench.workflow.run.files import Kept, settle
 from pairbench.workflow.run.record import record_run
 from pairbench.workflow.setup import Request, stamp

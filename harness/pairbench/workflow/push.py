@@ -5,8 +5,8 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
 from pairbench.store.location import StoreLocation
-from pairbench.store.push import push
-from pairbench.store.spool import Waiting, waiting
+from pairbench.store.spool.folder import Waiting, waiting
+from pairbench.store.spool.push import push
 
 PUBLISHED, WAITS = "published", "still waits"
 

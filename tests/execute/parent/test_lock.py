@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.errors import UsageError
 from pairbench.execute.parent.lock import device_lock
 from pairbench.model.environment import Device
 
@@ -31,7 +31,8 @@ with device_lock(device, print, lambda: False) as held:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Locks of this test's own, so that it neither waits for a run on this machine nor holds one up."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("PAIRBENCH_LOCKS", raising=False)
     return tmp_path
 
 
@@ -39,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Hold the CPU in another process."""
     command = [sys.executable, "-c", HOLD, "cpu", ""]
-    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)}, stdout=-1, text=True) as process:
+    with subprocess.Popen(command, env={**os.environ, "XDG_STATE_HOME": str(folder)}, stdout=-1, text=True) as process:
         assert process.stdout and process.stdout.readline() == "held True\n"
         yield process
         process.kill()
@@ -143,3 +144,104 @@ def test_two_that_want_the_same_two_devices_the_other_way_round_take_turns(folde
         for done in [threads.submit(work, device) for device in wanted]:
             done.result(timeout=60)
     assert sorted(turns) == ["cuda:0"] * 5 + ["cuda:1"] * 5
+
+
+def locks_of(folder: Path) -> Path:
+    (made,) = (folder / "pairbench" / "locks").iterdir()
+    return made
+
+
+def test_a_folder_that_is_the_users_alone(folder: Path) -> None:
+    with device_lock(CPU, pytest.fail, lambda: True) as held:
+        assert held
+    for path in (folder / "pairbench", folder / "pairbench" / "locks", locks_of(folder)):
+        assert path.stat().st_mode & 0o077 == 0
+    assert (locks_of(folder) / "cpu.lock").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_link_leads_nowhere(folder: Path, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
+    """Whoever puts a link in the way changes no file and no folder that it leads to."""
+    with device_lock(CPU, pytest.fail, lambda: True):
+        pass
+    victim = tmp_path_factory.mktemp("victim")
+    (victim / "cpu.lock").write_text("years of work")
+    (victim / "cpu.lock").chmod(0o600)
+    victim.chmod(0o755)
+    locks = locks_of(folder)
+    (locks / "cpu.lock").unlink()
+    if what == "file":
+        (locks / "cpu.lock").symlink_to(victim / "cpu.lock")
+    else:
+        locks.rmdir()
+        locks.symlink_to(victim)
+    # Another folder of the user's is taken, or it is said that there is none.
+    with device_lock(CPU, pytest.fail, lambda: True) as held:
+        assert held
+    assert (victim / "cpu.lock").read_text() == "years of work"
+    assert (victim / "cpu.lock").stat().st_mode & 0o777 == 0o600 and victim.stat().st_mode & 0o777 == 0o755
+
+
+def test_another_name_of_somebodys_file_is_no_lock(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / "precious").write_text("years of work")
+    os.link(tmp_path / "precious", shared / "cpu.lock")
+    monkeypatch.setenv("PAIRBENCH_LOCKS", str(shared))
+    with pytest.raises(UsageError, match=r"cpu\.lock is another's file"), device_lock(CPU, pytest.fail, lambda: True):
+        pass
+    assert (tmp_path / "precious").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("places", ["files", "open to all"])
+def test_without_a_folder_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str) -> None:
+    for variable in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.delenv("PAIRBENCH_LOCKS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for path in (
+        tmp_path / "XDG_STATE_HOME" / "pairbench",
+        tmp_path / "XDG_RUNTIME_DIR" / "pairbench",
+        tmp_path / f"pairbench-{os.getuid()}",
+    ):
+        path.parent.mkdir(exist_ok=True)
+        if places == "files":
+            path.write_text("in the way")
+        else:
+            path.mkdir()
+            path.chmod(0o777)
+    with pytest.raises(UsageError, match="no folder for the locks"), device_lock(CPU, pytest.fail, lambda: True):
+        pass
+
+
+def test_one_folder_for_all_users(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shared"
+    monkeypatch.setenv("PAIRBENCH_LOCKS", str(shared))
+    with pytest.raises(UsageError, match="PAIRBENCH_LOCKS"), device_lock(CPU, pytest.fail, lambda: True):
+        pass
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(UsageError, match="anybody may remove"), device_lock(CPU, pytest.fail, lambda: True):
+        pass
+    shared.chmod(0o1777)
+    with device_lock(CPU, pytest.fail, lambda: True) as held:
+        assert held
+        with device_lock(CPU, lambda _: None, lambda: True) as again:
+            assert not again
+    assert (shared / "cpu.lock").stat().st_mode & 0o777 == 0o666
+    (shared / "cpu.lock").chmod(0o644)
+    with device_lock(CPU, pytest.fail, lambda: True) as held:
+        assert held
+    assert (shared / "cpu.lock").stat().st_mode & 0o777 == 0o644, "what was there is left as it is"
+
+
+def test_what_a_lock_says_of_its_holder_is_not_believed(folder: Path) -> None:
+    said: list[str] = []
+    with device_lock(CPU, pytest.fail, lambda: True):
+        (locks_of(folder) / "cpu.lock").write_text("\x1b]0;x\x07\n::error::x")
+        until = time.monotonic() + 0.4
+        with device_lock(CPU, said.append, lambda: time.monotonic() > until) as held:
+            assert not held
+    assert said == ["cpu (a CPU) is held by another process; waiting for it"]

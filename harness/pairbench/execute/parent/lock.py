@@ -1,16 +1,26 @@
-"""One run on a device at a time: a lock that every process of the host sees and that no crash leaves behind."""
+"""One run on a device at a time: a lock that all of a user's processes on the host see and that no crash leaves behind.
+
+The locks are files in a folder of the user's that nobody else writes to. Where several users share a machine, an administrator makes
+one folder for all, such as `install -d -m 1777 /run/lock/pairbench`, and everybody sets `PAIRBENCH_LOCKS` to it.
+"""
 
 import contextlib
 import fcntl
 import os
-import tempfile
+import platform
+import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pairbench.errors import UsageError
 from pairbench.model.environment import Device
+from pairbench.own_folders import make_own, runtime_folder, state_folder, temporary_folder
 
+VARIABLE = "PAIRBENCH_LOCKS"
 _POLL_S = 0.2
+_HOLDER = re.compile(r"process \d{1,10}")
 
 
 @contextlib.contextmanager
@@ -29,6 +39,9 @@ def device_lock(
 
     Yields:
         Whether all locks are held; False after an interruption.
+
+    Raises:
+        UsageError: there is no folder for the locks, or what lies there is none.
     """
     with contextlib.ExitStack() as stack:
         for wanted in sorted((device, *device.beside), key=lambda item: item.uuid or ""):
@@ -48,13 +61,7 @@ def device_lock(
 def _lock(
     device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], shared: bool
 ) -> Iterator[bool]:
-    folder = Path(tempfile.gettempdir()) / "pairbench-locks"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{device.uuid or 'cpu'}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    with contextlib.suppress(PermissionError):  # another user made it, and has opened it to all
-        folder.chmod(0o1777)
-        os.fchmod(descriptor, 0o666)
+    descriptor = _open(f"{_word(device.uuid or 'cpu')}.lock")
     try:
         told = False
         while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
@@ -62,16 +69,92 @@ def _lock(
                 yield False
                 return
             if not told:
-                holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-                ours = holder == f"process {os.getpid()}"
-                waiting("another device's turn of this run" if ours else holder)
+                waiting(_holder(descriptor))
                 told = True
             time.sleep(_POLL_S)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(
+            OSError
+        ):  # another user's may be read-only, and the disk full: it is a word for those who wait
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield True
     finally:
         os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """Return who holds a lock, as far as the file says so; another user may have written anything there."""
+    told = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+    holder = told if _HOLDER.fullmatch(told) else "another process"
+    return "another device's turn of this run" if holder == f"process {os.getpid()}" else holder
+
+
+def _open(name: str) -> int:
+    """Return the open file of a lock, in the first folder that can hold one.
+
+    Raises:
+        UsageError: none can.
+    """
+    given = os.environ.get(VARIABLE)
+    if given:
+        try:
+            return _open_shared(Path(given), name)
+        except OSError as error:
+            raise UsageError(
+                f"{VARIABLE} {given!r} holds no locks: {error}; expected a folder of an administrator's or yours, such as "
+                f"`install -d -m 1777 {given}` makes"
+            ) from error
+    told: list[str] = []
+    # First what does not depend on a login: two processes that look in different places would not see each other.
+    for place in (state_folder(), runtime_folder(), temporary_folder()):
+        if place is None:
+            continue
+        try:
+            # A home may be shared by several hosts, whose devices are others.
+            return _open_own(make_own(place, "locks", _word(platform.node() or "host")), name)
+        except OSError as error:
+            told.append(str(error))
+    raise UsageError(
+        f"there is no folder for the locks of devices: {'; '.join(told)}; make one of these usable, or set {VARIABLE} to a folder"
+    )
+
+
+def _word(text: str) -> str:
+    """Return a text as a part of a path."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text)
+
+
+def _open_own(folder: Path, name: str) -> int:
+    descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return _checked(descriptor, folder / name, owners=(os.getuid(),))
+
+
+def _open_shared(folder: Path, name: str) -> int:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.getuid()):
+        raise NotADirectoryError(f"{folder} is a link, no folder, or belongs to another user")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        raise PermissionError(f"in {folder} anybody may remove another's files (mode {stat.S_IMODE(found.st_mode):o})")
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(folder / name, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        os.fchmod(descriptor, 0o666)  # whatever the umask; only of what was made here
+    except FileExistsError:
+        try:
+            descriptor = os.open(folder / name, flags | os.O_RDWR)
+        except PermissionError:
+            descriptor = os.open(folder / name, flags | os.O_RDONLY)
+    return _checked(descriptor, folder / name, owners=None)
+
+
+def _checked(descriptor: int, path: Path, *, owners: tuple[int, ...] | None) -> int:
+    """Return an open file after making sure that it can be nothing but a lock."""
+    found = os.fstat(descriptor)
+    alone = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    if not alone or (owners is not None and found.st_uid not in owners):
+        os.close(descriptor)
+        raise PermissionError(f"{path} is another's file, or has another name elsewhere; remove it")
+    return descriptor
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
@@ -79,4 +162,9 @@ def _try_lock(descriptor: int, kind: int) -> bool:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise UsageError(
+            f"the folder of the locks of devices is on a file system that knows none ({error.strerror}); set {VARIABLE} to a "
+            "folder on this host"
+        ) from error
     return True

@@ -17,7 +17,7 @@ from pairbench.analyze.records import environment_columns
 from pairbench.model.environment import Environment
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
-from pairbench.store.conform import UnsoundError, check_table
+from pairbench.store.files.conform import UnsoundError, check_table
 from pairbench.store.schema import from_rows, to_table
 
 KEY = "pairbench"

@@ -9,8 +9,8 @@ from pairbench.analyze.records import Run
 from pairbench.errors import PairbenchError
 from pairbench.model.environment import Device
 from pairbench.store.location import StoreLocation
-from pairbench.store.push import push
-from pairbench.store.spool import Spool, waiting
+from pairbench.store.spool.folder import Spool, waiting
+from pairbench.store.spool.push import push
 from pairbench.store.writer import RunWriter
 
 

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.conform import UnsoundError
+from pairbench.store.files.conform import UnsoundError
+from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:

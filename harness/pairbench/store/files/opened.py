@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.conform import (
+from pairbench.store.files.conform import (
     IDENTITY,
     UnsoundError,
     check_beside,

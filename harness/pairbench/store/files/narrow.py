@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pairbench.model.record import Record
+from pairbench.store.files.opened import OpenedFile
 from pairbench.store.moved import renamed_rows, with_old_names
-from pairbench.store.opened import OpenedFile
 from pairbench.store.schema import schema_of
 
 

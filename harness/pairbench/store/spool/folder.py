@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pairbench.errors import StoreError, StoreFailedError
-from pairbench.own_folders import make_own, state_folder, temporary_folder
+from pairbench.own_folders import check_own, make_own, state_folder, temporary_folder
 from pairbench.store.location import StoreLocation, write_whole
 
 _FOLDER = "spool"
@@ -105,11 +105,9 @@ class Spool:
             del self._unkept[path]
 
     def _make(self) -> Path | None:
-        for root in spool_roots():
-            folder = root / f"{self._name}-{secrets.token_hex(3)}"
+        for base in spool_places():
             try:
-                make_own(root)
-                folder.mkdir(mode=0o700)
+                folder = make_own(base, _FOLDER, f"{self._name}-{secrets.token_hex(3)}")
                 self._held.enter_context(_owned(folder))
                 note = {
                     "pairbench": _KIND,
@@ -141,17 +139,17 @@ class Spool:
         return tuple(self._unkept)
 
 
-def spool_roots() -> list[Path]:
-    """Return the folders in which results may wait, the first one first."""
-    state = state_folder()
-    return [*([state / _FOLDER] if state else []), temporary_folder() / _FOLDER]
+def spool_places() -> list[Path]:
+    """Return the user's folders in which results may wait, the first one first."""
+    return [place for place in (state_folder(), temporary_folder()) if place is not None]
 
 
 def waiting() -> Iterator[Waiting]:
     """Yield what waits, the oldest first; what a run that is under way still writes to is left alone."""
-    for root in spool_roots():
+    for base in spool_places():
         with contextlib.suppress(OSError):
-            for folder in sorted(root.iterdir()):
+            check_own(base)  # what somebody else put there is not published
+            for folder in sorted((base / _FOLDER).iterdir()):
                 found = _waiting(folder)
                 if found is not None:
                     yield found

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pairbench.store.conform import UnsoundError
+from pairbench.store.files.conform import UnsoundError
+from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile, read_content
 from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, read_content
 from pairbench.store.reading import problem_of
-from pairbench.store.spool import Waiting, held
+from pairbench.store.spool.folder import Waiting, held
 from pairbench.store.writer import content_of
 
 _KEYS = {
