@@ -37,7 +37,8 @@ _FATAL = "fatal: "
 """Begins the line on stderr in which code that has to end a worker says why."""
 INTERPRET = "TRITON_INTERPRET"
 """The variable that has Triton interpret its kernels."""
-_POLL_S = 0.05
+KILLED = "its process was killed (SIGKILL)"
+"""Begins the reason of a worker's end by a signal that no process can handle."""
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
 
@@ -217,7 +218,7 @@ class WorkerProcess:
         name = signal.Signals(-code).name
         meaning = signal.strsignal(-code) or name
         if -code == signal.SIGKILL:
-            return Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"
+            return Status.OOM, f"{KILLED}, most likely by the kernel because memory ran out"
         return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
 
     def _last_words(self) -> str:
