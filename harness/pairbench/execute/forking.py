@@ -4,6 +4,7 @@ A message carries open files, the first of which is the line on which the server
 process has ended, its exit code. Whoever closes that line for writing wants the process killed, with what it started.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -59,18 +60,30 @@ def send_request(control: socket.socket, request: ForkRequest) -> socket.socket:
     return ours
 
 
+def send_farewell(control: socket.socket) -> None:
+    """Say that nothing more will be asked for."""
+    with contextlib.suppress(OSError):  # the server has ended
+        control.sendall(b".")
+
+
 def receive_request(control: socket.socket) -> tuple[socket.socket, ForkRequest] | None:
-    """Return the line to answer on and what is asked for; nothing when the parent has hung up."""
+    """Return the line to answer on and what is asked for; nothing when the parent says that nothing more will come.
+
+    Raises:
+        EOFError: it has hung up without a word, as where it was killed.
+    """
     try:
         head, files, _, _ = socket.recv_fds(control, _LENGTH.size, _MOST_FILES)
+        if not head:
+            raise EOFError
         if not files:
             return None
         for file in files:
             os.set_inheritable(file, False)
         (length,) = _LENGTH.unpack(head + _read(control, _LENGTH.size - len(head)))
         environment, folder, arguments = json.loads(_read(control, length))
-    except (OSError, EOFError):
-        return None
+    except OSError:
+        raise EOFError from None
     request = ForkRequest(environment=environment, folder=folder, arguments=tuple(arguments), files=tuple(files[1:]))
     return socket.socket(fileno=files[0]), request
 

@@ -46,6 +46,10 @@ class Heartbeat:
         """Return whether an entry's allowance is spent, so that the worker can stop by itself."""
         return self._spent_s.get(index, 0.0) >= self._allowed_s
 
+    def let_go(self) -> None:
+        """Write to memory of its own from now on, as a process must that a worker's code has forked."""
+        self._index, self._deadline = _fields(bytearray(SIZE))
+
     def _mark(self, index: int) -> float:
         now = time.monotonic()
         self._write(index, now + self._allowed_s - self._spent_s.get(index, 0.0))
@@ -68,6 +72,6 @@ def read_heartbeat(memory: mmap.mmap) -> tuple[int, float]:
     return index[0], deadline[0]
 
 
-def _fields(memory: mmap.mmap) -> "tuple[memoryview[int], memoryview[float]]":
+def _fields(memory: mmap.mmap | bytearray) -> "tuple[memoryview[int], memoryview[float]]":
     view = memoryview(memory)
     return view[:8].cast("q"), view[8:16].cast("d")

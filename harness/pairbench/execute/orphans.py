@@ -102,16 +102,25 @@ def _all() -> Iterator[_Process]:
 def kill_children(but: Iterable[int]) -> None:
     """Kill the children of this process but for some, and theirs, which become its own as their parents end."""
     kept, own = set(but), os.getpid()
-    _until_none(lambda: [one for one in _all() if one.parent == own and one.pid not in kept])
+    _until_none(lambda: {one.pid: one for one in _all() if one.parent == own and one.pid not in kept}, looks=1)
 
 
 def kill_orphans(owner: str) -> None:
     """Kill what has the mark of an owner and no parent that has it, or that is the owner.
 
+    Only what is seen to be so twice in a row: while one looks, a parent may end and its child find another.
+
     Args:
         owner: The mark. What belongs to a process that is gone has lost its parent, too.
     """
-    _until_none(lambda: _orphans(owner))
+    _until_none(lambda: _orphans(owner), looks=2)
+
+
+def wait_for_end(owner: str) -> None:
+    """Return when the process of a mark has ended, which it is about to do, or after some seconds."""
+    until = time.monotonic() + _LONGEST_S
+    while _is_there(owner) and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
 
 
 def sweep() -> None:
@@ -123,31 +132,18 @@ def sweep() -> None:
             kill_orphans(one)
 
 
-def is_gone(owner: str) -> bool:
-    """Return whether the process of a mark has ended."""
-    return not _is_there(owner)
-
-
 def _is_there(owner: str) -> bool:
     _, pid, began = owner.rsplit(":", 2)
     return pid.isdecimal() and _began(int(pid)) == began
 
 
-def _orphans(owner: str) -> list[_Process]:
-    """Return those that are orphans when looked at twice: while one looks, a parent may end and its child find another."""
-    found = _seem_orphans(owner)
-    again = {one.pid: one for one in _seem_orphans(owner)} if found else {}
-    return [one for one in found if again.get(one.pid) == one]
-
-
-def _seem_orphans(owner: str) -> list[_Process]:
+def _orphans(owner: str) -> dict[int, _Process]:
     marked = {one.pid: one for one in _all() if _mark_of(one.pid) == owner}
     parents = {*marked}
     if _is_there(owner):
         parents.add(int(owner.rsplit(":", 2)[1]))
-    return [
-        one for one in marked.values() if one.parent not in parents and one.name != _SERVER and one.pid != os.getpid()
-    ]
+    own = os.getpid()
+    return {pid: one for pid, one in marked.items() if one.parent not in parents and one.name != _SERVER and pid != own}
 
 
 def _mark_of(pid: int) -> str | None:
@@ -160,11 +156,14 @@ def _mark_of(pid: int) -> str | None:
     return found[len(begin) :].decode(errors="replace") if found else None
 
 
-def _until_none(find: Callable[[], list[_Process]]) -> None:
-    """Kill what is found until nothing is, for it may have forked meanwhile."""
+def _until_none(find: Callable[[], dict[int, _Process]], *, looks: int) -> None:
+    """Kill what is found so many times in a row, until nothing is found: it may have forked meanwhile."""
     until = time.monotonic() + _LONGEST_S
+    before: list[dict[int, _Process]] = [{}] * (looks - 1)
     while (found := find()) and time.monotonic() < until:
-        for one in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(one.pid, signal.SIGKILL)
+        for pid, one in found.items():
+            if all(earlier.get(pid) == one for earlier in before):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        before = [*before, found][1:] if looks > 1 else []
         time.sleep(_PAUSE_S)

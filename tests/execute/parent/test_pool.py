@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -371,3 +372,41 @@ def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
     context: WorkerContext, device: Device, visible: str
 ) -> None:
     assert _environment(context.cache, device, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
+
+
+SHOUTS = """
+import os, sys
+from pairbench import Operator, grid
+
+def baseline(x):
+    return x + x
+
+def shouts(x):
+    line = "x" * 1023 + chr(10)
+    for _ in range(100):
+        sys.stderr.write(line * 1024)
+    sys.stderr.write("fatal: that is all" + chr(10))
+    sys.stderr.flush()
+    os._exit(7)
+
+op = Operator("op", baseline=baseline, variants={"shouts": shouts}, inputs=lambda make, rows: {"x": make.normal(rows)},
+    cases=grid(rows=[4]))
+"""
+
+
+def test_what_a_worker_prints_costs_its_parent_little(either: WorkerContext, tmp_path: Path) -> None:
+    """100 MiB: its end is read, and no more is kept than a part of it."""
+    suite = tmp_path / "ops.py"
+    suite.write_text(SHOUTS)
+    with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
+        list(worker.request(Describe(suite="ops.py", path=suite)))
+        log = os.dup(worker._log.fileno())
+        tracemalloc.start()
+        with pytest.raises(WorkerEndedError) as caught:
+            list(worker.request(job(suite, "baseline", "shouts")))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert caught.value.reason == "ended its process with exit status 7: that is all"
+    assert peak < 20 << 20
+    assert os.fstat(log).st_size < 100 << 20
+    os.close(log)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
-from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_request
+from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_farewell, send_request
 from pairbench.execute.orphans import kill_orphans, mark
 
 _LATE = frozenset(
@@ -131,6 +131,7 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server, and with it what it has forked."""
+        send_farewell(self._control)
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._used:

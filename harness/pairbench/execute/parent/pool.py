@@ -7,10 +7,7 @@ import importlib.util
 import math
 import mmap
 import os
-import re
-import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -26,18 +23,15 @@ from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
 from pairbench.execute.parent.line import Line
+from pairbench.execute.parent.log import WorkerLog
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.settings import Settings
 
-_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
-_FATAL = "fatal: "
-"""Begins the line on stderr in which code that has to end a worker says why."""
 INTERPRET = "TRITON_INTERPRET"
 """The variable that has Triton interpret its kernels."""
-_POLL_S = 0.05
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
 
@@ -90,8 +84,8 @@ class WorkerProcess:
             timed: Whether something is going to be timed in it.
         """
         self._context = context
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-        self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._log = WorkerLog()
+        self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         self._memory_file.truncate(SIZE)
         self._memory = mmap.mmap(self._memory_file.fileno(), SIZE)
         Heartbeat(self._memory).rest()
@@ -152,7 +146,7 @@ class WorkerProcess:
             reason = f"wrote what is no message: {error}; ended"
             raise WorkerEndedError(self._running(), Status.FAILED, reason) from None
         except (EOFError, ConnectionError):
-            status, reason = self._explain_end()
+            status, reason = self._log.explain(self._process.wait())
             self.close()
             raise WorkerEndedError(self._running(), status, reason) from None
         except WorkerEndedError as error:
@@ -175,13 +169,7 @@ class WorkerProcess:
 
     def log_line(self, marker: str) -> str | None:
         """Return the first line of what the worker printed that contains the marker."""
-        return next((line for line in self._log_lines() if marker in line), None)
-
-    def _log_lines(self) -> list[str]:
-        if self._log.closed:
-            return []
-        self._log.seek(0)
-        return [line.strip() for line in self._log.read().decode(errors="replace").splitlines()]
+        return self._log.line(marker)
 
     def close(self) -> None:
         """Kill the worker and everything that it started."""
@@ -195,6 +183,7 @@ class WorkerProcess:
         """Return whether the process has ended; end a worker that is over its time or its memory."""
         if self._context.interrupted.is_set():
             raise InterruptedRunError
+        self._log.keep_short()
         _, deadline = read_heartbeat(self._memory)
         if not time.monotonic() <= deadline + _GRACE_S:
             allowed = self._context.settings.timeout_s
@@ -205,27 +194,6 @@ class WorkerProcess:
             reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
             raise WorkerEndedError(NOBODY, Status.OOM, reason)
         return self._process.ended()
-
-    def _explain_end(self) -> tuple[Status, str]:
-        code = self._process.wait()
-        if code >= 0:
-            if words := self.log_line(_FATAL):
-                words = words.partition(_FATAL)[2].strip()
-                status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
-                return status, f"ended its process with exit status {code}: {words}"
-            return Status.FAILED, f"ended its process with exit status {code}{self._last_words()}"
-        name = signal.Signals(-code).name
-        meaning = signal.strsignal(-code) or name
-        if -code == signal.SIGKILL:
-            return Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"
-        return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
-
-    def _last_words(self) -> str:
-        """Return where in the suite a crash happened, as Python's fault handler tells it."""
-        frames = [match for line in self._log_lines() if (match := _FRAME.fullmatch(line))]
-        ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
-        theirs = [frame for frame in frames if not frame["file"].startswith((*ours, "<"))]
-        return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
 
 
 ANY = Device(selector="any", kind="any", name="any")

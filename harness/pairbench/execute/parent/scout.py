@@ -1,11 +1,13 @@
 """Short errands of a worker: find devices and operators, read an environment, try what a device can do."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pairbench.errors import PairbenchError
+from pairbench.execute.parent.log import KILLED
 from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
 from pairbench.model.environment import Device, Environment
@@ -44,7 +46,7 @@ class Scout:
             PairbenchError: torch cannot be imported.
         """
         try:
-            (found,) = self.workers.get().request(FindDevices())
+            found = _answer(self.workers, FindDevices(), "finds the devices")
         except WorkerEndedError as error:
             raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
         assert isinstance(found, FoundDevices)
@@ -78,11 +80,27 @@ def describe_suites(
 
 def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...] | BrokenSuite:
     try:
-        (description,) = workers.get().request(job)
+        description = _answer(workers, job, f"loads {job.path.name}")
     except WorkerEndedError as error:
         return BrokenSuite(suite=job.suite, reason=f"suite {job.path.name}: loading it {error.reason}")
     assert isinstance(description, DescribedSuite | BrokenSuite)
     return description if isinstance(description, BrokenSuite) else description.operators
+
+
+def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) -> Any:
+    """Return the one answer to a job. A worker that was killed is started once more, for that may be nothing of its own doing; a line says so."""
+    try:
+        (answer,) = workers.get().request(job)
+    except WorkerEndedError as error:
+        if not error.reason.startswith(KILLED):
+            raise
+        sys.stderr.write(f"pairbench: a worker that {errand} is started again: {error.reason}\n")
+        try:
+            (answer,) = workers.get().request(job)
+        except WorkerEndedError as again:
+            again.reason += ", and so was the one that was started in its place" if again.reason == error.reason else ""
+            raise
+    return answer
 
 
 def survey(context: WorkerContext, suites: tuple[tuple[str, Path], ...]) -> Survey:
@@ -125,7 +143,7 @@ def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Envi
         PairbenchError: the device cannot be used at all.
     """
     try:
-        (environment,) = workers.get().request(Probe(ceilings=ceilings))
+        environment = _answer(workers, Probe(ceilings=ceilings), f"reads the environment of {device.selector}")
     except WorkerEndedError as error:
         raise PairbenchError(
             f"{device.selector} ({device.name}) cannot be used: a worker on it {error.reason}"

@@ -55,12 +55,12 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     """Serve one parent until it hangs up."""
     die_with(parent_pid)
     adopt()
+    line, heartbeat = _Line(connection_fd), Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
-    line = _Line(connection_fd)
+    for let_go in (line.close, heartbeat.let_go):  # nor one that it forks, or answer in this one's place
+        os.register_at_fork(after_in_child=let_go)
     # Only the parent interrupts a worker, by a kill: what a suite sends to itself would end whatever runs next.
     signal.signal(signal.SIGINT, lambda *_: None)
-    os.register_at_fork(after_in_child=line.close)  # nor may one that it forks, or answer in this one's place
-    heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     heartbeat.rest()
     hello: WorkerConfig = line.receive()
     _limit_memory(hello)

@@ -15,7 +15,7 @@ import sys
 import warnings
 
 from pairbench.execute.forking import ForkRequest, Preload, receive_request, send_number
-from pairbench.execute.orphans import VARIABLE, adopt, be_server, is_gone, kill_children, kill_orphans
+from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children, kill_orphans, wait_for_end
 
 _FIRST = (
     "torch",
@@ -81,7 +81,12 @@ class _Server:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
-                    asked = receive_request(self._control)
+                    try:
+                        asked = receive_request(self._control)
+                    except EOFError:
+                        self._end()
+                        _end_for_the_parent()
+                        return None
                     if asked is None:
                         self._end()
                         return None
@@ -99,13 +104,10 @@ class _Server:
                     _kill(key.data)
 
     def _end(self) -> None:
-        """Kill what is left: workers, what they have started, and what those without a server have, if nobody is there for them."""
+        """Kill what is left: workers, and what they have started."""
         for pid in self._lines:
             _kill(pid)
         kill_children(but=())
-        owner = os.environ.get(VARIABLE)
-        if owner and is_gone(owner):
-            kill_orphans(owner)
 
     def _fork(self, line: socket.socket, request: ForkRequest) -> bool:
         """Fork once, and return whether this is the new process, which keeps nothing of the server's."""
@@ -140,6 +142,13 @@ class _Server:
                 self._selector.unregister(line)
             _tell(line, code)
             line.close()
+
+
+def _end_for_the_parent() -> None:
+    """Kill what workers without a server have left, for the parent, which would do so, was killed itself."""
+    if owner := os.environ.get(VARIABLE):
+        wait_for_end(owner)
+        kill_orphans(owner)
 
 
 def _tell(line: socket.socket, number: int) -> None:

@@ -1,0 +1,99 @@
+"""Short errands: a worker that is killed on one of them is started again once, and what happened is said."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pairbench.errors import PairbenchError
+from pairbench.execute.parent.fork_server import ForkServers
+from pairbench.execute.parent.launch import Launchers
+from pairbench.execute.parent.pool import WorkerContext, WorkerProcess, available_memory
+from pairbench.execute.parent.scout import Scout, probe_environment
+from pairbench.model.environment import Device
+from pairbench.model.plan import BrokenSuite
+from pairbench.model.settings import Settings
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[ForkServers]:
+    with ForkServers() as made:
+        yield made
+
+
+@pytest.fixture
+def context(servers: ForkServers) -> WorkerContext:
+    return WorkerContext(
+        settings=Settings(timeout_s=60),
+        cache=Path("/tmp"),
+        interrupted=threading.Event(),
+        memory_bytes=available_memory(0.8),
+        launchers=Launchers(servers, servers),
+    )
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have the first workers killed as soon as they are there, as many as the number in the list says."""
+    left = [1]
+    explain = WorkerProcess._watch
+
+    def watch(worker: WorkerProcess) -> bool:
+        if left[0] and worker._process.pid:
+            left[0] -= 1
+            os.kill(worker._process.pid, signal.SIGKILL)
+        return explain(worker)
+
+    monkeypatch.setattr(WorkerProcess, "_watch", watch)
+    return left
+
+
+def test_a_worker_that_is_killed_while_it_probes_is_started_again(
+    context: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert probe_environment(context, CPU).device == CPU
+    said = capfd.readouterr().err
+    assert said.startswith(
+        "pairbench: a worker that reads the environment of cpu is started again: its process was killed (SIGKILL)"
+    )
+    assert said.count("\n") == 1 and killed == [0]
+
+
+def test_two_that_are_killed_are_too_many(
+    context: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    killed[0] = 2
+    with pytest.raises(
+        PairbenchError,
+        match=r"cpu \(a CPU\) cannot be used: .*killed .*and so was the one that was started in its place",
+    ):
+        probe_environment(context, CPU)
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_devices_and_suites_are_found_all_the_same(context: WorkerContext, killed: list[int], tmp_path: Path) -> None:
+    suite = tmp_path / "ops.py"
+    suite.write_text(
+        "from pairbench import Operator\nop = Operator('op', baseline=lambda x: x, variants={'v': lambda x: x}, inputs=lambda make: {'x': make.ones(2)}, cases=[{}])\n"
+    )
+    with Scout(context) as scout:
+        assert scout.devices()[-1].kind == "cpu"
+        killed[0] = 1
+        found = scout.describe("ops.py", suite)
+    assert not isinstance(found, BrokenSuite) and [one.name for one in found] == ["op"]
+
+
+def test_a_suite_that_ends_its_worker_by_itself_is_not_loaded_twice(
+    context: WorkerContext, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    suite = tmp_path / "ends.py"
+    suite.write_text("import os\nopen(__file__ + '.count', 'a').write('x')\nos._exit(3)\n")
+    with Scout(context) as scout:
+        found = scout.describe("ends.py", suite)
+    assert isinstance(found, BrokenSuite) and "exit status 3" in found.reason
+    assert Path(f"{suite}.count").read_text() == "x" and not capfd.readouterr().err
