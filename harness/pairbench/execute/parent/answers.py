@@ -35,7 +35,7 @@ from pairbench.execute.protocol import (
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.agreement import OutputsCompared
 from pairbench.model.breakdown import Breakdown
-from pairbench.model.divergence import Divergence
+from pairbench.model.divergence import Divergence, NoDivergence
 from pairbench.model.environment import Environment
 from pairbench.model.finding import Finding
 from pairbench.model.outcome import (
@@ -65,7 +65,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     SaveOutputs: (Entry, Ended),
     CompareOutputs: (OutputsCompared, Ended),
     BreakDownCase: (Breakdown, Ended),
-    DivergeCase: (Divergence, Ended),
+    DivergeCase: (Divergence, NoDivergence, Ended),
 }
 _EXPECTED: dict[type, Mapping[str, type]] = {
     job: {answer.__name__: answer for answer in (*answers, Done, Broken)} for job, answers in _ANSWERS.items()

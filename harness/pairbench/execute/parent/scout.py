@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,7 +84,10 @@ def _describe(workers: Workers, job: Describe) -> tuple[OperatorDescription, ...
     except WorkerEndedError as error:
         return BrokenSuite(suite=job.suite, reason=f"suite {job.path.name}: loading it {error.reason}")
     assert isinstance(description, DescribedSuite | BrokenSuite)
-    return description if isinstance(description, BrokenSuite) else description.operators
+    if isinstance(description, BrokenSuite):
+        return description
+    # Where it is, is known here: a name that is no UTF-8 does not come through a message, and whatever answers is not to say.
+    return tuple(replace(operator, suite=job.suite, path=str(job.path)) for operator in description.operators)
 
 
 def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) -> Any:
