@@ -171,7 +171,7 @@ def _main(control: socket.socket) -> None:
     part = float(os.environ.get("TESTS_HOST_LOAD", "0"))
     host_load.LoadMeter.foreign_cores = lambda meter: part * host_load.count_cores()  # type: ignore[assignment, method-assign]
     fork_server.start_server = start_server
-    fork_server.send_farewell = lambda control: None  # several of a command's servers are this one
+    vars(fork_server)["send_farewell"] = lambda control: None  # several of a command's servers are this one
     module, *sys.argv[1:] = command.arguments
     # pytest asserts by rewriting modules that are not yet loaded, and warns of its plugins that are; ours asserts nothing.
     sys.modules["pairbench"].__doc__ = "PYTEST_DONT_REWRITE"
