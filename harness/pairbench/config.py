@@ -11,6 +11,7 @@ from typing import Any
 from pairbench.errors import ConfigError
 from pairbench.model.case import TIERS
 from pairbench.model.settings import MODES, TIMERS, Settings
+from pairbench.model.text import redacted
 
 _RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}
 """Names in the file and on the command line, mapped to the fields of `Settings` that they set."""
@@ -34,6 +35,11 @@ class Config:
     given: frozenset[str] = frozenset()
     """Names of the settings that the file or the command line sets; the others have their defaults."""
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def shown_store(self) -> str:
+        """The store as it may be shown: without credentials."""
+        return redacted(self.store)
 
 
 def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Config:

@@ -14,8 +14,8 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.cli.say import configure, put, say
 from pairbench.cli.verdicts import annotate_github, policy_of
-from pairbench.workflow.setup import configure
 
 
 def ab(
@@ -70,11 +70,11 @@ def ab(
     arguments = read_arguments(config, base, rest or [], tuple(implementation or ()))
     found = compare_commits(config, arguments, device, policy)
     if output == "json":
-        typer.echo(to_json(found.plain(strict=strict)), nl=False)
+        put(to_json(found.plain(strict=strict)), nl=False)
     else:
-        typer.echo(render_comparison(found.comparison, output), nl=False)
+        put(render_comparison(found.comparison, output), nl=False)
     annotate_github(found.comparison)
     for reason in found.broken:
-        typer.echo(f"pairbench: {reason}", err=True)
+        say(f"pairbench: {reason}")
     if code := found.comparison.exit_code(strict=strict) or (2 if found.broken else 0):
         raise typer.Exit(code)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import FormatOption, StoreOption
-from pairbench.workflow.setup import configure
+from pairbench.cli.say import configure, put, say
 
 
 def accept(
@@ -54,6 +54,6 @@ def accept(
         }
         for one, path in stored.acceptances
     ]
-    typer.echo(render_rows("accepted", rows, output), nl=False)
+    put(render_rows("accepted", rows, output), nl=False)
     for problem in stored.problems:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")

@@ -27,6 +27,7 @@ from pairbench.cli.listing import list_
 from pairbench.cli.recipe import recipe
 from pairbench.cli.results import results
 from pairbench.cli.run import run
+from pairbench.cli.say import put, say
 from pairbench.cli.show import show
 from pairbench.cli.store import store_verbs
 from pairbench.cli.trend import trend
@@ -49,7 +50,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"pairbench {__version__}")
+        put(f"pairbench {__version__}")
         raise typer.Exit
 
 
@@ -97,7 +98,7 @@ def main() -> None:
         with ends_on_signals():
             app(standalone_mode=True)
     except PairbenchError as error:
-        typer.echo(f"pairbench: {error}", err=True)
+        say(f"pairbench: {error}")
         sys.exit(error.exit_code)
     except InterruptedRunError:
         sys.exit(130)
@@ -105,6 +106,6 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except Exception:  # noqa: BLE001 (the last one there is: whatever was not foreseen)
-        traceback.print_exc()
-        typer.echo("pairbench: this is a bug in pairbench; please report it with the lines above", err=True)
+        say(traceback.format_exc(), nl=False)
+        say("pairbench: this is a bug in pairbench; please report it with the lines above")
         sys.exit(PairbenchError.exit_code)

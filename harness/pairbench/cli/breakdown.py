@@ -14,9 +14,9 @@ from pairbench.cli.options import (
     StoreOption,
     TimeoutOption,
 )
+from pairbench.cli.say import configure, put, say
 from pairbench.errors import UsageError
 from pairbench.model.breakdown import Breakdown, NoBreakdown
-from pairbench.workflow.setup import configure
 
 _MODES = ("eager", "graph")
 
@@ -78,9 +78,9 @@ def breakdown(
         keep=keep,
     )
     found, kept = break_down(config, wanted)
-    typer.echo(render_breakdown(found, output, expand=expand), nl=False)
+    put(render_breakdown(found, output, expand=expand), nl=False)
     if kept:
-        typer.echo(f"pairbench: kept as {kept}", err=True)
+        say(f"pairbench: kept as {kept}")
     if any(isinstance(part, NoBreakdown) and part.bad for part in found.parts):
         raise typer.Exit(1)
     if not any(isinstance(part, Breakdown) for part in found.parts):

@@ -14,7 +14,8 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.setup import configure, open_request
+from pairbench.cli.say import configure, put, say
+from pairbench.workflow.setup import open_request
 
 
 def calibrate(
@@ -46,8 +47,8 @@ def calibrate(
     with open_request(config, select, device) as request:
         calibrated = calibrate_machine(request, runs=runs)
     if calibrated.calibrations:
-        typer.echo(render_calibrations(calibrated.calibrations, output), nl=False)
+        put(render_calibrations(calibrated.calibrations, output), nl=False)
     for line in calibrated.kept.lines() if calibrated.kept else ():
-        typer.echo(f"pairbench: {line}", err=True)
+        say(f"pairbench: {line}")
     if calibrated.exit_code:
         raise typer.Exit(calibrated.exit_code)

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
+from pairbench.cli.say import configure, put
 from pairbench.cli.verdicts import policy_of, report_problems
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import configure
 
 _SIDE = (
     "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
@@ -64,7 +64,7 @@ def compare(
     with collector_at_rest():
         comparer = Comparer.open(config, policy=policy, quiet_only=quiet_only)
         compared = comparer.compare(reference, current, select=select or ())
-    typer.echo(render_comparison(compared.comparison, output), nl=False)
+    put(render_comparison(compared.comparison, output), nl=False)
     report_problems(compared)
     if code := compared.exit_code(strict=strict):
         raise typer.Exit(code)

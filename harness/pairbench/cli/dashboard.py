@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import StoreOption
+from pairbench.cli.say import configure, put, say
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import configure
 
 _FOLDER = Path("dashboards", "site")
 
@@ -74,20 +74,19 @@ def dashboard(
         address=address,
         last=last,
         figures=figures,
-        store_options=("--store", store) if store is not None else (),
+        store_options=("--store", config.shown_store) if store is not None else (),
     )
     with collector_at_rest():
         site = build_site(config, options)
     for problem in site.problems:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")
     done = site.published
-    typer.echo(
+    say(
         f"pairbench: {done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed",
-        err=True,
     )
-    typer.echo(folder / "index.html")
+    put(folder / "index.html")
     if serve:
-        serve_folder(folder, port, lambda text: typer.echo(f"pairbench: {text}", err=True))
+        serve_folder(folder, port, lambda text: say(f"pairbench: {text}"))
 
 
 def _check_address(option: str, url: str | None) -> None:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import CaseOption, CatalogueOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
+from pairbench.cli.say import configure, put, say
 from pairbench.model.divergence import NoDivergence
-from pairbench.workflow.setup import configure
 
 
 def diverge(
@@ -37,9 +37,9 @@ def diverge(
     whole = find_divergence(config, Wanted(operator=operator, case=case, device=device), variant)
     found = whole.result
     if isinstance(found, NoDivergence) and output != "json":
-        typer.echo(f"pairbench: {found.reason}", err=True)
+        say(f"pairbench: {found.reason}")
     else:
-        typer.echo(render_divergence(whole, output, everything=everything), nl=False)
+        put(render_divergence(whole, output, everything=everything), nl=False)
     if isinstance(found, NoDivergence):
         raise typer.Exit(1 if found.bad else 2)
     if not found.layers:

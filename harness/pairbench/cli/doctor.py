@@ -1,9 +1,7 @@
 """The verb `pairbench doctor`."""
 
-import typer
-
 from pairbench.cli.options import DeviceOption, FormatOption, StoreOption
-from pairbench.workflow.setup import configure
+from pairbench.cli.say import configure, put
 
 
 def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
@@ -14,4 +12,4 @@ def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: For
     from pairbench.report.render import render_rows
     from pairbench.workflow.inspect.doctor import examine
 
-    typer.echo(render_rows("doctor", examine(configure(output, store=store), device), output), nl=False)
+    put(render_rows("doctor", examine(configure(output, store=store), device), output), nl=False)

@@ -8,7 +8,7 @@ import typer
 
 from pairbench.cli.files import write_text
 from pairbench.cli.options import StoreOption
-from pairbench.workflow.setup import configure
+from pairbench.cli.say import configure, put, say
 
 
 class Form(StrEnum):
@@ -48,15 +48,14 @@ def export(
 
     runs = pick_runs(configure(store=store), run)
     for problem in runs.problems:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")
     text, not_measured = (csv_of(runs.records), ()) if form is Form.CSV else benchmarks_of(runs)
     if not_measured:
-        typer.echo(
+        say(
             f"pairbench: {len(not_measured)} without a latency, which pytest-benchmark has no place for: "
             f"{', '.join(not_measured)}",
-            err=True,
         )
     if target is None:
-        typer.echo(text, nl=False)
+        put(text, nl=False)
     else:
         write_text(Path(target), text)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pairbench.cli.options import FormatOption, StoreOption
-from pairbench.workflow.setup import configure
+from pairbench.cli.say import configure, put, say
 
 
 class Tool(StrEnum):
@@ -82,10 +82,10 @@ def import_(
         tool=tool, paths=tuple(paths), implementation=implementation, when=when, device_name=device_name
     )
     rows = import_runs(config.store, wanted)
-    typer.echo(_render(rows, output), nl=False)
+    put(_render(rows, output), nl=False)
     for row in rows:
         if row["outcome"] == NOT_IMPORTED:
-            typer.echo(f"pairbench: {row['reason']}", err=True)
+            say(f"pairbench: {row['reason']}")
     _warn_of_left_out(rows)
     if any(row["outcome"] == NOT_IMPORTED for row in rows):
         raise typer.Exit(1)
@@ -110,7 +110,6 @@ def _warn_of_left_out(rows: list[dict[str, Any]]) -> None:
         left_out.update(row.get("left_out", {}))
     if left_out:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(left_out.items()))
-        typer.echo(
+        say(
             f"pairbench: {left_out.total()} values left out, neither a latency nor a peak of memory, or there twice: {names}",
-            err=True,
         )

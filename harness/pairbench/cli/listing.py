@@ -3,7 +3,8 @@
 import typer
 
 from pairbench.cli.options import CatalogueOption, FormatOption, Select
-from pairbench.workflow.setup import choose, configure, open_context
+from pairbench.cli.say import configure, put, say
+from pairbench.workflow.setup import choose, open_context
 
 
 def list_(select: Select = None, catalogue: CatalogueOption = False, output: FormatOption = "table") -> None:
@@ -30,11 +31,11 @@ def list_(select: Select = None, catalogue: CatalogueOption = False, output: For
         for case in operator.cases
     ]
     for suite in chosen.survey.broken:
-        typer.echo(f"pairbench: {suite.reason}", err=True)
+        say(f"pairbench: {suite.reason}")
     if not rows and select and not chosen.survey.broken:
         raise SelectionError(
             f"{' '.join(select)!r} selects nothing; `pairbench list` without arguments shows everything"
         )
-    typer.echo(render_rows("cases", rows, output), nl=False)
+    put(render_rows("cases", rows, output), nl=False)
     if chosen.survey.broken:
         raise typer.Exit(2)

@@ -7,6 +7,7 @@ import typer
 
 from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption
+from pairbench.cli.say import put
 
 
 def recipe(
@@ -41,16 +42,16 @@ def recipe(
     if name is not None:
         chosen = recipes.recipe(name)
         if file is None:
-            typer.echo(chosen.text, nl=False)
+            put(chosen.text, nl=False)
         else:
             _write(file, chosen.text, force=force)
-            typer.echo(file)
+            put(file)
         return
     if file is not None:
         names = ", ".join(one.name for one in recipes.recipes())
         raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
     rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in recipes.recipes()]
-    typer.echo(render_rows("recipes", rows, output), nl=False)
+    put(render_rows("recipes", rows, output), nl=False)
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:

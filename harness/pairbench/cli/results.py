@@ -7,7 +7,7 @@ import typer
 
 from pairbench.cli.files import write_text
 from pairbench.cli.options import CatalogueOption, FormatOption, Select, StoreOption
-from pairbench.workflow.setup import configure
+from pairbench.cli.say import configure, put, say
 
 _TIERS = ("real", "headline")
 
@@ -51,11 +51,11 @@ def results(
     command = " ".join(["pairbench results", *shown, *([f"--store {store}"] if store else []), "--format markdown"])
     page = results_page(found.measured, found.unmeasured, output, command=command, tiers=tiers)
     if target is None:
-        typer.echo(page, nl=False)
+        put(page, nl=False)
     else:
         write_text(target, page)
     for problem in (*found.problems, *found.broken):
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")
     if found.broken:
         raise typer.Exit(2)
     if strict and (found.unmeasured or not found.measured):

@@ -18,9 +18,10 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.cli.say import configure, put, say
 from pairbench.cli.verdicts import report_problems
 from pairbench.errors import PairbenchError, UsageError
-from pairbench.workflow.setup import configure, open_request
+from pairbench.workflow.setup import open_request
 
 if TYPE_CHECKING:
     from pairbench.workflow.run.confirm import Confirmed
@@ -144,11 +145,11 @@ def run(
             except PairbenchError as failed:
                 error = failed
     # Whatever went wrong, what was measured is shown first.
-    _show(done, confirmed, narrowed, output=output, store=None if no_store else config.store)
+    _show(done, confirmed, narrowed, output=output, store=None if no_store else config.shown_store)
     for suite in request.chosen.survey.broken:
-        typer.echo(f"pairbench: {suite.reason}", err=True)
+        say(f"pairbench: {suite.reason}")
     if done.kept and confirm:
-        typer.echo("pairbench: nothing was judged, for the run is not in the store as a whole", err=True)
+        say("pairbench: nothing was judged, for the run is not in the store as a whole")
     if confirmed:
         report_problems(confirmed.judged)
         error = error or (confirmed.again.error if confirmed.again else None)
@@ -174,13 +175,13 @@ def _show(
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
         }
-        typer.echo(to_json(document), nl=False)
+        put(to_json(document), nl=False)
         for line in done.kept.lines() if done.kept else ():
-            typer.echo(f"pairbench: {line}", err=True)
+            say(f"pairbench: {line}")
         return
-    typer.echo(render(done.records, output), nl=False)
+    put(render(done.records, output), nl=False)
     for line in narrowed.lines() if narrowed else ():
-        typer.echo(f"\n{line}", nl=False)
-    typer.echo("\n" + "\n".join(done.closing_lines(store)))
+        put(f"\n{line}", nl=False)
+    put("\n" + "\n".join(done.closing_lines(store)))
     if confirmed:
-        typer.echo(f"\n{confirmed.render(output)}", nl=False)
+        put(f"\n{confirmed.render(output)}", nl=False)

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import FormatOption, NamesOption, StoreOption
-from pairbench.workflow.setup import configure, store_of
+from pairbench.cli.say import configure, put, say
+from pairbench.workflow.setup import store_of
 
 
 def show(
@@ -31,7 +32,7 @@ def show(
     config = configure(output, store=store)
     if list_runs:
         found = runs(store_of(config))
-        typer.echo(render_rows("runs", [vars(run) for run in found.value], output), nl=False)
+        put(render_rows("runs", [vars(run) for run in found.value], output), nl=False)
         _warn(found.problems)
         return
     location = store_of(config)
@@ -46,10 +47,10 @@ def show(
         )
         if not records:
             raise SelectionError(f"{' '.join(select)!r} selects nothing of run {reading.value[0].run_id}")
-    typer.echo(render(records, output), nl=False)
+    put(render(records, output), nl=False)
     _warn(reading.problems)
 
 
 def _warn(problems: tuple[str, ...]) -> None:
     for problem in problems:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")

@@ -3,6 +3,7 @@
 import typer
 
 from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.cli.say import configure, put, say
 
 store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,16 +27,15 @@ def push(store: StoreOption = None, output: FormatOption = "table") -> None:
     """
     from pairbench.report.render import render_rows
     from pairbench.workflow.push import WAITS, push_waiting
-    from pairbench.workflow.setup import configure
 
     rows = push_waiting(configure(output, store=store), given=store is not None)
     if not rows and output != "json":
-        typer.echo("Nothing waits to be published")
+        put("Nothing waits to be published")
         return
     shown = rows if output == "json" else [{name: row[name] for name in row if name != "reason"} for row in rows]
-    typer.echo(render_rows("pushed", shown, output), nl=False)
+    put(render_rows("pushed", shown, output), nl=False)
     for row in rows:
         if "reason" in row:
-            typer.echo(f"pairbench: {row['reason']}", err=True)
+            say(f"pairbench: {row['reason']}")
     if any(row["outcome"] == WAITS for row in rows):
         raise typer.Exit(4)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.cli.say import configure, put, say
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.workflow.setup import configure, store_of
+from pairbench.workflow.setup import store_of
 
 if TYPE_CHECKING:
     from pairbench.analyze.history.trend import Trend
@@ -56,9 +57,9 @@ def trend(
     target = _target(picture)
     with collector_at_rest():
         reading = read_trend(store_of(config), series, device_name=device_name, timer=timer, last=last)
-    typer.echo(render_trend(reading.value, output), nl=False)
+    put(render_trend(reading.value, output), nl=False)
     for problem in reading.problems:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")
     if target is not None:
         _draw(reading.value, target)
     raise typer.Exit(_exit_code(reading.value, strict=strict))
@@ -91,7 +92,7 @@ def _draw(trend: "Trend", path: Path) -> None:
         path.write_bytes(content)
     except OSError as error:
         raise UsageError(f"--output {str(path)!r} cannot be written: {error.strerror or error}") from error
-    typer.echo(f"pairbench: drew {path}", err=True)
+    say(f"pairbench: drew {path}")
 
 
 def _exit_code(trend: "Trend", *, strict: bool) -> int:

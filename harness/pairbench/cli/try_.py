@@ -18,8 +18,9 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
+from pairbench.cli.say import configure, put, say
 from pairbench.errors import PairbenchError
-from pairbench.workflow.setup import ask, configure, open_context
+from pairbench.workflow.setup import ask, open_context
 
 if TYPE_CHECKING:
     from pairbench.model.attempt import Attempt, Tried
@@ -101,7 +102,7 @@ class _Page:
 
     def notify(self, text: str) -> None:
         self.line.clear()
-        typer.echo(text, err=True)
+        say(text)
 
     def begin(self, changed: tuple[Path, ...]) -> None:
         names = ", ".join(sorted({file.name for file in changed}))
@@ -119,7 +120,7 @@ class _Page:
 
         self.line.clear()
         if self._output == "table":
-            typer.echo("\n".join(case_lines(tried)))
+            put("\n".join(case_lines(tried)))
 
     def finish(self, attempt: "Attempt") -> None:
         """Print what belongs to the whole of an attempt; what need be said once is said the first time."""
@@ -130,11 +131,11 @@ class _Page:
         for suite in attempt.broken:
             self.notify(f"pairbench: {suite.reason}")
         if self._output == "json":
-            typer.echo(to_json(as_plain(attempt), lines=self._watched), nl=False)
+            put(to_json(as_plain(attempt), lines=self._watched), nl=False)
         elif self._output == "markdown":
-            typer.echo(as_markdown(attempt), nl=False)
+            put(as_markdown(attempt), nl=False)
         elif attempt.cases:
             lines = closing_lines(attempt, with_left_out=not self._finished)
             for line in lines if self._finished else [*lines, LABEL]:
-                typer.echo(line)
+                put(line)
             self._finished += 1

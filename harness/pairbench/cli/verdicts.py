@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pairbench.cli.say import say
+
 if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
     from pairbench.model.policy import Policy
@@ -32,11 +34,11 @@ def policy_of(min_effect: float | None) -> "Policy":
 def report_problems(compared: "ComparedRuns") -> None:
     """Print on stderr what could not be read or compared, and on GitHub what a reviewer needs to see."""
     for problem in compared.comparison.problems:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")
     for problem in compared.newer:
-        typer.echo(f"pairbench: {problem}", err=True)
+        say(f"pairbench: {problem}")
     if compared.note:
-        typer.echo(f"pairbench: {compared.note}", err=True)
+        say(f"pairbench: {compared.note}")
     annotate_github(compared.comparison)
 
 
@@ -52,4 +54,4 @@ def annotate_github(comparison: "Comparison") -> None:
             with Path(summary).open("a", encoding="utf-8") as file:
                 file.write(render_comparison(comparison, "markdown"))
         except OSError as error:
-            typer.echo(f"pairbench: GITHUB_STEP_SUMMARY {summary!r} cannot be written: {error.strerror}", err=True)
+            say(f"pairbench: GITHUB_STEP_SUMMARY {summary!r} cannot be written: {error.strerror}")

@@ -14,7 +14,8 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.workflow.setup import configure, open_request
+from pairbench.cli.say import configure, put, say
+from pairbench.workflow.setup import open_request
 
 
 def verify(
@@ -48,16 +49,16 @@ def verify(
         verified = verify_devices(request, impostors=impostors)
     broken, rows = request.chosen.survey.broken, verified.rows()
     for suite in broken:
-        typer.echo(f"pairbench: {suite.reason}", err=True)
+        say(f"pairbench: {suite.reason}")
     if output == "json":
         document = {"verifications": rows, "broken_suites": broken}
-        typer.echo(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
+        put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
     else:
         shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
-        typer.echo(render_rows("verifications", shown, output), nl=False)
+        put(render_rows("verifications", shown, output), nl=False)
         if impostors:
-            typer.echo(render_rows("impostors", verified.impostor_summary(), output), nl=False)
-        typer.echo(verified.statuses())
+            put(render_rows("impostors", verified.impostor_summary(), output), nl=False)
+        put(verified.statuses())
     if broken:
         raise typer.Exit(2)
     if request.context.interrupted.is_set():

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
+from pairbench.model.text import redacted
 from pairbench.store.files.listing import Listing, list_files
 
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
@@ -51,7 +52,7 @@ class StoreLocation:
     filesystem: Any
     root: str
     name: str
-    """The folder or URL as the user gave it, for messages."""
+    """The folder or URL as the user gave it, for messages: without credentials."""
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
 
@@ -76,13 +77,15 @@ class StoreLocation:
             if whole_text(root) != root:
                 raise StoreError(f"store {whole_text(root)!r}: the path is no UTF-8, expected a folder whose path is")
             return cls(filesystem=fs.LocalFileSystem(), root=root, name=name)
+        shown = redacted(name)
         try:
             filesystem, root = fs.FileSystem.from_uri(name)
         except (OSError, pa.ArrowException) as error:
+            told = redacted(str(error).replace(name, shown))
             raise StoreError(
-                f"store {name!r} cannot be opened: {error}; expected a folder, or a URL like s3://bucket/prefix"
-            ) from error
-        return cls(filesystem=filesystem, root=root.rstrip("/"), name=name)
+                f"store {shown!r} cannot be opened: {told}; expected a folder, or a URL like s3://bucket/prefix"
+            ) from None  # whose message has all of it
+        return cls(filesystem=filesystem, root=root.rstrip("/"), name=shown)
 
     @property
     def is_local(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
+from pairbench.model.text import redacted
 from pairbench.store.history import read_distinct, read_file
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reader import read_frame, read_records
@@ -87,6 +88,7 @@ class RunIndex:
         """
         folder, _, name = path.rpartition("/")
         place = StoreLocation.of(folder or ".", moved=moved)
+        path = redacted(path)
         file = RunFile(path=f"{place.root}/{name}", run_id=name.removesuffix(".parquet"), is_part=False)
         if not place.filesystem.get_file_info(file.path).is_file:
             raise StoreError(f"{path}: there is no such file, expected a parquet file of `pairbench run`")

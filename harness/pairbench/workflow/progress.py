@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from pairbench.model.environment import Device
+from pairbench.model.text import safe
 
 _LINE_EVERY_S = 10.0
 """Seconds between two lines of a log."""
@@ -49,7 +50,7 @@ class PlainProgress:
 
     def notify(self, text: str) -> None:
         """Print a message of its own."""
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{safe(text)}\n")
         sys.stderr.flush()
 
 
@@ -81,7 +82,7 @@ class BarProgress(PlainProgress):
 
     def step(self, device: Device, stage: str, case: str) -> None:
         """Show what begins."""
-        self._progress.update(self._tasks[device.selector], stage=stage, case=case)  # type: ignore[arg-type]
+        self._progress.update(self._tasks[device.selector], stage=stage, case=safe(case))  # type: ignore[arg-type]
 
     def stepped(self, device: Device) -> None:
         """Move the bar."""
@@ -89,7 +90,7 @@ class BarProgress(PlainProgress):
 
     def notify(self, text: str) -> None:
         """Print above the bars."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(safe(text), markup=False, highlight=False)
 
     def close(self) -> None:
         """Take the bars away."""
@@ -106,7 +107,7 @@ class StatusLine:
         """Say what is under way, in place of what was said before."""
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r{text[:width]}\x1b[K")
+            sys.stderr.write(f"\r{safe(text)[:width]}\x1b[K")
             sys.stderr.flush()
             self._shown = True
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
+from pairbench.model.text import HIDDEN
 from pairbench.store.location import StoreLocation
 from pairbench.store.spool.folder import Waiting, waiting
 from pairbench.store.spool.push import push
@@ -26,7 +27,8 @@ def _pushed(one: Waiting, config: Config, *, given: bool) -> dict[str, Any]:
     try:
         location = StoreLocation.of(config.store)
         if not given and location.address != one.store:
-            location = StoreLocation.of(one.store)
+            # Its credentials were not written down; those of the environment may do.
+            location = StoreLocation.of(one.store.replace(HIDDEN, ""))
         done = push(one, location)
     except PairbenchError as error:
         return row | {"reason": str(error)}

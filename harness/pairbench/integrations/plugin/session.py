@@ -16,6 +16,7 @@ from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, S
 from pairbench.integrations.plugin.options import Options
 from pairbench.integrations.plugin.storage import describe_machine, of_device
 from pairbench.integrations.plugin.suite_loader import SuiteLoader
+from pairbench.model.text import safe
 from pairbench.workflow.setup import make_context
 
 # What measures and judges is imported where it is used: collecting needs none of it.
@@ -103,7 +104,7 @@ class PluginSession:
     def header(self) -> str:
         """Return a line on what is measured how."""
         device, settings = self.loader.device, self.options.config.settings
-        store = f", kept in {self.options.config.store}" if self.options.save else ""
+        store = f", kept in {self.options.config.shown_store}" if self.options.save else ""
         return f"pairbench: {device.selector} ({device.name}), {settings.rounds} rounds{store}"
 
     def collect(self, path: Path, parent: pytest.Collector, collectors: list[Any]) -> list[Any]:
@@ -217,7 +218,7 @@ class PluginSession:
         """Print the verdicts."""
         if self.no_verdict:
             terminal.section("pairbench gate", sep="=", red=True)
-            terminal.write_line(self.no_verdict)
+            terminal.write_line(safe(self.no_verdict))
         if self.judged is None:
             return
         from pairbench.report.comparison.render import render_comparison
@@ -225,9 +226,9 @@ class PluginSession:
         judged = self.judged.judged
         terminal.section("pairbench gate", sep="=")
         for line in render_comparison(judged.comparison, "table").splitlines():
-            terminal.write_line(line)
+            terminal.write_line(safe(line, colored=True))
         for note in filter(None, [judged.note, *judged.newer]):
-            terminal.write_line(f"pairbench: {note}")
+            terminal.write_line(safe(f"pairbench: {note}"))
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
         """Add to what pytest-benchmark says of the machine."""
@@ -258,7 +259,7 @@ def _notify(config: pytest.Config) -> Any:
         # While a test runs, pytest keeps what is printed for the report of its failure.
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             terminal.ensure_newline()
-            terminal.write_line(text)
+            terminal.write_line(safe(text))
 
     return notify
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Side
+from pairbench.model.text import redacted
 from pairbench.store.location import StoreLocation
 from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.git.repository import Repository
@@ -108,11 +109,11 @@ class RunSelector:
     def _pick(self, text: str, against: Picked | None) -> Picked:
         if text.endswith(".parquet"):
             index = RunIndex.of_file(text, moved=self.index.place.moved)
-            return Picked(asked=text, index=index, heads=tuple(index))
+            return Picked(asked=redacted(text), index=index, heads=tuple(index))
         if "://" in text or _is_store(text):
             index = RunIndex.of_store(StoreLocation.of(text, moved=self.index.place.moved))
             # Another store has its own clock and may hold a later state of the code.
-            return Picked(asked=text, index=index, heads=self._newest(index, self._window if against else 1))
+            return Picked(asked=redacted(text), index=index, heads=self._newest(index, self._window if against else 1))
         if ordered := _ORDER.fullmatch(text):
             heads = self._by_order(ordered, against)
             known = against is not None and bool(self.index.first(1))

@@ -300,7 +300,7 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     there = existing(plan.cases, rows, timer=timer, rounds=settings.rounds)
     if there:
         notify(
-            f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.store!r} already, "
+            f"pairbench: {device.selector}: {len(there)} of {len(plan.cases)} cases are in store {config.shown_store!r} already, "
             "and are left out"
         )
     left = (planned for planned in plan.cases if (planned.operator.suite, planned.case.key) not in there)

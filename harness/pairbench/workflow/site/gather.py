@@ -211,7 +211,7 @@ class SiteReading:
 
 def shown_store(config: Config) -> str:
     """Return how the pages name the store: a site may be published, and where a checkout lies on a machine is nobody's business."""
-    return config.store.removeprefix(f"{config.root}/")
+    return config.shown_store.removeprefix(f"{config.root}/")
 
 
 class _Samples:

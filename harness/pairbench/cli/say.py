@@ -1,0 +1,47 @@
+"""The way out: what commands print. Names and messages come from files of anybody, so nothing in them commands a terminal or a CI runner."""
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from pairbench.config import Config
+from pairbench.model.text import safe
+from pairbench.workflow.setup import configure as configure_quietly
+
+
+def put(text: object = "", *, nl: bool = True) -> None:
+    """Print on stdout what was asked for.
+
+    Args:
+        text: Some lines.
+        nl: Whether a line break follows.
+    """
+    colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    typer.echo(safe(str(text), colored=colored), nl=nl)
+
+
+def say(text: str, *, nl: bool = True) -> None:
+    """Print on stderr what is worth knowing besides.
+
+    Args:
+        text: A sentence, or several lines.
+        nl: Whether a line break follows.
+    """
+    typer.echo(safe(text), err=True, nl=nl)
+
+
+def configure(output: str = "table", **options: Any) -> Config:
+    """Return the configuration of this command, and warn of credentials in the store's URL. See `workflow.setup.configure`.
+
+    Raises:
+        UsageError: a setting, an option or the output format is wrong.
+    """
+    config = configure_quietly(output, **options)
+    if config.store != config.shown_store:
+        say(
+            f"pairbench: the URL of store {config.shown_store!r} holds credentials, which others can read in the list of processes, the "
+            "history of a shell or a file; put them into the environment instead, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return config
