@@ -34,8 +34,8 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.agreement import OutputsCompared
-from pairbench.model.breakdown import Breakdown
-from pairbench.model.divergence import Divergence
+from pairbench.model.breakdown import Breakdown, NoBreakdown
+from pairbench.model.divergence import Divergence, NoDivergence
 from pairbench.model.environment import Environment
 from pairbench.model.finding import Finding
 from pairbench.model.outcome import (
@@ -64,8 +64,8 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     FingerprintOutputs: (Fingerprint, Ended),
     SaveOutputs: (Entry, Ended),
     CompareOutputs: (OutputsCompared, Ended),
-    BreakDownCase: (Breakdown, Ended),
-    DivergeCase: (Divergence, Ended),
+    BreakDownCase: (Breakdown, NoBreakdown, Ended),
+    DivergeCase: (Divergence, NoDivergence, Ended),
 }
 _EXPECTED: dict[type, Mapping[str, type]] = {
     job: {answer.__name__: answer for answer in (*answers, Done, Broken)} for job, answers in _ANSWERS.items()
