@@ -5,6 +5,7 @@ import math
 import pickle
 import time
 from dataclasses import is_dataclass, replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -156,6 +157,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
         {"EntrySamples": EntrySamples},
     )
     assert found.call_ns == tuple(np.linspace(1, 2, 40)) and found.at_ns == (3,) * 40
+
+
+def test_what_a_driver_says_in_a_class_of_its_own_is_a_text() -> None:
+    (environment,) = [message for message in MESSAGES if isinstance(message, Environment)]
+    found = decode(encode(replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)})), ALL)
+    assert found.rest == {"limit": "/x", "clocks": [1, 2]}
+    assert found.hash == replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)}).hash
 
 
 def test_what_is_no_data_cannot_be_sent() -> None:

@@ -96,8 +96,18 @@ LENGTH = struct.Struct("!Q")
 
 
 def _fields(message: Any, numbers: bytearray) -> dict[str, Any]:
-    found = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    return {name: _pack(value, numbers) or _plain(value, numbers) for name, value in found.items()}
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        # What a driver gives may be of a class of its own, and is a text to everybody who compares or stores it.
+        free = "Any" in str(field.type)
+        found[field.name] = json.loads(json.dumps(value, default=str)) if free else _field(value, numbers)
+    return found
+
+
+def _field(value: Any, numbers: bytearray) -> Any:
+    packed = _pack(value, numbers)
+    return _plain(value, numbers) if packed is None else packed
 
 
 def _pack(value: Any, numbers: bytearray) -> dict[str, Any] | None:

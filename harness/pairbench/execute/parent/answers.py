@@ -34,7 +34,7 @@ from pairbench.execute.protocol import (
 )
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.agreement import OutputsCompared
-from pairbench.model.breakdown import Breakdown
+from pairbench.model.breakdown import Breakdown, NoBreakdown
 from pairbench.model.divergence import Divergence, NoDivergence
 from pairbench.model.environment import Environment
 from pairbench.model.finding import Finding
@@ -64,7 +64,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     FingerprintOutputs: (Fingerprint, Ended),
     SaveOutputs: (Entry, Ended),
     CompareOutputs: (OutputsCompared, Ended),
-    BreakDownCase: (Breakdown, Ended),
+    BreakDownCase: (Breakdown, NoBreakdown, Ended),
     DivergeCase: (Divergence, NoDivergence, Ended),
 }
 _EXPECTED: dict[type, Mapping[str, type]] = {
