@@ -7,6 +7,7 @@ workers it starts, so an unmarked test gives the same answer on every machine an
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -61,6 +62,12 @@ with contextlib.suppress(ImportError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+    ):  # what runs the tests in the background may have them ignored, by all that they start
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         # What commands keep for their user between runs is not the tests' to read or to write.
         cache = tempfile.mkdtemp(prefix="pairbench-tests-")

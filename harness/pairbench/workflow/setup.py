@@ -109,13 +109,14 @@ def ends_on_signals() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _on_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle what asks the process to end, but for what it was told to ignore, as `nohup` does with SIGHUP."""
+    """Handle what asks the process to end; SIGHUP is left ignored where it was, as `nohup` has it."""
     if threading.current_thread() is not threading.main_thread():  # which alone may
         yield
         return
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
-    handled = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    kept = {signal.SIGHUP} if before[signal.SIGHUP] == signal.SIG_IGN else set()
+    handled = {number: old for number, old in before.items() if number not in kept and old is not None}
     for number in handled:
         signal.signal(number, handler)
     try:
