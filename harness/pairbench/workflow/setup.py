@@ -68,14 +68,15 @@ def make_context(
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
     from pairbench.store.user_cache import kept_compilations
 
-    compiles = "compile" in config.settings.modes or names_compiler(suites, config.root)
-    needed = Preload.COMPILER if compiles else Preload.MEASUREMENT
+    needed = Preload.DESCRIPTION if describes else Preload.MEASUREMENT
+    if not describes and ("compile" in config.settings.modes or names_compiler(suites, config.root)):
+        needed = Preload.COMPILER
     with (
         open_launchers(yielding=not quick) as launchers,
         tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as own,
     ):
         cache = (kept_compilations() if quick else None) or Path(own)
-        prepare(launchers, cache, Preload.DESCRIPTION if describes else needed)
+        prepare(launchers, cache, needed)
         yield WorkerContext(
             settings=config.settings,
             cache=cache,
