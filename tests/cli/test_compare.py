@@ -4,9 +4,8 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,52 +13,38 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.cli.app import main
 from pairbench.model.record import Record
 from pairbench.workflow.compare import reference
 from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of, sha, write_runs
+from tests.in_process import Said, call_main
 
 ROOT = Path(__file__).parents[2]
 SLOWER = {f"{CASES[0]}-fused": 1.2}
 
 
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        found = json.loads(self.out)
-        assert isinstance(found, dict)
-        return found
+class Compared(Said):
+    """What `compare` came to."""
 
     @property
     def outcomes(self) -> dict[str, int]:
         return {name: number for name, number in self.document["outcomes"].items() if number}
 
 
-Cli = Callable[..., Said]
+Cli = Callable[..., Compared]
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run a command in this process, in an empty folder that is no checkout."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["pairbench", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended_with:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err, err
-        code = ended_with.value.code
-        return Said(code if isinstance(code, int) else 0, out, err)
+    def run(*arguments: str) -> Compared:
+        said = call_main(tmp_path, *arguments)
+        assert "Traceback" not in said.err, said.err
+        return Compared(said.code, said.out, said.err)
 
     return run
 
@@ -72,7 +57,7 @@ def files() -> list[Path]:
     return sorted(Path("results/records").rglob("*.parquet"))
 
 
-def reference_of(said: Said) -> list[int]:
+def reference_of(said: Compared) -> list[int]:
     ids = {run_id_of(number): number for number in range(100)}
     return [ids[run] for run in said.document["reference"]["runs"]]
 

@@ -61,7 +61,7 @@ def try_(
     Example: pairbench try my_ops.py -i triton --watch
     """
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout, store=store)
-    suites = [file for _, file in ask(config, select).suites]
+    suites = ask(config, select).files
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(open_context(config, suites, quick=True))
         # Only now, for it takes half a second, and the server that loads torch is under way.

@@ -18,7 +18,7 @@ _MOST_FILES = 16
 
 
 class Preload(StrEnum):
-    """What a fork server loads, beyond what its first worker needs, which tells of devices and operators."""
+    """What a fork server loads after it has forked its first worker, which only finds devices and loads suites."""
 
     DESCRIPTION = "description"
     """Nothing, until a second worker is asked for."""

@@ -197,9 +197,8 @@ def open_request(
     from pairbench.workflow.progress import open_progress
 
     asked = ask(config, select)
-    files = [file for _, file in asked.suites]
-    refuse_syntax_errors(files)
-    with open_context(config, files) as context, open_progress() as progress:
+    refuse_syntax_errors(asked.files)
+    with open_context(config, asked.files) as context, open_progress() as progress:
         for module in meanwhile:
             import_module(module)
         chosen = load(context, asked, implementations)
@@ -222,6 +221,11 @@ class Asked:
     """The name of each suite, and its file."""
     selections: tuple[Selection, ...]
     """The arguments, with paths as suites name themselves; empty for everything."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the suites."""
+        return tuple(file for _, file in self.suites)
 
 
 def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] = ()) -> Chosen:

@@ -90,9 +90,8 @@ class Forked:
             code = receive_number(self._line)
             self._line.close()
             self._code = self._server.wait() if code is None else code
-            if (
-                code is None
-            ):  # the server, which would kill what the worker has started, was killed itself, and so was the worker
+            if code is None:
+                # The server would kill what the worker has started; it was killed itself, and so was the worker.
                 kill_orphans(mark())
         return self._code
 

@@ -72,9 +72,8 @@ def _lock(
                 waiting(_holder(descriptor))
                 told = True
             time.sleep(_POLL_S)
-        with contextlib.suppress(
-            OSError
-        ):  # another user's may be read-only, and the disk full: it is a word for those who wait
+        # Only a word for those who wait: another user's file may be read-only, or the disk full.
+        with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield True

@@ -136,7 +136,7 @@ class _Server:
 
     def serve(self, job: Job) -> Iterator[Any]:
         """Yield the results of a job."""
-        # Each imports what it needs itself: who only asks for a suite's operators does not wait for SciPy.
+        # Each imports what it needs itself: who only asks for a suite's operators does not wait for what measuring takes.
         match job:
             case TakeBlock():
                 yield from self._turns.take(job)

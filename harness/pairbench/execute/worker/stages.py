@@ -123,9 +123,8 @@ def _references(
         raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
-            references = tuple(
-                [make_expected(operator, given) for given in inputs]
-            )  # no generator: what raises may be StopIteration
+            # No generator: what raises may be StopIteration.
+            references = tuple([make_expected(operator, given) for given in inputs])
             wrong = check_baseline(references[0])
     except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)

@@ -11,6 +11,7 @@ from pairbench.execute.parent.scout import Survey
 from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
 from pairbench.plan import names_implementation, parse_selection
+from pairbench.suite.load import find_suites
 from pairbench.workflow.git.worktrees import Checkout, find_commit, repository_of
 from pairbench.workflow.places import default_places, moved_names
 from pairbench.workflow.run.devices import plan_for
@@ -31,6 +32,11 @@ class Arguments:
     """The SELECT arguments as the user wrote them."""
     implementations: tuple[str, ...]
     """Names or globs of implementations; none for all."""
+
+    def suites(self, config: Config) -> tuple[Path, ...]:
+        """Return the suite files of the working tree that may be loaded; a commit may have others."""
+        named = tuple(path for text in self.select if (path := _path_of(text)) is not None)
+        return find_suites(tuple(path for path in named or _defaults(config) if path.exists()))
 
 
 @dataclass(frozen=True, kw_only=True)

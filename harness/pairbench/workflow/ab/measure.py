@@ -102,7 +102,7 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
     if "rounds" not in config.given:
         config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
     with (
-        open_context(config) as context,
+        open_context(config, arguments.suites(config)) as context,
         open_checkouts(arguments.repository, arguments.base, arguments.head) as (base, head, scratch),
         open_progress() as progress,
     ):

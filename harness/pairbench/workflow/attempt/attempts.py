@@ -102,7 +102,7 @@ class Attempts:
             InterruptedRunError: the user interrupted.
         """
         self.asked = ask(self._config, list(self._wanted.select))
-        refuse_syntax_errors(file for _, file in self.asked.suites)
+        refuse_syntax_errors(self.asked.files)
         self._telling.doing("loading torch" if self._look is None else "loading suites")
         look, device = self._ready()
         operators, broken = look.describe(self.asked.suites)

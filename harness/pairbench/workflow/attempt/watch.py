@@ -105,7 +105,7 @@ def try_on_changes(
     Raises:
         InterruptedRunError: the user interrupted: there is no other end.
     """
-    files = SuiteFiles(lambda: tuple(file for _, file in attempts.asked.suites))
+    files = SuiteFiles(lambda: attempts.asked.files)
     changed: tuple[Path, ...] = ()
     while True:
         begin(changed)

@@ -15,7 +15,7 @@ from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, typical
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.run.devices import on_devices, plan_for
-from pairbench.workflow.setup import Chosen, choose, open_context, pick_devices
+from pairbench.workflow.setup import Chosen, ask, load, open_context, pick_devices
 
 _SHOWN = 8
 _Answer = TypeVar("_Answer")
@@ -80,8 +80,9 @@ def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
     Raises:
         UsageError: what is wanted is not there, or several.
     """
-    with open_context(config) as context, open_progress() as progress:
-        chosen = choose(config, context, [wanted.operator])
+    asked = ask(config, [wanted.operator])
+    with open_context(config, asked.files) as context, open_progress() as progress:
+        chosen = load(context, asked)
         devices = chosen.survey.devices
         device = one_device(wanted.device, devices)
         planned = one_case(plan_for(context, chosen, device, edge=True), chosen, wanted.case, device)
