@@ -28,7 +28,7 @@ def kill_while_writing(path: Path) -> Path:
     """Have a process killed that has written half of a file, and return what it has left."""
     child = os.fork()
     if not child:
-        with mock.patch("os.fsync", lambda _: os.kill(os.getpid(), signal.SIGKILL)):
+        with mock.patch("os.fsync", side_effect=lambda _: os.kill(os.getpid(), signal.SIGKILL)):
             write_whole(path, b"half")
     os.waitpid(child, 0)
     (left,) = path.parent.glob(".*.tmp")
