@@ -24,7 +24,7 @@ LONG_S = 5.0
 _HEAD = struct.Struct("!4sIQ")
 _JOBS: dict[type, Job] = {TimedRound: TIME, Verification: VERIFY}
 _WHOLE = [encode(one) for one in MESSAGES]
-_GOOD = [(_JOBS[type(one)], encode(one)) for one in MESSAGES if type(one) in _JOBS]
+_GOOD = [(job, encode(next(one for one in MESSAGES if type(one) is kind))) for kind, job in _JOBS.items()]
 _EXECUTED: list[str] = []
 
 
