@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pairbench.model.plain import plain
+from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, read_content
+from pairbench.store.files.sizes import LARGEST_DOCUMENT
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading, problem_of
 
@@ -59,10 +61,10 @@ def read_documents(location: StoreLocation, folder: str, kind: str, make: type[V
     values, problems = [], list(listing.problems)
     for path in listing.paths:
         try:
-            values.append(_document(read_content(location, path).to_pybytes(), kind, make))
+            values.append(_document(read_content(location, path, LARGEST_DOCUMENT).to_pybytes(), kind, make))
         except FileNotFoundError:  # gone since it was listed
             continue
-        except BROKEN as error:
+        except (UnsoundError, *BROKEN) as error:
             problems.append(problem_of(path, error))
     return Reading(tuple(values), tuple(problems))
 
