@@ -22,6 +22,7 @@ from pairbench.store.files.conform import (
     texts,
     type_of,
 )
+from pairbench.store.files.sealed import check_seal
 from pairbench.store.files.sizes import LARGEST, check_footer, check_size, check_texts
 from pairbench.store.location import StoreLocation
 from pairbench.store.schema import version_of
@@ -53,6 +54,8 @@ class OpenedFile:
         """
         self.path = path
         self._content = read_content(place, path)
+        self.sealed = check_seal(self._content)
+        """Whether a checksum shows that nothing in it has changed."""
         self.dataset = dataset
         self._parquet = _open(self._content, texts(dataset))
         self.metadata = self._parquet.metadata
