@@ -164,7 +164,9 @@ def _read(place: _Place, number: int) -> Crowd:
     return seen
 
 
-def _check(seen: Crowd, name: str, rows: list[Record], problems: tuple[str, ...], sure: dict[str, tuple[int, int]]) -> None:
+def _check(
+    seen: Crowd, name: str, rows: list[Record], problems: tuple[str, ...], sure: dict[str, tuple[int, int]]
+) -> None:
     keys = Counter((row.run_id, row.case, row.implementation) for row in rows)
     twice = [key for key, count in keys.items() if count > 1]
     if twice:

@@ -75,7 +75,9 @@ class _Project:
         return [path for path in self.folder.rglob("spool/*") if (path / "spool.json").exists()]
 
 
-def fail_elsewhere(modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs"), puts: tuple[int, ...] = (2, 7)) -> Failed:
+def fail_elsewhere(
+    modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs"), puts: tuple[int, ...] = (2, 7)
+) -> Failed:
     """Run on an object store that turns bad after so many objects, and is well again later."""
     found = Failed()
     with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
@@ -87,7 +89,13 @@ def fail_elsewhere(modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs
                     here.mkdir()
                     way.mode, way.puts, way.turn_after = "fine", 0, (after, mode)
                     store = url_of(way.port, f"{mode}-{after}")
-                    _run(found, _Project(here), store, f"{mode} after {after} files", lambda: setattr(way, "mode", "fine"))
+                    _run(
+                        found,
+                        _Project(here),
+                        store,
+                        f"{mode} after {after} files",
+                        lambda: setattr(way, "mode", "fine"),
+                    )
         finally:
             way.close()
     return found
@@ -160,7 +168,9 @@ class _Disk:
 def _disk(path: Path, size_kib: int) -> Iterator[_Disk]:
     """Give a disk of some size: a file system in memory, which takes rights of an administrator."""
     path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(path)], check=True, capture_output=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(path)], check=True, capture_output=True
+    )
     try:
         yield _Disk(path)
     finally:
@@ -169,7 +179,10 @@ def _disk(path: Path, size_kib: int) -> Iterator[_Disk]:
 
 def may_mount() -> bool:
     """Tell whether this process may make file systems."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OSError, subprocess.CalledProcessError):
-        with _disk(Path(folder) / "disk", 64):
-            return True
-    return False
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            stack.enter_context(_disk(folder / "disk", 64))
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        return True

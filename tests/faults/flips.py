@@ -117,7 +117,9 @@ def _of_frame(store: Path) -> tuple[list[str], tuple[str, ...]]:
 
 def _of_latencies(store: Path) -> tuple[list[str], tuple[str, ...]]:
     found, problems = latency_samples(store, LAST)
-    return sorted(f"{series} {name} {list(values)}" for series, of in found.items() for name, values in of.items()), problems
+    return sorted(
+        f"{series} {name} {list(values)}" for series, of in found.items() for name, values in of.items()
+    ), problems
 
 
 def _value(reading: Any) -> tuple[list[str], tuple[str, ...]]:

@@ -68,7 +68,11 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def _put_bucket(port: int) -> None:
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    line.request("PUT", f"/{BUCKET}", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=x/20240101/us-east-1/s3/aws4_request"})
+    line.request(
+        "PUT",
+        f"/{BUCKET}",
+        headers={"Authorization": "AWS4-HMAC-SHA256 Credential=x/20240101/us-east-1/s3/aws4_request"},
+    )
     answer = line.getresponse()
     answer.read()
     assert answer.status == 200, answer.status
@@ -142,7 +146,11 @@ class _Handler(BaseHTTPRequestHandler):
         while mode == "hangs" and self.server.way.mode == "hangs":
             time.sleep(0.05)
         if mode == "errors":
-            self._answer(500, [("Content-Type", "application/xml")], b"<Error><Code>InternalError</Code><Message>no</Message></Error>")
+            self._answer(
+                500,
+                [("Content-Type", "application/xml")],
+                b"<Error><Code>InternalError</Code><Message>no</Message></Error>",
+            )
             return
         if mode == "slow":
             time.sleep(SLOW_S)
@@ -174,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815 (so named by the base)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
         pass

@@ -82,7 +82,7 @@ def test_a_document_that_was_changed_is_named(tmp_path: Path) -> None:
     value, (problem,) = read_acceptances(tmp_path)
     assert value == {} and "does not fit its checksum; where it was changed on purpose, remove 'checksum'" in problem
     lines = [line for line in path.read_text().splitlines() if '"checksum"' not in line]
-    path.write_text("\n".join(lines).replace('"slower on purpose",', '"slower on purpose"'))
+    path.write_text("\n".join(lines))
     assert read_acceptances(tmp_path).value[SERIES].p50_ns == 130_000.0
     path.write_text(text.replace("  ", "\t"))
     assert read_acceptances(tmp_path) == ({SERIES: ACCEPTANCE}, ()), "how it is indented is no matter"

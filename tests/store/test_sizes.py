@@ -22,11 +22,14 @@ TEXTS = {
     "run_id": RUN,
     "device_name": "x",
     "suite": "s.py",
+    "case": "c",
+    "implementation": "baseline",
+    "mode": "eager",
     "status": "failed",
     "started_at": "2024-01-01T09:00:00+00:00",
 }
-MEMORY = 700 * 2**20
-"""More than a command takes, and a tenth of what the files would."""
+MEMORY = 1200 * 2**20
+"""More than a command takes, and a tenth of what the files would fill."""
 
 
 def repeated(text: str, count: int) -> pa.DictionaryArray:

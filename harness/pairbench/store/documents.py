@@ -43,7 +43,8 @@ def write_document(
         StoreFailedError: there is no space or permission.
     """
     body = {"pairbench": kind, **plain(value, canonical=True)}
-    text = json.dumps({**body, _CHECKSUM: _checksum(body)}, indent=2, ensure_ascii=False, allow_nan=False)
+    checked = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
+    text = json.dumps(checked, indent=2, ensure_ascii=False, allow_nan=False)
     whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
     if publish is not None:
         publish(whole, content)
@@ -80,12 +81,14 @@ def _document(text: bytes, kind: str, make: type[Value]) -> Value:
     content = json.loads(text)
     if not isinstance(content, dict) or content.get("pairbench") != kind:
         raise ValueError(f'expected a JSON object with "pairbench": "{kind}"')
-    told = content.pop(_CHECKSUM, None)
-    if told is not None and told != _checksum(content):
-        raise ValueError(f"its content does not fit its checksum; where it was changed on purpose, remove {_CHECKSUM!r} from it")
     if b"\\u" in text:
         json.dumps(content, ensure_ascii=False).encode()  # half a character is no text
     value: Value = _value(make, content, "")
+    told = content.pop(_CHECKSUM, None)
+    if told is not None and told != _checksum(content):
+        raise ValueError(
+            f"its content does not fit its checksum; where it was changed on purpose, remove {_CHECKSUM!r} from it"
+        )
     return value
 
 
