@@ -22,6 +22,8 @@ from pairbench.store.files.conform import (
     texts,
     type_of,
 )
+from pairbench.store.files.sealed import check_seal
+from pairbench.store.files.sizes import LARGEST, check_footer, check_size, check_texts
 from pairbench.store.location import StoreLocation
 from pairbench.store.schema import version_of
 
@@ -52,12 +54,15 @@ class OpenedFile:
         """
         self.path = path
         self._content = read_content(place, path)
+        self.sealed = check_seal(self._content)
+        """Whether a checksum shows that nothing in it has changed."""
         self.dataset = dataset
         self._parquet = _open(self._content, texts(dataset))
         self.metadata = self._parquet.metadata
         version = version_of(self.metadata.metadata)
         if version is None:
             raise ForeignFileError(path)
+        check_footer(self.metadata, dataset)
         self.version = version
         """The version of the schema that it was written by; 0 where that is no number."""
         schema, known = self.metadata.schema, fields_of(dataset)
@@ -86,7 +91,10 @@ class OpenedFile:
         table = (self._with_inner_texts(nested) if nested else self._parquet).read(columns=there, use_threads=False)
         if there and table.num_rows != self.num_rows:
             raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
-        found = {name: conformed(table.column(name), self.dataset, name) for name in there}
+        found = {}
+        for name in there:
+            check_texts(name, table.column(name))
+            found[name] = conformed(table.column(name), self.dataset, name)
         if self.dataset == "samples":
             check_beside(found)
         types = {name: type_of(self.dataset, name) for name in names}
@@ -97,9 +105,15 @@ class OpenedFile:
         """Return the whole of it as it was written, with its version and columns that are not known here.
 
         Raises:
-            One of `BROKEN`: it cannot be read.
+            UnsoundError: it holds too much; so can one of `BROKEN` say.
         """
-        return pq.ParquetFile(pa.BufferReader(self._content), page_checksum_verification=True).read(use_threads=False)
+        schema = self.metadata.schema
+        columns = (schema.column(place) for place in range(len(schema.names)))
+        inner = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        table = _open(self._content, inner, self.metadata).read(use_threads=False)
+        for name in table.column_names:
+            check_texts(name, table.column(name))
+        return table.cast(_open(self._content, (), self.metadata).schema_arrow)
 
     def checked(self, name: str, value: Any) -> Any:
         """Return the one value of a column, which nobody has decoded, as `read` would.
@@ -120,16 +134,23 @@ class OpenedFile:
         return _open(self._content, [*flat, *inner], self.metadata)
 
 
-def read_content(place: StoreLocation, path: str) -> pa.Buffer:
+def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buffer:
     """Return what a file holds, all of one moment: parts of a run are replaced while it goes on.
+
+    Args:
+        place: The store.
+        path: The file on the store's file system.
+        most: How many bytes it may have.
 
     Raises:
         FileNotFoundError: it is not there, or no more.
         OSError, pa.ArrowException: it cannot be read.
         StoreFailedError: the store is elsewhere, and does not give it.
+        UnsoundError: it is too large.
     """
     try:
         with place.filesystem.open_input_file(path) as stream:
+            check_size(stream.size(), most)
             return stream.read_buffer()
     except FileNotFoundError:
         raise
