@@ -8,6 +8,7 @@ from tests.faults.failing import fail_elsewhere, fail_for_space, may_mount
 from tests.faults.s3 import ENVIRONMENT, VARIABLE, server_command
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")
 def test_an_object_store_that_refuses_from_one_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
