@@ -160,7 +160,10 @@ def _read(place: _Place, number: int) -> Crowd:
         run_id = rng.choice(list(sure))
         samples: tuple[Samples, ...]
         samples, problems = read_samples(place.store, run_id)
-        _compare(seen, "samples", {run_id: len(samples)}, {run_id: (sure[run_id][1], 0)}, problems)
+        keys = {(row.case, row.implementation, row.round) for row in samples}
+        if len(keys) < len(samples):
+            seen.wrong.append(f"samples: {len(samples) - len(keys)} rows twice, of run {run_id}")
+        _compare(seen, "samples", {run_id: len(keys)}, {run_id: (sure[run_id][1], 0)}, problems)
     return seen
 
 
@@ -187,6 +190,11 @@ def _compare(
             f"{name}: {len(missing)} runs without rows that were there, {missing[0]} the first: "
             f"{found.get(missing[0], 0)} of {sure[missing[0]][0]}"
         )
+    doubled = [run_id for run_id, count in found.items() if count > max(_ROWS, sure.get(run_id, (0, 0))[0])]
+    if doubled:
+        seen.wrong.append(
+            f"{name}: {len(doubled)} runs with too many rows, {doubled[0]} the first: {found[doubled[0]]}"
+        )
     if problems:
         seen.wrong.append(f"{name}: {len(problems)} problems, {problems[0]} the first")
 
@@ -212,10 +220,13 @@ def _check_end(place: _Place, found: Crowd) -> None:
     rows, problems = _by_frame(place.store)
     _check(found, "at the end", list(rows), problems, place.sure())
     location = StoreLocation.of(place.store)
+    files = [file for dataset in ("samples", "records") for file in location.files(dataset)]
+    whole = {file.path for file in files if not file.is_part}
+    left = [file.path for file in files if file.is_part and file.whole in whole]
     if location.is_local:
-        left = [path for path in Path(location.root).rglob("*") if path.name.startswith(".")]
-        found.wrong += [f"left: {path}" for path in left]
-        found.counts["files left"] += len(left)
+        left += [str(path) for path in Path(location.root).rglob("*") if path.name.startswith(".")]
+    found.wrong += [f"left: {path}" for path in left]
+    found.counts["files left"] += len(left)
 
 
 _READERS: list[tuple[str, Callable[[str], tuple[Iterator[Any], tuple[str, ...]]]]] = [

@@ -20,10 +20,16 @@ from tests.faults.s3 import ENVIRONMENT, Way, object_store, url_of
 ROOT = Path(__file__).parents[2]
 ROUNDS = 2
 IMPLEMENTATIONS = 3
-SIZES_KIB = (48, 96, 160, 260, 400)
-"""Sizes of a disk, from one that takes nothing but a probe to one that is full as the run closes."""
+PARTS_OF_DISK = (0.0, 0.1, 0.6, 1.2, 1.9)
+"""Sizes of a disk, as parts of what the closed run takes: from one that is full before the run to one where another round does not fit."""
+FILES = (0, 2, 5, 6)
+"""After how many files an object store turns bad: at once, in the middle, as the samples are closed, and the records."""
 LONGEST_S = 240.0
 """How long a run may take whose store hangs; without that it takes some ten seconds."""
+
+
+_PAGE = 4096
+"""Bytes that such a disk gives at a time."""
 
 
 @dataclass
@@ -74,9 +80,15 @@ class _Project:
     def waiting(self) -> list[Path]:
         return [path for path in self.folder.rglob("spool/*") if (path / "spool.json").exists()]
 
+    def left(self, store: str) -> list[Path]:
+        """Return what nobody needs any more: in the spool, in the folder for temporary files, and half-written in the store."""
+        found = [path for path in self.folder.rglob("spool/**/*") if path.is_file()]
+        found += [path for path in (self.folder / "tmp").rglob("*") if path.is_file()]
+        return found + [path for path in Path(store).rglob(".*") if path.is_file()]
+
 
 def fail_elsewhere(
-    modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs"), puts: tuple[int, ...] = (2, 7)
+    modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs"), puts: tuple[int, ...] = FILES
 ) -> Failed:
     """Run on an object store that turns bad after so many objects, and is well again later."""
     found = Failed()
@@ -101,15 +113,30 @@ def fail_elsewhere(
     return found
 
 
-def fail_for_space(sizes_kib: tuple[int, ...] = SIZES_KIB) -> Failed:
+def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Failed:
     """Run on disks that are full at some moment, and are enlarged later."""
     found = Failed()
-    for size in sizes_kib:
+    with tempfile.TemporaryDirectory() as folder:
+        size = _size_of_a_run(Path(folder))
+    for part in parts:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "project").mkdir()
-            with _disk(Path(folder) / "disk", size) as disk:
-                _run(found, _Project(Path(folder) / "project"), str(disk.path), f"a disk of {size} KiB", disk.enlarge)
+            with _disk(Path(folder) / "disk", int(part * size)) as disk:
+                _run(
+                    found,
+                    _Project(Path(folder) / "project"),
+                    str(disk.path),
+                    f"a disk for {part:.0%} of a run",
+                    disk.enlarge,
+                )
     return found
+
+
+def _size_of_a_run(folder: Path) -> int:
+    """Return how many bytes of a disk a closed run takes."""
+    done = _Project(folder).call("run", "ops.py", "--device", "cpu", "--store", str(folder / "store"))
+    assert done.returncode == 0, done.stderr
+    return sum(-file.stat().st_size // _PAGE * -_PAGE for file in (folder / "store").rglob("*.parquet"))
 
 
 def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> None:
@@ -139,8 +166,9 @@ def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> 
         pushed = project.call("store", "push", "--store", store)
         if pushed.returncode or "Traceback" in pushed.stderr:
             found.wrong.append(f"{what}: push ended with {pushed.returncode}: {pushed.stderr[-500:]}")
-    if project.waiting():
-        found.wrong.append(f"{what}: something still waits")
+    if left := project.left(store):
+        found.wrong.append(f"{what}: {len(left)} files are left, {left[0]} the first")
+    found.counts["files left"] += len(left)
     _check(found, store, document["run_id"], what)
 
 
@@ -165,13 +193,15 @@ class _Disk:
 
 
 @contextlib.contextmanager
-def _disk(path: Path, size_kib: int) -> Iterator[_Disk]:
-    """Give a disk of some size: a file system in memory, which takes rights of an administrator."""
+def _disk(path: Path, size: int) -> Iterator[_Disk]:
+    """Give a disk of some bytes: a file system in memory, which takes rights of an administrator. One without any is full."""
     path.mkdir()
     subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(path)], check=True, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={max(size, _PAGE)}", "tmpfs", str(path)], check=True, capture_output=True
     )
     try:
+        if size < _PAGE:
+            (path / "full").write_bytes(b"0" * _PAGE)
         yield _Disk(path)
     finally:
         subprocess.run(["umount", "-l", str(path)], check=True)
@@ -182,7 +212,7 @@ def may_mount() -> bool:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
-            stack.enter_context(_disk(folder / "disk", 64))
+            stack.enter_context(_disk(folder / "disk", _PAGE))
         except (OSError, subprocess.CalledProcessError):
             return False
         return True
