@@ -293,7 +293,7 @@ def _part(name: str, tries: int, seed: int) -> Seen:
             counts, wrong = {}, [f"it hangs: had not ended after {ATTACKS[name].limit_s:.0f} s"]
     tried = sum(count for what, count in counts.items() if what.startswith(ATTACKS[name].tried))
     seconds = time.monotonic() - began
-    _say(f"{name}: {tried} tries, {len(wrong)} went wrong, {seconds:.0f} s", error=True)
+    _say("\n".join([f"{name}: {tried} tries, {len(wrong)} went wrong, {seconds:.0f} s", *wrong]), error=True)
     return Seen(name=name, tried=tried, counts=counts, wrong=tuple(wrong), seconds=seconds)
 
 

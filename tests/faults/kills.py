@@ -115,22 +115,19 @@ class Project:
         """
         if not any(self.store.rglob("*.parquet")):
             return Counter()
-        samples: Counter[Key] = Counter()
-        if (self.store / "samples").is_dir():
-            columns = ["run_id", "case", "implementation", "round"]
-            rows = [*self._read("samples", columns)]
-            if twice := [row for row, count in Counter(rows).items() if count > 1]:
-                raise AssertionError(f"{len(twice)} rows of samples are there twice: {twice[:2]}")
-            samples = Counter(row[:3] for row in rows)
+        # The records first: what was there then has its samples now, also while a run goes on.
+        columns = ["run_id", "case", "implementation", "status", "n_rounds"]
+        records = list(self._read("records", columns)) if (self.store / "records").is_dir() else []
+        rows = list(self._read("samples", ["run_id", "case", "implementation", "round"]))
+        if twice := [row for row, count in Counter(rows).items() if count > 1]:
+            raise AssertionError(f"{len(twice)} rows of samples are there twice: {twice[:2]}")
+        samples = Counter(row[:3] for row in rows)
         found: Counter[Key] = Counter()
-        for run, case, implementation, status, rounds in self._read(
-            "records", ["run_id", "case", "implementation", "status", "n_rounds"]
-        ):
-            found[run, case, implementation] += 1
-            if status == "measured" and samples[run, case, implementation] < rounds:
-                raise AssertionError(
-                    f"samples of {case} of run {run} are lost: {samples[run, case, implementation]} of {rounds}"
-                )
+        for run, case, implementation, status, rounds in records:
+            key = (run, case, implementation)
+            found[key] += 1
+            if status == "measured" and samples[key] < rounds:
+                raise AssertionError(f"samples of {case} of run {run} are lost: {samples[key]} of {rounds}")
         return found
 
     def _read(self, dataset: Any, columns: list[str]) -> Iterator[tuple[Any, ...]]:
@@ -345,7 +342,10 @@ def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iter
         def work(job: int) -> None:
             project = Project(Path(folder) / str(job))
             for plan in plans[job::jobs]:
-                plan(project, seen)
+                try:
+                    plan(project, seen)
+                except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+                    seen.wrong.append(f"{plan}: {error}")
             finish(project, seen)
 
         for one in [threads.submit(work, job) for job in range(min(jobs, len(plans)))]:
