@@ -163,7 +163,7 @@ def _read(place: _Place, number: int) -> Crowd:
         keys = {(row.case, row.implementation, row.round) for row in samples}
         if len(keys) < len(samples):
             seen.wrong.append(f"samples: {len(samples) - len(keys)} rows twice, of run {run_id}")
-        _compare(seen, "samples", {run_id: len(keys)}, {run_id: (sure[run_id][1], 0)}, problems)
+        _compare(seen, "samples", {run_id: len(keys)}, {run_id: (sure[run_id][1], 0)}, problems, ROUNDS * _ROWS)
     return seen
 
 
@@ -182,7 +182,12 @@ def _check(
 
 
 def _compare(
-    seen: Crowd, name: str, found: dict[str, int], sure: dict[str, tuple[int, int]], problems: tuple[str, ...]
+    seen: Crowd,
+    name: str,
+    found: dict[str, int],
+    sure: dict[str, tuple[int, int]],
+    problems: tuple[str, ...],
+    most: int = _ROWS,
 ) -> None:
     missing = [run_id for run_id, (count, _) in sure.items() if found.get(run_id, 0) < count]
     if missing:
@@ -190,7 +195,7 @@ def _compare(
             f"{name}: {len(missing)} runs without rows that were there, {missing[0]} the first: "
             f"{found.get(missing[0], 0)} of {sure[missing[0]][0]}"
         )
-    doubled = [run_id for run_id, count in found.items() if count > max(_ROWS, sure.get(run_id, (0, 0))[0])]
+    doubled = [run_id for run_id, count in found.items() if count > most]
     if doubled:
         seen.wrong.append(
             f"{name}: {len(doubled)} runs with too many rows, {doubled[0]} the first: {found[doubled[0]]}"

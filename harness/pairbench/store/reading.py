@@ -14,6 +14,8 @@ from pairbench.store.schema import SCHEMA_VERSION
 
 _THREADS, _THREADS_REMOTE = 4, 32
 """An object store lets one wait for many files at the same time."""
+_TIMES_REMOTE = 4
+"""How often a part in an object store is read that seems damaged: another round replaces it, and its size may be that of the earlier one."""
 _LISTINGS = 10
 """How often a run is looked for again whose files were gone as they were read; it closes once, so one time is enough."""
 
@@ -113,17 +115,20 @@ def _attempt(
     place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value], newer: set[int]
 ) -> Value | str | None:
     """Return what was read; a sentence where the file cannot be, and None where it is gone. Versions that are not known are added."""
-    try:
-        opened = OpenedFile(place, file.path, dataset)
-        if opened.version > SCHEMA_VERSION:
-            newer.add(opened.version)
-        return read(opened)
-    except FileNotFoundError:
-        return None
-    except ForeignFileError:
-        return foreign(file.path)
-    except (UnsoundError, *BROKEN) as error:
-        return problem_of(file.path, error)
+    problem = ""
+    for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
+        try:
+            opened = OpenedFile(place, file.path, dataset)
+            if opened.version > SCHEMA_VERSION:
+                newer.add(opened.version)
+            return read(opened)
+        except FileNotFoundError:
+            return None
+        except ForeignFileError:
+            return foreign(file.path)
+        except (UnsoundError, *BROKEN) as error:
+            problem = problem_of(file.path, error)
+    return problem
 
 
 def _newer(place: StoreLocation, version: int) -> str:

@@ -4,11 +4,14 @@ Anybody may have put a file there, a disk may have changed it, and a newer versi
 `read` is in the columns and types of this version's schema, or the file is refused in a sentence.
 """
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store.files.conform import (
@@ -157,7 +160,17 @@ def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buf
     except (OSError, pa.ArrowException) as error:
         if place.is_local:
             raise
+        # An object store is asked for the size of a file, and then for the file, which may be gone by then.
+        if _is_gone(place, path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
         raise StoreFailedError(f"store {place.name!r}: {path} cannot be read: {error}") from error
+
+
+def _is_gone(place: StoreLocation, path: str) -> bool:
+    try:
+        return bool(place.filesystem.get_file_info(path).type == fs.FileType.NotFound)
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

@@ -17,17 +17,15 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.timing.remembering import remembers, suspicious
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import clearly_right, judge
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
-from pairbench.stats import percentile
 
 _RECHECK_SEED = 2
-_REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
-"""Factor, and ns by device kind, by which calls on new values must be slower than those on known ones to be a fault."""
 _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which one call on new values is made, and more only where it took twice as long as those on known ones."""
@@ -35,8 +33,6 @@ _JUDGING_S = 0.005
 """Seconds in which more than one output of an entry is judged."""
 _NEW_CALLS = 3
 """Number of calls on new values that are compared: one or two may have been slowed by something else."""
-_TRIES = 3
-"""Number of times, each on other new values, that what looks as if it remembered is called: all calls of one may be slowed."""
 
 
 def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
@@ -118,19 +114,37 @@ class _Again:
     """Latencies of the first call on each of the new inputs, each taken right behind one of the known ones."""
 
 
-def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None) -> _Again:
+def _call_again(
+    ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None, *, alike: bool = False
+) -> _Again:
+    """Call each capture, or once on each of the new inputs, behind a call on known ones.
+
+    Args:
+        ready: The case.
+        timed: The entry.
+        news: Inputs that no call has seen.
+        known: Inputs that came again and again; None where calls on these are not compared.
+        alike: Whether a call on new inputs, too, comes right behind one on known ones, with the processor's cores awake and memory
+            for the outputs at hand. It takes half as long again.
+    """
     call, outputs = ready.calls[timed.entry], list[tuple[int, Any]]()
     known_ns, new_ns = list[float](), list[float]()
     lead_in = min(timed.lead_in, 1)  # enough to tell twice as long from as long, and seven would take most of the time
+
+    def call_known() -> None:
+        for _ in range(lead_in):
+            call.reset()
+            ready.timer.flush()
+            call.run()
+
     for turn in range(max(call.captures, len(news))):
         if known is not None:
             _put(ready, call, known)
-            for _ in range(lead_in):
-                call.reset()
-                ready.timer.flush()
-                call.run()
+            call_known()
             ready.timer.flush()
             known_ns.append(ready.timer.sample(call.observe).call_ns)
+            if alike:
+                call_known()
         _put(ready, call, news[turn % len(news)])
         # As many as hid the host's work of the known call: with one alone, a call that the host limits would look slower.
         for _ in range(lead_in + 1):
@@ -156,50 +170,17 @@ def _judge_again(
 ) -> str | None:
     if wrong := rights.contradict(again.outputs):
         return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
-    known_ns, new_ns = list(again.known_ns), list(again.new_ns)
-    beyond_ns = _REMEMBERS_NS[ready.device.type]
-    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns, least=1 if _is_long(timed) else _NEW_CALLS):
+    least = 1 if _is_long(timed) else _NEW_CALLS
+    if known is None or not suspicious(again.known_ns, again.new_ns, device_type=ready.device.type, least=least):
         return None
-    for attempt in range(1, _TRIES):
-        more = _call_again(ready, timed, _new_values(ready, _NEW_CALLS, attempt), known)
-        known_ns += more.known_ns
-        new_ns += more.new_ns
-    return remembers(known_ns, new_ns, beyond_ns=beyond_ns)
 
+    def more(attempt: int) -> list[tuple[float, float]]:
+        made = _call_again(ready, timed, _new_values(ready, _NEW_CALLS, attempt), known, alike=True)
+        return list(
+            zip(made.known_ns, made.new_ns, strict=False)
+        )  # where each capture is called, some on no new values
 
-def suspicious(
-    known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float, least: int = _NEW_CALLS
-) -> bool:
-    """Return whether calls on new values are all so much slower than those on known ones that more of both must tell.
-
-    Args:
-        known_ns: Latencies of calls on values that came again and again.
-        new_ns: Of calls on new values, taken among them in the same way.
-        beyond_ns: By how much the clock is off at worst.
-        least: Fewer calls on new values tell nothing.
-    """
-    if not known_ns or len(new_ns) < least:
-        return False
-    return min(new_ns) > _REMEMBERS * statistics.median(known_ns) + beyond_ns
-
-
-def remembers(known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float) -> str | None:
-    """Return a sentence where most calls on new values are so much slower than most on known ones that these are remembered.
-
-    A quarter of either may have been slowed by something else.
-
-    Args:
-        known_ns: Latencies of calls on values that came again and again.
-        new_ns: Of calls on new values, taken among them in the same way.
-        beyond_ns: By how much the clock is off at worst.
-    """
-    known, new = percentile(known_ns, 75), percentile(new_ns, 25)
-    if new <= _REMEMBERS * known + beyond_ns:
-        return None
-    return (
-        f"a call takes {new / 1e3:.1f} us on values that it has not seen, and {known / 1e3:.1f} us on those that it has: it "
-        "remembers results; nothing may be kept between calls"
-    )
+    return remembers(more, device_type=ready.device.type)
 
 
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
