@@ -113,11 +113,9 @@ class Project:
         Raises:
             AssertionError: it cannot be read, or a measured record has not the samples that it was made of.
         """
-        if not any(self.store.rglob("*.parquet")):
-            return Counter()
         # The records first: what was there then has its samples now, also while a run goes on.
         columns = ["run_id", "case", "implementation", "status", "n_rounds"]
-        records = list(self._read("records", columns)) if (self.store / "records").is_dir() else []
+        records = list(self._read("records", columns))
         rows = list(self._read("samples", ["run_id", "case", "implementation", "round"]))
         if twice := [row for row, count in Counter(rows).items() if count > 1]:
             raise AssertionError(f"{len(twice)} rows of samples are there twice: {twice[:2]}")
@@ -130,7 +128,9 @@ class Project:
                 raise AssertionError(f"samples of {case} of run {run} are lost: {samples[key]} of {rounds}")
         return found
 
-    def _read(self, dataset: Any, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    def _read(self, dataset: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+        if not any((self.store / dataset).rglob("*.parquet")):
+            return
         reading = read_frame(self.store, dataset, columns=columns)
         if reading.problems:
             raise AssertionError(f"the store cannot be read: {reading.problems}")
@@ -344,8 +344,8 @@ def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iter
             for plan in plans[job::jobs]:
                 try:
                     plan(project, seen)
-                except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
-                    seen.wrong.append(f"{plan}: {error}")
+                except Exception as error:  # noqa: BLE001 (whatever it is, the others go on)
+                    seen.wrong.append(f"{plan}: {type(error).__name__}: {error}")
             finish(project, seen)
 
         for one in [threads.submit(work, job) for job in range(min(jobs, len(plans)))]:
