@@ -64,6 +64,7 @@ class RunWriter:
             StoreError: it cannot be written, or holds this run already.
             StoreFailedError: it is elsewhere, and takes nothing.
         """
+        self._location.sweep()
         for dataset in _DATASETS:
             self._location.make_folder(self._names.folder(dataset))
             self._location.probe(self._names.folder(dataset))
