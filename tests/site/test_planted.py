@@ -10,6 +10,7 @@ from tests.builders import run_id_of
 from tests.site import planted
 from tests.site.conftest import Build, Site
 from tests.site.planted import H100, H200, run_number
+from tests.site.stores import REPOSITORY
 from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="session")
 def made(build: Build) -> Site:
-    return build(planted.planted)
+    return build(planted.planted, "--repository", REPOSITORY)
 
 
 @pytest.fixture
@@ -152,6 +153,32 @@ def test_an_event_shows_its_trend_and_has_a_text_for_an_issue(see: Opener) -> No
     event.get_by_text("Text for an issue").click()
     text = event.locator("code[id$=issue]").inner_text()
     assert text.startswith("Regression: conv fused +") and "pairbench compare" in text and H200 in text
+
+
+def test_an_event_says_whose_it_is(see: Opener) -> None:
+    page = see("regressions.html?q=conv")
+    day = planted.BESIDE
+    event = happened(page, "conv").filter(has_text="still there")
+    commits = event.locator("> tr").first.locator("td").nth(5)
+    expect(commits.get_by_role("link", name=f"{planted.COMMITS} commits")).to_have_attribute(
+        "href", re.compile("/compare/")
+    )
+    expect(commits).to_contain_text(f"Change number {day}")
+    expect(commits).to_contain_text(f"by {planted.AUTHOR}")
+    request = commits.get_by_role("link", name=f"#{1000 + day}", exact=True)
+    expect(request).to_have_attribute("href", f"{REPOSITORY}/pull/{1000 + day}")
+    expect(event).to_contain_text(f"Owner: {planted.OWNER}")
+    event.locator("summary").first.click()
+    event.get_by_text("Text for an issue").click()
+    text = event.locator("code[id$=issue]").inner_text()
+    assert f"Change number {day} (#{1000 + day}) by {planted.AUTHOR}" in text and f"- owner: {planted.OWNER}" in text
+    assert f"- commits in question: {planted.COMMITS}" in text
+    page.get_by_role("searchbox").fill(f"#{1000 + planted.MORE}")
+    expect(page.locator("tbody[data-item]:visible")).to_have_count(1)
+    operator = see(paths.operator_page(H200, planted.SUITE, "conv"))
+    expect(operator.locator("dl.facts")).to_contain_text(planted.OWNER)
+    run = see(paths.run_page(run_id_of(run_number(day)), H200))
+    expect(run.locator("dl.facts").first).to_contain_text(f"Change number {day}")
 
 
 def arrived(page: Page, operator: str) -> None:

@@ -30,7 +30,7 @@ from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
 from pairbench.workflow.ceilings import probe_device
-from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.git.commit import read_commit
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.requested import Requested, requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
