@@ -158,3 +158,9 @@ def scaling(store: Path) -> None:
             for one in (replace(one, tier=tier) for one in made)
         ]
     write_runs(store, records)
+
+
+def two_dtypes(store: Path) -> None:
+    """Write a store of an operator in two dtypes, each with a roof of its own."""
+    cases = [f"scan[dtype={dtype},tokens={tokens}]" for dtype in ("bfloat16", "float32") for tokens in AXIS]
+    write_runs(store, whole(make_run(0, cases=cases, implementations=("baseline", "fused", "naive"))))

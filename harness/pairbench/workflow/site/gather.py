@@ -87,6 +87,9 @@ class SiteReading:
             here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
             newest |= dict.fromkeys(here, key[0])
             measured[key] = here
+        self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for series in newest:
+            self._devices[series.suite, series.operator].add(series.device_name)
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
         self._changes = compared(comparer, self._heads.values(), newest)
@@ -144,6 +147,7 @@ class SiteReading:
                 ceilings=next((one for one in ceilings if one), {}),
                 rows=own_rows,
                 events=events_of(own, self._heads),
+                elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
         events = self._explained(joined(events_of(happened, self._heads)))
         self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners)
