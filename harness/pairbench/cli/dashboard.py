@@ -49,6 +49,15 @@ def dashboard(
     figures: Annotated[
         bool, typer.Option("--figures", help="Draw each operator's speedup and roofline as SVG and PNG, too.")
     ] = False,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            "--publish",
+            metavar="URL|FOLDER",
+            help="Then copy it there, such as s3://bucket/pages: data first, the first page last. What else is there stays.",
+            show_default=False,
+        ),
+    ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")
     ] = False,
@@ -85,8 +94,20 @@ def dashboard(
         f"pairbench: {done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed",
     )
     put(folder / "index.html")
+    if publish is not None:
+        _publish(folder, publish)
     if serve:
         serve_folder(folder, port, lambda text: say(f"pairbench: {text}"))
+
+
+def _publish(folder: Path, target: str) -> None:
+    from pairbench.workflow.site.upload import upload
+
+    done = upload(folder, target)
+    say(
+        f"pairbench: published to {done.name}: {done.files:,} files, {len(done.written):,} of them new or changed, "
+        f"{len(done.removed):,} removed"
+    )
 
 
 def _check_address(option: str, url: str | None) -> None:

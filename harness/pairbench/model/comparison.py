@@ -119,7 +119,7 @@ class EraChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Across:
-    """The same case on two device models: their medians and speedups beside each other, which is no verdict on anything."""
+    """What one series takes on two device models, and gains there: numbers beside each other, which are no verdict."""
 
     reference_device: str
     latency: str
