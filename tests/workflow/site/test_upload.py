@@ -13,7 +13,13 @@ from pairbench.store.location import StoreLocation
 from pairbench.workflow.site.publish import MANIFEST, publish
 from pairbench.workflow.site.upload import upload
 
-FILES = {"index.html": "first", "assets/site.js": "1", "operators/x.html": "page", "operators/x.js": "data", "index.json": "{}"}
+FILES = {
+    "index.html": "first",
+    "assets/site.js": "1",
+    "operators/x.html": "page",
+    "operators/x.js": "data",
+    "index.json": "{}",
+}
 
 
 class Recording:
@@ -74,7 +80,9 @@ def test_only_what_changed_is_written_and_only_what_was_ours_is_removed(
     with bucket._of.open_output_stream("bucket/pull/index.html") as stream:
         stream.write(b"another's")
     bucket.written.clear()
-    changed = {name: text for name, text in FILES.items() if not name.startswith("operators")} | {"index.html": "second"}
+    changed = {name: text for name, text in FILES.items() if not name.startswith("operators")} | {
+        "index.html": "second"
+    }
     done = upload(site(tmp_path / "site", changed), place)
     assert bucket.written == ["index.html", MANIFEST] and done.written == ("index.html",)
     assert done.removed == ("operators/x.html", "operators/x.js")
