@@ -61,7 +61,16 @@ def dashboard(
     serve: Annotated[
         bool, typer.Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --serve; 0 takes a free one.")] = 8000,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Then show it while runs write to the store: built again after each case, with what is measured now; until Ctrl-C.",
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Of --serve and --live; 0 takes a free one.")
+    ] = 8000,
 ) -> None:
     """Write a site of the store, which opens from disk. Overview, operators, regressions and runs; it needs no network.
 
@@ -96,7 +105,11 @@ def dashboard(
     put(folder / "index.html")
     if publish is not None:
         _publish(folder, publish)
-    if serve:
+    if live:
+        from pairbench.workflow.site.live import serve_live
+
+        serve_live(config, options, port, lambda text: say(f"pairbench: {text}"))
+    elif serve:
         serve_folder(folder, port, lambda text: say(f"pairbench: {text}"))
 
 

@@ -95,7 +95,7 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, bucket: Recording, place: 
     upload(folder, place)
     site(folder, {**FILES, "operators/x.js": "new", "operators/x.html": "new", "index.html": "new"})
     bucket.fails_at = "operators/x.html"
-    with pytest.raises(StoreFailedError, match="the network is down; the site in .* is whole"):
+    with pytest.raises(StoreFailedError, match=r"the network is down; the site in .* is whole"):
         upload(folder, place)
     assert bucket.text("index.html") == "first", "the first page is the earlier one until all others are there"
     bucket.fails_at = ""
@@ -107,7 +107,7 @@ def test_a_file_of_somebody_else_is_not_written_over(tmp_path: Path) -> None:
     target = tmp_path / "there"
     target.mkdir()
     (target / "index.html").write_text("mine")
-    with pytest.raises(UsageError, match="holds 'index.html', which no earlier site of pairbench has left there"):
+    with pytest.raises(UsageError, match=r"holds 'index\.html', which no earlier site of pairbench has left there"):
         upload(site(tmp_path / "site", FILES), str(target))
     assert (target / "index.html").read_text() == "mine" and not (target / MANIFEST).exists()
 
