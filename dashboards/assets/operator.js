@@ -173,6 +173,10 @@
     });
     document.addEventListener('click', (event) => {
       const link = event.target.closest('a[href^="#series="]');
+      const switched = event.target.closest('a[data-keep]');
+      if (switched) {
+        switched.hash = window.location.hash; // the same series on another device model
+      }
       const button = event.target.closest('button[data-control]');
       if (link && !event.ctrlKey && !event.metaKey) {
         event.preventDefault();

@@ -184,7 +184,11 @@ def _speedup(operator: OperatorFacts) -> dict[str, Any]:
 def _roofline(operator: OperatorFacts) -> dict[str, Any]:
     chart = roofline_chart(operator.series, operator.ceilings)
     points = [
-        [point.series_index, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
+        [
+            *(point.series_index, point.label),
+            *_cut((point.intensity, point.tflops, point.gbps, point.fraction)),
+            shorten(point.dtype, 20),
+        ]
         for point in chart.points
     ]
     return {

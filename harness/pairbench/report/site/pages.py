@@ -33,6 +33,7 @@ def environment(templates: Path) -> Environment:
             "commit_url": links.commit_url,
             "operator_page": paths.operator_page,
             "paths": paths,
+            "pull_request_url": links.pull_request_url,
             "range_url": links.range_url,
             "run_key": paths.run_key,
             "run_page": paths.run_page,
