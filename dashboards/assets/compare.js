@@ -2,7 +2,7 @@
 (() => {
   'use strict';
 
-  const { address, columns, cut, element, load, numberCell, seriesLink, state, twoRuns, units } = window.pairbench;
+  const { address, columns, cut, element, load, numberCell, seriesLink, short, state, twoRuns, units } = window.pairbench;
   const WHAT = { compared: 'unchanged', incomparable: 'undecided', new: 'new', missing: 'skipped' };
   const VERDICTS = ['failed', 'regression', 'missing', 'improvement', 'undecided', 'incomparable', 'new', 'unchanged'];
   const STATUS = { measured: 'unchanged', skipped: 'skipped' };
@@ -21,15 +21,16 @@
 
   // Offer the runs of the chosen device alone, and keep what is chosen where it is among them.
   function offer(chosen) {
-    const device = controls.device.value;
-    for (const [name, otherwise] of [['a', 1], ['b', 0]]) {
-      const fitting = options[name].filter((option) => option.dataset.device === device);
+    const devices = { a: controls.device.value, b: controls.beside.value || controls.device.value };
+    const apart = devices.a !== devices.b;
+    for (const [name, otherwise] of [['a', apart ? 0 : 1], ['b', 0]]) {
+      const fitting = options[name].filter((option) => option.dataset.device === devices[name]);
       controls[name].replaceChildren(...fitting);
       const wanted = fitting.find((option) => option.value === chosen[name]);
       controls[name].selectedIndex = wanted ? fitting.indexOf(wanted) : Math.min(otherwise, fitting.length - 1);
     }
     // What nobody chose is the earlier run that measured the same.
-    if (!chosen.a) {
+    if (!chosen.a && !apart) {
       const after = controls.b.options[controls.b.selectedIndex];
       const before = [...controls.a.options].find((option) => after && option.value === after.dataset.with);
       controls.a.value = before ? before.value : controls.a.value;
@@ -83,7 +84,7 @@
       element('td', { 'data-value': VERDICTS.indexOf(entry.outcome) < 0 ? '' : VERDICTS.indexOf(entry.outcome) }, entry.outcome ? state(entry.outcome) : ''),
       latency(entry.before),
       latency(entry.after),
-      numberCell(entry.ratio, units.change(entry.ratio)),
+      numberCell(entry.ratio, entry.across ? units.ratio(entry.ratio) : units.change(entry.ratio)),
       counted(entry, 'speedup', units.ratio),
       counted(entry, 'launches', units.count),
       counted(entry, 'kernels', units.count),
@@ -111,14 +112,20 @@
     );
     document.getElementById('differs').hidden = !fields.length;
     document.getElementById('same').hidden = fields.length > 0;
+    const across = before.device !== after.device;
+    for (const part of result.querySelectorAll('[data-side]')) {
+      const words = { a: `P50 on ${before.device}`, b: `P50 on ${after.device}`, '': 'Ratio of P50' }[part.dataset.side];
+      part.textContent = across ? short(words, 50) : part.dataset.words;
+    }
+    document.getElementById('judging').hidden = before.run === after.run;
     const judge = document.getElementById('judge');
     judge.textContent = ['pairbench compare', quoted(before.run), quoted(after.run), judge.dataset.options].join(' ').trim();
 
-    const judged = after.verdicts && after.verdicts.run === before.run ? after.verdicts.outcomes : null;
+    const judged = !across && after.verdicts && after.verdicts.run === before.run ? after.verdicts.outcomes : null;
     for (const part of result.querySelectorAll('[data-judged]')) {
-      part.hidden = (part.dataset.judged === 'yes') !== Boolean(judged);
+      part.hidden = part.dataset.judged !== (across ? 'across' : judged ? 'yes' : 'no');
     }
-    const entries = twoRuns.paired(columns(before), columns(after), judged).sort(largest);
+    const entries = twoRuns.paired(columns(before), columns(after), judged, across).sort(largest);
     const number = (fits) => units.count(entries.filter(fits).length);
     document.getElementById('tally').textContent = ['compared', 'incomparable', 'new', 'missing']
       .map((what) => `${number((entry) => entry.what === what)} ${what}`)
@@ -155,10 +162,10 @@
   }
 
   function changed(event) {
-    if (event.target === controls.device) {
-      offer({});
+    if (event.target === controls.device || event.target === controls.beside) {
+      offer(event.target === controls.device ? {} : { a: controls.a.value });
     }
-    kept.write({ device: controls.device.value, a: controls.a.value, b: controls.b.value });
+    kept.write({ device: controls.device.value, beside: controls.beside.value, a: controls.a.value, b: controls.b.value });
     update();
   }
 
@@ -170,6 +177,15 @@
     if (controls.device.selectedIndex < 0) {
       controls.device.selectedIndex = 0;
     }
+    const at = (name) => (options[name].find((option) => option.value === chosen.get(name)) || { dataset: {} }).dataset.device;
+    const [one, other] = [at('a'), at('b')];
+    if (one && other) {
+      controls.device.value = one;
+    }
+    controls.beside.value = chosen.get('beside') || (one && other && one !== other ? other : '');
+    if (controls.beside.selectedIndex < 0 || controls.beside.value === controls.device.value) {
+      controls.beside.value = '';
+    }
     offer({ a: chosen.get('a'), b: chosen.get('b') });
     update();
   }
@@ -177,7 +193,11 @@
   form.addEventListener('change', changed);
   form.addEventListener('submit', (event) => event.preventDefault());
   document.getElementById('swap').addEventListener('click', (event) => {
-    [controls.a.value, controls.b.value] = [controls.b.value, controls.a.value];
+    const [a, b] = [controls.b.value, controls.a.value];
+    if (controls.beside.value) {
+      [controls.device.value, controls.beside.value] = [controls.beside.value, controls.device.value];
+    }
+    offer({ a, b });
     changed(event);
   });
   kept.watch(restore);

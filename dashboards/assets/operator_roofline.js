@@ -2,7 +2,7 @@
 (() => {
   'use strict';
 
-  const { charts, units } = window.pairbench;
+  const { charts, element, short, units } = window.pairbench;
   const HEIGHT = 400;
   // Pixels of the chart that are no plot, near enough to turn a label along its line.
   const ASIDE = [62, 56];
@@ -22,8 +22,8 @@
     );
   }
 
-  function dots(data, place, chosen) {
-    const points = data.roofline.points.filter((point) => data.series[point[0]].implementation === place);
+  function dots(data, all, place, chosen) {
+    const points = all.filter((point) => data.series[point[0]].implementation === place);
     const here = (point) =>
       chosen && data.series[point[0]].case === chosen.case && data.series[point[0]].mode === chosen.mode;
     return {
@@ -46,9 +46,9 @@
   }
 
   // A line joins the implementations of a case, which stand one above the other.
-  function columns(data) {
+  function columns(data, all) {
     const found = new Map();
-    for (const point of data.roofline.points) {
+    for (const point of all) {
       const { case: at, mode } = data.series[point[0]];
       found.set(`${at} ${mode}`, [...(found.get(`${at} ${mode}`) || []), point]);
     }
@@ -103,17 +103,48 @@
   window.pairbench.operator.roofline = (data, node, choose) => {
     const { roofline } = data;
     const state = { chosen: null };
+    const form = document.getElementById('roofs');
+    const dtypes = [...new Set(roofline.points.map((point) => point[6]))].sort();
+    const [dtype, implementation] = [form.elements['roof-dtype'], form.elements['roof-implementation']];
+
+    // A dtype has its own roof, so one alone is often what can be read.
+    function offered() {
+      const names = [...new Set(roofline.points.map((point) => data.series[point[0]].implementation))];
+      const choices = [
+        [dtype, dtypes.map((name) => [name, name || 'none'])],
+        [implementation, names.sort((one, other) => one - other).map((place) => [place, short(data.implementations[place], 40)])],
+      ];
+      for (const [select, values] of choices) {
+        select.replaceChildren(...[['', 'all'], ...values].map(([value, text]) => element('option', { value }, text)));
+        select.closest('label').hidden = values.length < 2;
+      }
+      form.hidden = choices.every(([, values]) => values.length < 2);
+      form.addEventListener('submit', (event) => event.preventDefault());
+      form.addEventListener('change', () => chart && chart.draw());
+    }
+
+    function wanted() {
+      const of = (point) => String(data.series[point[0]].implementation);
+      return roofline.points.filter(
+        (point) =>
+          (dtype.selectedIndex < 1 || point[6] === dtype.value) &&
+          (implementation.selectedIndex < 1 || of(point) === implementation.value),
+      );
+    }
 
     function made({ width }) {
       const ends = { x: roofline.x.map(Math.log10), y: roofline.y.map(Math.log10) };
-      const places = [...new Set(roofline.points.map((point) => data.series[point[0]].implementation))].sort(
+      const points = wanted();
+      // What has no dtype may be below any roof.
+      const roofs = roofline.roofs.filter((one) => one.name === 'copy' || dtype.selectedIndex < 1 || [one.name, ''].includes(dtype.value));
+      const places = [...new Set(points.map((point) => data.series[point[0]].implementation))].sort(
         (one, other) => one - other,
       );
-      const highest = Math.max(...roofline.roofs.map((one) => one.y[1]));
+      const highest = Math.max(...roofs.map((one) => one.y[1]));
       const names = places.map((place) => charts.text(data.implementations[place], 30));
       const { below, legend } = charts.legend(names, width);
       return {
-        traces: [...roofline.roofs.map(roof), columns(data), ...places.map((place) => dots(data, place, state.chosen))],
+        traces: [...roofs.map(roof), columns(data, points), ...places.map((place) => dots(data, points, place, state.chosen))],
         layout: {
           height: HEIGHT + below,
           margin: { l: 8, r: 12, t: 8, b: 48 + below },
@@ -133,13 +164,14 @@
             title: { text: 'TFLOP/s' },
           },
           legend,
-          annotations: roofline.roofs.map((one) => named(one, highest, ends, width, roofline.points)),
+          annotations: roofs.map((one) => named(one, highest, ends, width, points)),
         },
         click: (point) => point.customdata !== undefined && choose(point.customdata),
       };
     }
 
     let chart = null;
+    offered();
     return {
       show(series) {
         state.chosen = series;

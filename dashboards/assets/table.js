@@ -135,6 +135,8 @@
       const { q = '', ...exact } = this.wanted();
       const words = q.toLowerCase().split(/\s+/).filter(Boolean);
       const pairs = Object.entries(exact).filter(([, value]) => value !== '');
+      // A control may ask for a second value of another's name: an item has both, and its parts have either.
+      const others = this.controls().filter((control) => control.dataset.or && control.value);
       let shown = 0;
       for (const item of this.items) {
         const fits =
@@ -142,7 +144,7 @@
           (!words.length || words.every((word) => textOf(item).includes(word)));
         item.hidden = !fits;
         shown += fits;
-        this.unfold(item, pairs);
+        this.unfold(item, pairs, others);
       }
       for (const group of this.groups) {
         group.hidden = this.sorted || !this.items.some((item) => !item.hidden && item.dataset.family === group.dataset.group);
@@ -157,11 +159,12 @@
     }
 
     // Of an item's parts only those that were asked for are there to see, and then they are seen.
-    unfold(item, pairs) {
+    unfold(item, pairs, others) {
       const parts = item.querySelectorAll('[data-part]');
       const own = pairs.filter(([name]) => parts.length && parts[0].dataset[name] !== undefined);
       for (const part of parts) {
-        part.hidden = !own.every(([name, value]) => part.dataset[name] === value);
+        const either = (name) => others.some((other) => other.dataset.or === name && other.value === part.dataset[name]);
+        part.hidden = !own.every(([name, value]) => part.dataset[name] === value || either(name));
       }
       const button = item.querySelector('[data-unfold]');
       if (button && own.length) {

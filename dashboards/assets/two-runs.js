@@ -30,16 +30,17 @@
     return made;
   }
 
-  function differs(one, other) {
+  function differs(one, other, across) {
     if (one.status !== other.status || COUNTS.some((name) => one[name] !== other[name])) {
       return true;
     }
-    return one.p50 !== null && other.p50 !== null && !touch(one, other);
+    return !across && one.p50 !== null && other.p50 !== null && !touch(one, other);
   }
 
   // Return one entry for each series of either run: {what, why, before, after, ratio, differs, run, place}.
   // Where the runs were judged, `outcomes` has the outcome of each series of the later one, and noise is no difference.
-  function paired(before, after, outcomes) {
+  // Of two device models, a latency differs always: what counts there is whether the counts and the status do.
+  function paired(before, after, outcomes, across) {
     const known = new Map();
     for (let place = 0; place < before.length; place += 1) {
       known.set(before.key(place), place);
@@ -51,7 +52,7 @@
       known.delete(key);
       const now = side(after, other);
       const outcome = outcomes ? outcomes[other] : '';
-      const entry = { run: after, place: other, outcome, what: 'new', why: '', before: null, after: now, ratio: null, differs: true };
+      const entry = { run: after, place: other, outcome, across, what: 'new', why: '', before: null, after: now, ratio: null, differs: true };
       if (place !== undefined) {
         const then = side(before, place);
         const why = apart(before, place, after, other);
@@ -62,8 +63,8 @@
           why,
           before: then,
           ratio,
-          edited: Boolean(sources[0] && sources[1] && sources[0] !== sources[1]),
-          differs: Boolean(why) || (outcome ? !SAME.includes(outcome) : differs(then, now)),
+          edited: !across && Boolean(sources[0] && sources[1] && sources[0] !== sources[1]),
+          differs: Boolean(why) || (outcome ? !SAME.includes(outcome) : differs(then, now, across)),
         });
       }
       found.push(entry);

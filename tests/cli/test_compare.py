@@ -223,6 +223,10 @@ def test_another_device_model_or_mode_is_named_where_both_sides_are(cli: Cli) ->
     write(make_run(0), make_run(1, device_name="NVIDIA B200"), make_run(2, mode="graph"))
     said = cli("compare", run_id_of(0), run_id_of(1), "--strict")
     assert said.code == 3 and "another device model: NVIDIA H200 -> NVIDIA B200" in said.out
+    assert re.search(
+        r"-fused-eager.*: [\d.]+ us -> [\d.]+ us, [\d.]+x of the time, speedup [\d.]+x -> [\d.]+x", said.out
+    )
+    assert "x of the time" in cli("compare", run_id_of(0), run_id_of(1), "-f", "markdown").out
     said = cli("compare", run_id_of(0), run_id_of(2), "--strict")
     assert said.code == 3 and "another mode: eager -> graph" in said.out
     said = cli("compare", "auto", run_id_of(1))

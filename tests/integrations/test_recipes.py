@@ -14,7 +14,7 @@ from tests.integrations.ci_gitlab import rule_of
 from tests.integrations.ci_machine import run
 from tests.integrations.recipe_files import content
 
-NAMES = ("github-cpu", "github-gpu", "gitlab-cpu", "gitlab-gpu")
+NAMES = ("github-cpu", "github-gpu", "github-pages", "gitlab-cpu", "gitlab-gpu", "gitlab-pages")
 
 # The files
 
@@ -64,7 +64,7 @@ def test_zizmor_finds_nothing(repository: Path) -> None:
     check(repository, "zizmor", "--offline", "--config", "zizmor.json", *places)
 
 
-@pytest.mark.parametrize("name", ["gitlab-cpu", "gitlab-gpu"])
+@pytest.mark.parametrize("name", ["gitlab-cpu", "gitlab-gpu", "gitlab-pages"])
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     for job, plan in content(name).items():
         if job != "variables":

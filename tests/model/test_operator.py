@@ -118,6 +118,13 @@ def test_every_other_name_is_fine(name: str) -> None:
     assert declare(name=name).cases[0].key == f"{name}[rows=1]"
 
 
+@pytest.mark.parametrize("owner", [4, "two\nlines", "x" * 101])
+def test_an_owner_is_a_name_on_one_line(owner: object) -> None:
+    with refused(f"operator 'double': owner is {owner!r:.120}, expected a name on one line, such as '@team/kernels'"):
+        declare(owner=owner)
+    assert declare(owner="@team/kernels").owner == "@team/kernels"
+
+
 # The functions
 
 

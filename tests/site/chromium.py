@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND"]
-"""Whatever a page tries, no name resolves: nothing can leave this machine."""
+ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+"""Whatever a page tries, no name resolves, and of all addresses only this machine's own is reached: nothing can leave it."""
 
 
 def find_chromium(own: str | None = None) -> str:

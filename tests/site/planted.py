@@ -44,8 +44,16 @@ def run_number(day: int, device: str = H200) -> int:
     return 24 * day + (device == H100)
 
 
+OWNER, AUTHOR = "@team/convolutions", "Ada Ä."
+COMMITS = 3
+"""Number of commits between two runs of a device whose runs follow each other day by day."""
+
+
 def planted(store: Path) -> None:
-    """Write the store."""
+    """Write the store, and beside it the suite's file, which says who looks after conv."""
+    suite = store.parent / SUITE
+    suite.parent.mkdir(exist_ok=True)
+    suite.write_text(f'OWNER = "{OWNER}"\nconv = Operator("conv", baseline=plain, owner=OWNER)\n', encoding="utf-8")
     for day in range(RUNS):
         write_runs(store, made(day, H200))
         if day % 2 == 0:
@@ -72,7 +80,18 @@ def made(day: int, device: str) -> Sequence[Record]:
         records = tuple(replace(one, commit=commit.commit, commit_at=commit.commit_at, hostname="b") for one in records)
     # The runs of one day have something in common, which the control shares.
     common = random.Random(f"{day} {device}").gauss(1, 0.001) * (0.98 if newer else 1.0) * (1 if here else 1.6)
-    return [_changed(one, day, here) for one in whole(_scaled(one, common, newer=newer) for one in records)]
+    scaled = whole(_scaled(one, common, newer=newer) for one in records)
+    return [_of_commit(_changed(one, day, here), day) for one in scaled]
+
+
+def _of_commit(record: Record, day: int) -> Record:
+    return replace(
+        record,
+        commit_subject=f"Change number {day} (#{1000 + day})",
+        commit_author=AUTHOR,
+        commit_number=100 + COMMITS * day,
+        pull_request=1000 + day,
+    )
 
 
 def _scaled(record: Record, factor: float, *, newer: bool) -> Record:
@@ -139,3 +158,9 @@ def scaling(store: Path) -> None:
             for one in (replace(one, tier=tier) for one in made)
         ]
     write_runs(store, records)
+
+
+def two_dtypes(store: Path) -> None:
+    """Write a store of an operator in two dtypes, each with a roof of its own."""
+    cases = [f"scan[dtype={dtype},tokens={tokens}]" for dtype in ("bfloat16", "float32") for tokens in AXIS]
+    write_runs(store, whole(make_run(0, cases=cases, implementations=("baseline", "fused", "naive"))))

@@ -38,7 +38,7 @@ def test_the_first_screen_has_the_answer(see: Opener) -> None:
     expect(lead).to_have_text(re.compile(told))
     box = lead.bounding_box()
     assert box is not None and box["y"] < 400
-    expect(page.locator(".strip")).to_be_visible()
+    expect(page.locator(".headline > .strip")).to_be_visible()
     expect(page.get_by_text("Far from all others:")).to_contain_text(re.compile(r"operator_007\s+6,?\d\d\dx"))
     expect(page.get_by_text("as self-tests: selftest/planted.py")).to_be_visible()
 
@@ -49,7 +49,12 @@ def test_wins_losses_and_families(see: Opener) -> None:
     expect(page.locator("dt", has_text="Losses")).to_be_visible()
     rows = page.get_by_role("table").filter(has_text="Families of suites").locator("tbody tr")
     expect(rows).to_have_count(len(planted.FAMILIES))
-    rows.first.get_by_role("link").click()
+    strips = rows.locator(".strip.mini svg")
+    expect(strips).to_have_count(len(planted.FAMILIES))
+    expect(strips.first.locator("ellipse")).to_have_count(30)
+    optimizer = rows.filter(has_text="optimizer")
+    expect(optimizer).to_contain_text(re.compile(r"far from the others: operator_007\s+6,?\d\d\dx"))
+    rows.first.get_by_role("link").first.click()
     expect(page.get_by_role("combobox", name="Family")).to_have_value(planted.FAMILIES[0])
     expect(page.locator("[data-count=overview]")).to_have_text("30 of 300 operators")
 

@@ -74,3 +74,21 @@ def test_a_printed_page_has_all_charts(see: Opener) -> None:
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
     for chart in page.locator(".chart:visible").all():
         expect(chart.locator(".main-svg").first).to_be_visible()
+
+
+def test_the_roofline_is_narrowed_by_dtype_and_implementation(browse: "object", build: Build) -> None:
+    assert callable(browse)
+    page = browse(build(planted.two_dtypes))(PAGE)
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    chart = page.locator(".chart[data-chart=roofline]")
+    expect(chart).to_contain_text("bfloat16 800.0 TFLOP/s")
+    expect(chart).to_contain_text("float32 60.00 TFLOP/s")
+    dots = chart.locator(".scatterlayer .points path")
+    expect(dots).to_have_count(12)
+    form = page.locator("#roofs")
+    form.get_by_role("combobox", name="dtype").select_option("float32")
+    expect(dots).to_have_count(6)
+    expect(chart).to_contain_text("float32 60.00 TFLOP/s")
+    expect(chart).not_to_contain_text("bfloat16")
+    form.get_by_role("combobox", name="Implementation").select_option(label="fused")
+    expect(dots).to_have_count(2)

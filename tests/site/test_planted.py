@@ -1,6 +1,7 @@
 """A history with known events, in the browser: what is open stands first, and what is not says what became of it."""
 
 import re
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -10,6 +11,7 @@ from tests.builders import run_id_of
 from tests.site import planted
 from tests.site.conftest import Build, Site
 from tests.site.planted import H100, H200, run_number
+from tests.site.stores import REPOSITORY
 from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="session")
 def made(build: Build) -> Site:
-    return build(planted.planted)
+    return build(planted.planted, "--repository", REPOSITORY)
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_a_row_is_in_the_state_of_its_worst_open_event(see: Opener) -> None:
 
 
 def test_a_count_that_moved_has_a_line_below_its_trend(see: Opener) -> None:
-    series = paths.anchor(f"{planted.case('rms_norm')}-fused-eager")
+    series = paths.digest(f"{planted.case('rms_norm')}-fused-eager")
     page = see(f"{paths.operator_page(H200, planted.SUITE, 'rms_norm')}#series={series}")
     trend = page.locator("#trend-panel")
     expect(trend.locator(".chart")).to_contain_text("launches a call")
@@ -152,6 +154,76 @@ def test_an_event_shows_its_trend_and_has_a_text_for_an_issue(see: Opener) -> No
     event.get_by_text("Text for an issue").click()
     text = event.locator("code[id$=issue]").inner_text()
     assert text.startswith("Regression: conv fused +") and "pairbench compare" in text and H200 in text
+
+
+def test_an_event_says_whose_it_is(see: Opener) -> None:
+    page = see("regressions.html?q=conv")
+    day = planted.BESIDE
+    event = happened(page, "conv").filter(has_text="still there")
+    commits = event.locator("> tr").first.locator("td").nth(5)
+    expect(commits.get_by_role("link", name=f"{planted.COMMITS} commits")).to_have_attribute(
+        "href", re.compile("/compare/")
+    )
+    expect(commits).to_contain_text(f"Change number {day}")
+    expect(commits).to_contain_text(f"by {planted.AUTHOR}")
+    request = commits.get_by_role("link", name=f"#{1000 + day}", exact=True)
+    expect(request).to_have_attribute("href", f"{REPOSITORY}/pull/{1000 + day}")
+    expect(event).to_contain_text(f"Owner: {planted.OWNER}")
+    event.locator("summary").first.click()
+    event.get_by_text("Text for an issue").click()
+    text = event.locator("code[id$=issue]").inner_text()
+    assert f"Change number {day} (#{1000 + day}) by {planted.AUTHOR}" in text and f"- owner: {planted.OWNER}" in text
+    assert f"- commits in question: {planted.COMMITS}" in text
+    page.get_by_role("searchbox").fill(f"#{1000 + planted.MORE}")
+    expect(page.locator("tbody[data-item]:visible")).to_have_count(1)
+    operator = see(paths.operator_page(H200, planted.SUITE, "conv"))
+    expect(operator.locator("dl.facts")).to_contain_text(planted.OWNER)
+    run = see(paths.run_page(run_id_of(run_number(day)), H200))
+    expect(run.locator("dl.facts").first).to_contain_text(f"Change number {day}")
+
+
+def test_two_devices_stand_side_by_side(see: Opener) -> None:
+    page = see()
+    heads = page.locator("table.operators > thead th[data-of]:visible")
+    expect(heads).to_have_count(2)
+    page.get_by_role("combobox", name="Device").select_option(H200)
+    expect(heads).to_have_count(1)
+    expect(heads).to_contain_text(H200)
+    page.get_by_role("combobox", name="Beside").select_option(H100)
+    expect(heads).to_have_count(2)
+    expect(page).to_have_url(re.compile("beside=NVIDIA"))
+    parts = page.locator("tr[data-part]:visible")
+    assert {H100, H200} == {one.get_attribute("data-device") for one in parts.all()}
+    page.get_by_role("link", name="Their latencies, case by case").click()
+    expect(page.get_by_text("Two device models: ratios, and no verdicts.")).to_be_visible()
+
+
+def test_two_devices_are_compared_by_ratio_and_without_a_verdict(see: Opener) -> None:
+    page = see(f"compare.html?device={quote(H200)}&beside={quote(H100)}&q=silu+64")
+    expect(page.get_by_text("Two device models: ratios, and no verdicts.")).to_be_visible()
+    rows = page.locator("table[data-table='series'] [data-item]:visible")
+    row = rows.filter(has_text=planted.case("silu")).filter(has_text="fused").first
+    cells = row.locator("td")
+    expect(cells.nth(2)).to_contain_text("compared")
+    expect(cells.nth(3)).to_have_text("")
+    expect(cells.nth(6)).to_have_text(re.compile(r"^1\.6\d*x$"))
+    expect(page.get_by_role("columnheader", name=f"P50 on {H100}")).to_be_visible()
+    expect(page.locator("#judge")).to_contain_text("pairbench compare")
+    page.get_by_role("button", name="Swap").click()
+    expect(page.get_by_role("combobox", name="Device")).to_have_value(H100)
+    expect(rows.filter(has_text="fused").first.locator("td").nth(6)).to_have_text(re.compile(r"^0\.6\d*x$"))
+    page.get_by_role("combobox", name="Beside").select_option("")
+    expect(page.get_by_text("no verdicts")).to_have_count(2)
+    expect(page.get_by_text("Two device models: ratios, and no verdicts.")).to_be_hidden()
+
+
+def test_an_operator_has_a_switch_to_its_other_devices(see: Opener) -> None:
+    series = paths.digest(f"{planted.case('silu', 4096)}-fused-eager")
+    page = see(f"{paths.operator_page(H200, planted.SUITE, 'silu')}#series={series}")
+    page.locator("dl.facts").get_by_role("link", name=H100, exact=True).click()
+    expect(page).to_have_url(re.compile(re.escape(paths.operator_page(H100, planted.SUITE, "silu"))))
+    expect(page.locator("#chosen")).to_have_text(planted.case("silu", 4096))
+    expect(page.locator(".switch b")).to_have_text(H100)
 
 
 def arrived(page: Page, operator: str) -> None:

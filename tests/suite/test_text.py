@@ -33,7 +33,7 @@ def silent(x):
 
 
 norm = Operator("norm", baseline=eager, source="llama #" "12")
-other = Operator(name="other", baseline=Variant(eager), source=SOURCE + ", page 3")
+other = Operator(name="other", baseline=Variant(eager), source=SOURCE + ", page 3", owner="@team/norms")
 third = Operator("third", baseline=Variant(function=silent), source=f"{SOURCE}!")
 fourth = Operator("fourth", baseline=lambda x: x)
 fifth = Operator("fifth", baseline=elsewhere.function)
@@ -76,6 +76,7 @@ def test_name_source_line_and_summary(tmp_path: Path) -> None:
     assert found["norm"] == About(
         summary="Square, mean and root.", source="llama #12", path="suites/suite.py", line=line
     )
+    assert (found["other"].owner, found["norm"].owner) == ("@team/norms", "")
     assert found["other"].source == "a paper, page 3" and found["other"].summary == "Square, mean and root."
     assert found["third"].source == "", "what is only known when it runs is left out"
     assert {found[name].summary for name in ("third", "fourth", "fifth")} == {"Norms of several kinds."}

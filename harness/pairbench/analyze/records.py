@@ -124,6 +124,10 @@ def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
         "commit_at": commit.committed_at if commit else None,
         "branch": commit.branch if commit else None,
         "dirty": commit.dirty if commit else None,
+        "commit_subject": commit.subject if commit else None,
+        "commit_author": commit.author if commit else None,
+        "commit_number": commit.number if commit else None,
+        "pull_request": commit.pull_request if commit else None,
         **environment_columns(environment),
     }
 

@@ -49,10 +49,28 @@ def dashboard(
     figures: Annotated[
         bool, typer.Option("--figures", help="Draw each operator's speedup and roofline as SVG and PNG, too.")
     ] = False,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            "--publish",
+            metavar="URL|FOLDER",
+            help="Then copy it there, such as s3://bucket/pages: data first, the first page last. What else is there stays.",
+            show_default=False,
+        ),
+    ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Then show it to browsers on this machine, until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --serve; 0 takes a free one.")] = 8000,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Then show it while runs write to the store: built again after each case, with what is measured now; until Ctrl-C.",
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Of --serve and --live; 0 takes a free one.")
+    ] = 8000,
 ) -> None:
     """Write a site of the store, which opens from disk. Overview, operators, regressions and runs; it needs no network.
 
@@ -85,8 +103,24 @@ def dashboard(
         f"pairbench: {done.files:,} files, {len(done.written):,} of them new or changed, {len(done.removed):,} removed",
     )
     put(folder / "index.html")
-    if serve:
+    if publish is not None:
+        _publish(folder, publish)
+    if live:
+        from pairbench.workflow.site.live import serve_live
+
+        serve_live(config, options, port, lambda text: say(f"pairbench: {text}"))
+    elif serve:
         serve_folder(folder, port, lambda text: say(f"pairbench: {text}"))
+
+
+def _publish(folder: Path, target: str) -> None:
+    from pairbench.workflow.site.upload import upload
+
+    done = upload(folder, target)
+    say(
+        f"pairbench: published to {done.name}: {done.files:,} files, {len(done.written):,} of them new or changed, "
+        f"{len(done.removed):,} removed"
+    )
 
 
 def _check_address(option: str, url: str | None) -> None:

@@ -118,6 +118,24 @@ class EraChange:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Across:
+    """What one series takes on two device models, and gains there: numbers beside each other, which are no verdict."""
+
+    reference_device: str
+    latency: str
+    """The latency that both medians are of: device or call."""
+    reference_ns: float
+    current_ns: float
+    reference_speedup: float | None
+    current_speedup: float | None
+
+    @property
+    def ratio(self) -> float:
+        """The median latency, current over reference: below 1 the current device takes less time."""
+        return self.current_ns / self.reference_ns
+
+
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """What became of one series between reference and current."""
 
@@ -147,6 +165,8 @@ class Change:
     """The runs that were judged, oldest first."""
     left_out_runs: tuple[str, ...] = ()
     """The reference runs that were left out because they measured another source of this series than the newest of them."""
+    across: Across | None = None
+    """Both medians where the reference is of another device model, and so incomparable; else None."""
 
     @property
     def p50(self) -> Judgement | None:

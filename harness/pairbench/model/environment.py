@@ -47,6 +47,14 @@ class Commit:
     committed_at: str
     branch: str | None
     dirty: bool
+    subject: str | None = None
+    """First line of its message."""
+    author: str | None = None
+    """Name of its author, as git has it."""
+    number: int | None = None
+    """Number of commits in its history, itself included; None in a shallow clone, whose history is cut."""
+    pull_request: int | None = None
+    """Number of the pull request, or merge request, that it belongs to; None where neither CI nor its message says so."""
 
 
 @dataclass(frozen=True, kw_only=True)

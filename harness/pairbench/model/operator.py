@@ -104,6 +104,8 @@ class Operator:
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
     source: str = ""
     """The pair's origin: a pull request, a paper; empty where none is given."""
+    owner: str = ""
+    """Who is asked when it got slower: a person or a team, as a forge writes them; empty where nobody is named. Part of no hash."""
     claims: tuple[Claim, ...] = ()
     """Published figures; they are shown beside what is measured, and are part of no hash."""
 
@@ -123,6 +125,7 @@ class Operator:
         state: Sequence[str] = (),
         reset: bool | Callable[..., object] = False,
         source: str = "",
+        owner: str = "",
         claims: Sequence[Claim] = (),
     ) -> None:
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
@@ -150,6 +153,7 @@ class Operator:
         set_field(self, "state", _names(name, "state", state))
         set_field(self, "reset", _reset(name, reset, self.state))
         set_field(self, "source", str(source))
+        set_field(self, "owner", _owner(name, owner))
         set_field(self, "claims", check_claims(name, claims, self.cases, self.variants))
         if both := set(self.constants) & set(self.state):
             raise DeclarationError(
@@ -274,6 +278,14 @@ def _reset(operator: str, value: Any, state: tuple[str, ...]) -> bool | Callable
             f"operator {operator!r}: reset= puts state back, but there is none; name the inputs that a call changes: state=['cache']"
         )
     return value if callable(value) else bool(value)
+
+
+def _owner(operator: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > 100:
+        raise DeclarationError(
+            f"operator {operator!r}: owner is {value!r:.120}, expected a name on one line, such as '@team/kernels'"
+        )
+    return value
 
 
 def _names(operator: str, what: str, value: Any) -> tuple[str, ...]:

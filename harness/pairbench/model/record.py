@@ -36,6 +36,15 @@ class Record:
     commit_at: str | None = column("when that commit was made, ISO 8601, UTC")
     branch: str | None = column("git branch; null when detached or outside a checkout")
     dirty: bool | None = column("whether the checkout had uncommitted changes")
+    commit_subject: str | None = column("first line of the commit's message")
+    commit_author: str | None = column("name of the commit's author")
+    commit_number: int | None = column(
+        "commits in its history, itself included: the difference of two runs of a branch is how many lie between them; "
+        "null in a shallow clone"
+    )
+    pull_request: int | None = column(
+        "number of the pull or merge request, as CI or the commit's message says; null where neither does"
+    )
     suite: str = column("the suite file, relative to where pairbench ran")
     operator: str | None = column("the operator; null where the suite could not be loaded")
     definition_hash: str | None = column(

@@ -41,6 +41,12 @@ class RunHead:
     statuses: Mapping[str, int]
     """Number of records that ended in each status."""
     timers: tuple[str, ...]
+    subject: str | None = None
+    """First line of the commit's message."""
+    author: str | None = None
+    number: int | None = None
+    """Number of commits in the commit's history."""
+    pull_request: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +190,14 @@ class Event:
         return (self, *self.elsewhere)
 
     @property
+    def commits(self) -> int | None:
+        """Number of commits in question: after the run before up to the first run with it; None where that is not known."""
+        if self.before is None or self.before.number is None or self.after.number is None:
+            return None
+        number = self.after.number - self.before.number
+        return number if number > 0 and self.before.branch == self.after.branch else None
+
+    @property
     def standing(self) -> str:
         """What became of it on all device models together, one of LIVES."""
         return min((one.life for one in self.everywhere), key=LIVES.index)
@@ -250,6 +264,8 @@ class About:
     """First lines of the documentation of the baseline, or of the file."""
     source: str
     """The operator's origin, as declared."""
+    owner: str = ""
+    """Who looks after it, as declared; empty where nobody is."""
     path: str
     line: int
 
@@ -286,6 +302,8 @@ class SiteFacts:
     """Files that could not be read, in sentences."""
     options: tuple[str, ...] = ()
     """Options that a command needs to find the store: `--store` and its name; empty for the checkout's own."""
+    owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Who looks after an operator, by suite and operator; those without an owner are left out."""
     self_tests: tuple[str, ...] = ()
     """Patterns of suites that only test the harness, and are left out of sums over operators."""
     breakdowns: tuple[BreakdownHead, ...] = ()

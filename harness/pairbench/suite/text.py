@@ -58,6 +58,7 @@ def _found(module: ast.Module, shown: str) -> dict[str, About]:
         found[name] = About(
             summary=(_summary(baseline) if baseline else "") or whole,
             source=_text(arguments.get("source"), texts) or "",
+            owner=_text(arguments.get("owner"), texts) or "",
             path=shown,
             line=call.lineno,
         )

@@ -144,3 +144,20 @@ def test_the_newest_that_was_measured_speaks() -> None:
     assert representative([BEFORE[0], NOW[0], later]) is NOW[0]
     assert representative([later]) is later
     assert only(NOW, case=CASES[0])
+
+
+def test_two_device_models_are_put_beside_each_other_and_not_judged() -> None:
+    now = make_run(1, device_name="NVIDIA A100", slower={"baseline": 2.0, "fused": 3.0})
+    changes = {change.series.implementation: change for change in compare(BEFORE, now)}
+    for implementation, factor in (("baseline", 2.0), ("fused", 3.0)):
+        beside = changes[implementation].across
+        assert beside is not None and changes[implementation].verdict is None
+        assert beside.reference_device == "NVIDIA H200" and beside.ratio == pytest.approx(factor, rel=0.05)
+
+
+@pytest.mark.parametrize("column", ["timer", "definition_hash", "mode"])
+def test_what_answers_another_question_or_by_another_clock_has_no_ratio(column: str) -> None:
+    other: dict[str, Any] = {"device_name": "NVIDIA A100", column: "other"}
+    changes = compare(BEFORE, make_run(1, **other))
+    assert {change.across for change in changes} == {None}
+    assert {change.across for change in compare(BEFORE, make_run(1))} == {None}

@@ -13,8 +13,8 @@ from pairbench.analyze.compare.latency import MeasuredSides, suspicious
 from pairbench.analyze.compare.match import Matched, representative
 from pairbench.analyze.compare.rounds import damage, is_tail, usable
 from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Attribution, Change, EraChange, GateOutcome, Judgement, Verdict
-from pairbench.model.latency import CALL, HOST
+from pairbench.model.comparison import Across, Attribution, Change, EraChange, GateOutcome, Judgement, Verdict
+from pairbench.model.latency import CALL, HOST, p50_of, result_of, speedup_of
 from pairbench.model.policy import Policy
 from pairbench.model.record import Record
 from pairbench.stats import Interval
@@ -82,7 +82,13 @@ def change_of(evidence: Evidence) -> Change:
     """Return what became of a series."""
     matched = evidence.matched
     if matched.outcome is not None:
-        return _described(evidence, outcome=matched.outcome, reason=matched.reason, attribution=matched.attribution)
+        return _described(
+            evidence,
+            outcome=matched.outcome,
+            reason=matched.reason,
+            attribution=matched.attribution,
+            across=_across(matched) if matched.outcome is GateOutcome.INCOMPARABLE else None,
+        )
     before, now = representative(matched.reference), representative(matched.current)
     era = era_changes(before, now)
     implementation = _differs(before.implementation_hash, now.implementation_hash)
@@ -119,6 +125,28 @@ def change_of(evidence: Evidence) -> Change:
         accepted=evidence.acceptance.reason
         if evidence.acceptance and any(item.accepted for item in findings) and outcome is GateOutcome.UNCHANGED
         else None,
+    )
+
+
+def _across(matched: Matched) -> Across | None:
+    """Return the medians of a series on two device models, where both answer the same question by the same clock."""
+    if not matched.reference or not matched.current:
+        return None
+    before, now = representative(matched.reference), representative(matched.current)
+    same = (before.definition_hash, before.mode, before.timer, result_of(before))
+    if before.device_name == now.device_name or same != (now.definition_hash, now.mode, now.timer, result_of(now)):
+        return None
+    medians = p50_of(before), p50_of(now)
+    if medians[0] is None or medians[1] is None or not (usable(before) and usable(now)):
+        return None
+    speedups = [one and one.estimate for one in (speedup_of(before), speedup_of(now))]
+    return Across(
+        reference_device=before.device_name,
+        latency=result_of(now).name,
+        reference_ns=medians[0].estimate,
+        current_ns=medians[1].estimate,
+        reference_speedup=speedups[0],
+        current_speedup=speedups[1],
     )
 
 

@@ -98,6 +98,10 @@ def run_head(records: Sequence[Record]) -> RunHead:
         environment_hash=first.environment_hash,
         versions={name: value for name, value in versions.items() if value},
         statuses=Counter(record.status for record in records),
+        subject=first.commit_subject,
+        author=first.commit_author,
+        number=first.commit_number,
+        pull_request=first.pull_request,
         timers=tuple(sorted({record.timer for record in records if record.timer})),
     )
 

@@ -64,6 +64,10 @@ class Origin:
     branch: str | None = None
     dirty: bool | None = None
     confirms: str | None = None
+    commit_subject: str | None = None
+    commit_author: str | None = None
+    commit_number: int | None = None
+    pull_request: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

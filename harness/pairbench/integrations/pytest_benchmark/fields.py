@@ -23,7 +23,10 @@ from pairbench.store.schema import from_rows, to_table
 KEY = "pairbench"
 """Name under which pairbench's own fields stand in `machine_info`, and in the document."""
 
-RUN_COLUMNS = ("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty")
+RUN_COLUMNS = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
+    *("commit_subject", "commit_author", "commit_number", "pull_request"),
+)
 ENVIRONMENT_COLUMNS = (
     *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
     *("hostname", "cpu", "environment_hash", "environment"),

@@ -111,8 +111,10 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
     run_id = run.get("run_id")
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
-        texts = {name: optional(run, name, str) for name in ("commit", "commit_at", "branch", "confirms")}
-        columns |= texts | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
+        names = ("commit", "commit_at", "branch", "confirms", "commit_subject", "commit_author")
+        told: dict[str, Any] = {name: optional(run, name, str) for name in names}
+        told |= {name: optional(run, name, int) for name in ("commit_number", "pull_request")}
+        columns |= told | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
         columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
     return Origin(**columns)
 

@@ -82,7 +82,7 @@ def _section(section: Section) -> Iterator[_Chunk]:
 def _names(group: Group) -> Iterator[_Chunk]:
     yield _Chunk(text="\n")
     for change in group.changes:
-        yield _Chunk(text=f"- {markdown_text(_name(change))}\n", changes=1)
+        yield _Chunk(text=f"- {markdown_text(_name(change) + words.across(change))}\n", changes=1)
 
 
 def _table(group: Group, *, remarks: bool) -> Iterator[_Chunk]:

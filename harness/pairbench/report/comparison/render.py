@@ -21,6 +21,7 @@ from pairbench.report.comparison.rows import (
 )
 from pairbench.report.comparison.words import (
     OUTCOME_STYLES,
+    across,
     eras,
     headline,
     left_out,
@@ -118,7 +119,9 @@ def _section(section: Section, layout: Layout[ComparisonRow]) -> Iterator[Text |
         if section.judged:
             yield from _changes(section, group, layout)
         else:
-            yield from (Text(f"{' ' * INDENT}{shorten(name(one.series), 400)}") for one in group.changes[:_LISTED])
+            yield from (
+                Text(f"{' ' * INDENT}{shorten(name(one.series), 400)}{across(one)}") for one in group.changes[:_LISTED]
+            )
         if not section.bad and len(group.changes) > _LISTED:
             more = len(group.changes) - _LISTED
             yield Text(f"{' ' * INDENT}and {more:,} more; --format json lists them", style="dim")

@@ -175,6 +175,18 @@ def legend(comparison: Comparison) -> str:
     return f"P50 and P95: of all samples, as `pairbench show` prints them{several}; change: {change}"
 
 
+def across(change: Change) -> str:
+    """Return what a series takes on both device models, behind its name; empty where it is not of two."""
+    beside = change.across
+    if beside is None:
+        return ""
+    times = f"{units.duration(beside.reference_ns)} -> {units.duration(beside.current_ns)}"
+    speedups = ""
+    if beside.reference_speedup and beside.current_speedup:
+        speedups = f", speedup {units.ratio(beside.reference_speedup)} -> {units.ratio(beside.current_speedup)}"
+    return f": {times}, {units.ratio(beside.ratio)} of the time{speedups}"
+
+
 def remarks(one: Change) -> list[str]:
     """Return remarks on a change beside its numbers, a line each; none where the numbers are enough."""
     if _numbers_say_it(one):

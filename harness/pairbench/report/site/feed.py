@@ -9,6 +9,7 @@ from pairbench.report import units
 from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
 from pairbench.report.site.event_words import counts_in_words
+from pairbench.report.site.regressions import commit_words
 from pairbench.report.site.values import File
 
 PATH = "feed.xml"
@@ -59,6 +60,8 @@ def _entry(root: ET.Element, event: Event, base: str) -> None:
         _add(entry, "category", term=term)
     page = _add(_add(entry, "content", type="xhtml"), "div", xmlns="http://www.w3.org/1999/xhtml")
     _add(page, "p", _between(event))
+    if about := commit_words(event.after):
+        _add(page, "p", f"newest commit in question: {shorten(about, 300)}")
     if event.era:
         _add(page, "p", f"environment changed: {', '.join(shorten(field, 80) for field in event.era[:8])}")
     series = _add(page, "ul")

@@ -25,6 +25,14 @@ def range_url(repository: str | None, before: str | None, after: str | None) -> 
     return f"{base}/compare/{before}...{after}"
 
 
+def pull_request_url(repository: str | None, number: int | None) -> str | None:
+    """Return where a pull request, on GitLab a merge request, is shown; None where that is not known."""
+    base = _base(repository)
+    if base is None or number is None or number < 1:
+        return None
+    return f"{base}/-/merge_requests/{number}" if "gitlab" in base.split("/")[2] else f"{base}/pull/{number}"
+
+
 def source_url(repository: str | None, commit: str | None, path: str, line: int) -> str | None:
     """Return where a line of a file at a commit is shown; None where that is not known, or the file is not in there."""
     base, parts = _base(repository), PurePosixPath(path)

@@ -27,7 +27,7 @@ STATE_BADGE = "badges/state.svg"
 # does not change with them.
 _RUN = (
     *("run_id", "started_at", "device_name", "device_uuids", "hostname", "commit", "commit_at", "branch", "dirty"),
-    *("confirms", "environment_hash", "versions", "statuses", "timers"),
+    *("confirms", "environment_hash", "versions", "statuses", "timers", "subject", "author", "number", "pull_request"),
 )
 _ROW = (
     *("device_name", "suite", "operator", "dtype", "tier", "mode", "cases", "variant", "latency", "speedup"),
@@ -45,7 +45,7 @@ _ROW = (
         "newest_run",
     ),
 )
-_EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name", "life", "ended")
+_EVENT = ("key", "kind", "direction", "outcome", "accepted", "device_name", "life", "ended", "commits")
 _MOVED = (
     *("change", "relative", "before_ns", "after_ns", "control", "attribution", "outcome", "reason", "kernels"),
     *("accepted", "life", "ended"),
@@ -60,7 +60,8 @@ def index_json(facts: SiteFacts) -> File:
 
     - `schema`: the number above. `store`, `repository`: where the runs were read, and the sources' address or null.
     - `runs`: newest first; `run_id`, `started_at` (ISO 8601, UTC), `device_name`, `device_uuids`, `hostname`, `commit`,
-      `commit_at`, `branch`, `dirty`, `confirms`, `environment_hash`, `versions`, `statuses`, `timers`; `href` is its
+      `commit_at`, `branch`, `dirty`, `confirms`, `environment_hash`, `versions`, `statuses`, `timers`,
+      and of the commit `subject`, `author`, `number` (of commits in its history) and `pull_request`, or null; `href` is its
       page, relative to index.json.
     - `rows`: what the overview's table holds, by `device_name`, `suite`, `operator`, `dtype`, `tier` and `mode`; `cases`,
       `variant` (the best), `latency` (what the speedups are of: device or call), `speedup` ([estimate, low, high] of baseline over variant, or null), `least` and `most` over
@@ -68,7 +69,7 @@ def index_json(facts: SiteFacts) -> File:
       `spark` (speedups of the newest runs, oldest first), `state`, `newest_run`, `href` of the operator's page, `badge`.
     - `events`: newest first; `key`, `kind`, `direction`, `outcome`, `accepted`, `device_name`, `before` and `after` (ids
       of runs; `before` may be null), `era`, `life` (still there, accepted, recovered or superseded) and `ended` (the run with
-      which it did, or null), `href`, and in `elsewhere` the same step on other device models; `moved` lists the series: `series`,
+      which it did, or null), `commits` (how many are in question, or null), `href`, and in `elsewhere` the same step on other device models; `moved` lists the series: `series`,
       `change` (after over before), `relative` (to the control), `before_ns`, `after_ns`, `control`, `attribution`, `outcome`,
       `reason`, `counts` (`metric`, `before`, `after`, `reason`), `kernels`, `accepted`, `life`, `ended`.
     - `problems`: what could not be read, in sentences.

@@ -80,7 +80,7 @@ def series_id(one: SeriesFacts) -> str:
 
 def series_anchor(series: Series) -> str:
     """Return the id of a series in the address of its operator's page."""
-    return paths.anchor(f"{series.case}-{series.implementation}-{series.mode}")
+    return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
 
 
 class _Runs:
@@ -184,7 +184,11 @@ def _speedup(operator: OperatorFacts) -> dict[str, Any]:
 def _roofline(operator: OperatorFacts) -> dict[str, Any]:
     chart = roofline_chart(operator.series, operator.ceilings)
     points = [
-        [point.series_index, point.label, *_cut((point.intensity, point.tflops, point.gbps, point.fraction))]
+        [
+            *(point.series_index, point.label),
+            *_cut((point.intensity, point.tflops, point.gbps, point.fraction)),
+            shorten(point.dtype, 20),
+        ]
         for point in chart.points
     ]
     return {

@@ -18,7 +18,9 @@ from pairbench.report.site.values import File
 _EVENTS = 60
 """Number of open events that the page holds, the worst first; it shows the first few that are in the reader's window."""
 _COLUMNS = 3
-"""Number of device models that have a column of their own; groups of others are in the unfolded rows."""
+"""Number of device models whose column is seen at first; those of others where a reader chooses them."""
+_MOST = 12
+"""Number of device models that have a column at all; groups of others are in the unfolded rows."""
 
 
 def overview(env: Environment, facts: SiteFacts) -> File:
@@ -37,6 +39,7 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         headlines=device_summaries(facts.rows, facts.self_tests),
         left_out=sorted({row.suite for row in facts.rows if is_self_test(row.suite, facts.self_tests)}),
         matrix=_matrix(facts.rows),
+        columns=_COLUMNS,
         varies={name: len(values) > 1 for name, values in _choices(facts.rows).items()},
         strip=strip,
         is_self_test=is_self_test,
@@ -60,9 +63,10 @@ def _attention(opened: Sequence[EventRow]) -> dict[str, dict[str, int]]:
 
 
 def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
-    """Return the device models that have a column: those that measured most, in the order of their names."""
+    """Return the device models that have a column: the few that measured most in the order of their names, then all others."""
     counts = Counter(device for device, _, _ in {(row.device_name, row.suite, row.operator) for row in rows})
-    return sorted(device for device, _ in counts.most_common(_COLUMNS))
+    ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+    return sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
 
 
 def _choices(rows: Sequence[OverviewRow]) -> dict[str, list[str]]:

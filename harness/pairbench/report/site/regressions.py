@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jinja2 import Environment
 
 from pairbench.model.comparison import Attribution
-from pairbench.model.site import ATTENTION, Event, Moved, SiteFacts
+from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
 from pairbench.report.comparison.words import shorten
 from pairbench.report.site import paths
 from pairbench.report.site.event_words import LIFE_MEANS, WINDOWS, Headline, Windows, changes, headline
@@ -28,6 +28,8 @@ class EventRow:
 
     event: Event
     operators: tuple[str, ...]
+    owners: tuple[str, ...]
+    """Who looks after the operators that moved, as their suites declare."""
     headline: Headline
     windows: tuple[str, ...]
     """Names of the windows that it began or ended in."""
@@ -73,30 +75,36 @@ def regressions(env: Environment, facts: SiteFacts) -> File:
 def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[EventRow]:
     """Return the rows of events, in their order."""
     windows = Windows(facts.runs)
-    return [_row(event, windows, facts.options) for event in events]
+    return [_row(event, windows, facts) for event in events]
 
 
-def _row(event: Event, windows: Windows, options: Sequence[str]) -> EventRow:
+def _row(event: Event, windows: Windows, facts: SiteFacts) -> EventRow:
+    options = facts.options
+    series = [(one.series.suite, one.series.operator) for one in event.moved]
+    owners = tuple(dict.fromkeys(facts.owners[one] for one in series if one in facts.owners))
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     devices = tuple(part.device_name for part in event.everywhere)
     runs = [head for head in (event.before, event.after) if head]
     words += [word for head in runs for word in (head.run_id, head.commit, head.branch, head.hostname) if word]
+    words += [*owners, *filter(None, (event.after.subject, event.after.author))]
+    words += [f"#{event.after.pull_request}"] if event.after.pull_request else []
     return EventRow(
         event=event,
         operators=operators,
+        owners=owners,
         headline=headline(event),
         windows=windows.of(event),
         devices=devices,
         attributions=_attributions(event.moved),
         compare=compare_command(event, options),
         ab=ab_command(event),
-        issue=_issue(event, compare_command(event, options), ab_command(event)),
+        issue=_issue(event, owners, compare_command(event, options), ab_command(event)),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )
 
 
-def _issue(event: Event, *commands: str | None) -> str:
+def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
     """Return what somebody who is to look at an event has to know."""
     words = headline(event)
     lines = [
@@ -111,11 +119,22 @@ def _issue(event: Event, *commands: str | None) -> str:
         lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
         if len(part.moved) > _ISSUE:
             lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
+    lines += [f"- newest commit in question: {about}"] if (about := commit_words(event.after)) else []
+    lines += [f"- commits in question: {event.commits:,}"] if event.commits else []
     lines += [f"- environment: {', '.join(event.era[:8])}"] if event.era else []
+    lines += [f"- owner: {', '.join(owners[:5])}"] if owners else []
     return "\n".join(
         shorten(line, 300) if not line.startswith("  ") else f"  {shorten(line, 300)}"
         for line in [*lines, "", *(f"    {command}" for command in commands if command)]
     )
+
+
+def commit_words(head: RunHead) -> str:
+    """Return subject, pull request and author of a run's commit in words, as far as they were recorded."""
+    request = f"#{head.pull_request}" if head.pull_request else ""
+    parts = [head.subject or "", request if request not in (head.subject or "") else ""]
+    said = " ".join(filter(None, parts))
+    return f"{said} by {head.author}".strip() if head.author else said
 
 
 def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:

@@ -63,7 +63,7 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
 
 
 def compare(env: Environment, facts: SiteFacts) -> File:
-    """Return the page that compares two runs of one device model."""
+    """Return the page that compares two runs, of one device model or of two."""
     devices: dict[str, list[RunHead]] = {}
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
@@ -75,7 +75,7 @@ def compare(env: Environment, facts: SiteFacts) -> File:
         options=shlex.join(facts.options),
         devices=devices,
         beside=facts.beside,
-        comparable=any(len(heads) > 1 for heads in devices.values()),
+        comparable=len(facts.runs) > 1,
         data_name=data_name,
         source=paths.run_data,
     )

@@ -31,13 +31,20 @@ class Strip:
     words: str
 
 
-def strip(groups: Sequence[OverviewRow], median: float | None) -> Strip | None:
-    """Return the strip of some groups; None where fewer than three have a speedup."""
+def strip(groups: Sequence[OverviewRow], median: float | None, among: Sequence[OverviewRow] = ()) -> Strip | None:
+    """Return the strip of some groups; None where fewer than three have a speedup.
+
+    Args:
+        groups: what to show.
+        median: of their speedups, from which others lie far.
+        among: groups whose speedups the scale holds, too, so that several strips can be compared; then one group is enough.
+    """
     known = [(row, row.speedup) for row in groups if row.speedup is not None and row.speedup.estimate > 0]
-    if len(known) < 3 or median is None:
+    if len(known) < (1 if among else 3) or median is None:
         return None
     values = [speedup.estimate for _, speedup in known]
-    low, high = math.log(min(*values, 0.9)), math.log(max(*values, 1.1))
+    scale = [*values, *(row.speedup.estimate for row in among if row.speedup is not None and row.speedup.estimate > 0)]
+    low, high = math.log(min(*scale, 0.9)), math.log(max(*scale, 1.1))
     reach = 1.04 * (high - low)
     start = low - 0.02 * (high - low)
 

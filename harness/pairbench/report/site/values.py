@@ -26,6 +26,8 @@ class OperatorFacts:
     """Rows of the overview that show the operator."""
     events: tuple[Event, ...]
     """Events in which a series of the operator moved, the newest first."""
+    elsewhere: tuple[str, ...] = ()
+    """Other device models on which it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

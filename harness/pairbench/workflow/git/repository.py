@@ -8,21 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pairbench.errors import UsageError
-from pairbench.model.environment import Commit
-
-
-def read_commit(folder: Path) -> Commit | None:
-    """Return the commit that is checked out in a folder, or None outside a checkout or without git."""
-    sha = git(folder, "rev-parse", "HEAD")
-    if sha is None:
-        return None
-    return Commit(
-        sha=sha,
-        committed_at=git(folder, "show", "-s", "--format=%cI", "HEAD") or "",
-        branch=git(folder, "symbolic-ref", "--short", "-q", "HEAD"),
-        dirty=bool(git(folder, "status", "--porcelain", "--untracked-files=no")),
-    )
-
 
 OF_ANOTHER_REPOSITORY = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX"),

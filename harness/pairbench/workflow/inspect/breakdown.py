@@ -14,7 +14,7 @@ from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, N
 from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.plan import PlannedCase
 from pairbench.store.breakdowns import write_breakdown
-from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.git.commit import read_commit
 from pairbench.workflow.inspect.one_case import Wanted, open_case
 from pairbench.workflow.setup import stamp
 

@@ -30,8 +30,9 @@ from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
 from pairbench.workflow.ceilings import probe_device
-from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.git.commit import read_commit
 from pairbench.workflow.host_watch import HostWatch
+from pairbench.workflow.live import telling
 from pairbench.workflow.requested import Requested, requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.run.files import Kept, RunFiles
@@ -193,7 +194,8 @@ def record_run(
             watch.end(measured)
 
     try:
-        on_devices(context, tuple(plans), progress, work)
+        with telling(progress, run.run_id, store_of(config).address) as progress:
+            on_devices(context, tuple(plans), progress, work)
     except Exception as error:
         if not done.records:
             raise

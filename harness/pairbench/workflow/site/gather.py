@@ -38,6 +38,7 @@ from pairbench.workflow.site.judging import compared, judged
 
 _HEAD = (
     *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
+    *("commit_subject", "commit_author", "commit_number", "pull_request"),
     *("confirms", "environment_hash", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
     *("status", "reason", "timer", "suite", "case", "implementation", "mode"),
 )
@@ -86,6 +87,9 @@ class SiteReading:
             here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
             newest |= dict.fromkeys(here, key[0])
             measured[key] = here
+        self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for series in newest:
+            self._devices[series.suite, series.operator].add(series.device_name)
         self._newest, problems = _newest_records(self._store, newest)
         comparer = Comparer.open(config)
         self._changes = compared(comparer, self._heads.values(), newest)
@@ -115,6 +119,7 @@ class SiteReading:
         """Yield every operator on every device model, and put what is said of all of them together."""
         rows: list[OverviewRow] = []
         happened: list[SeriesEvent] = []
+        owners: dict[tuple[str, str], str] = {}
         samples = _Samples(self._store)
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
@@ -128,20 +133,24 @@ class SiteReading:
             series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
             own_rows = overview_rows(zip(series, trends, strict=True))
             rows += own_rows
+            described = self._about(suite).get(operator)
+            if described is not None and described.owner:
+                owners[suite, operator] = described.owner
             ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
             yield OperatorFacts(
                 device_name=device_name,
                 suite=suite,
                 operator=operator,
-                about=self._about(suite).get(operator),
+                about=described,
                 series=series,
                 trends=trends,
                 ceilings=next((one for one in ceilings if one), {}),
                 rows=own_rows,
                 events=events_of(own, self._heads),
+                elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
         events = self._explained(joined(events_of(happened, self._heads)))
-        self.facts = replace(self.facts, rows=tuple(rows), events=events)
+        self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners)
 
     def runs(self) -> Iterator[RunFacts]:
         """Yield every run on every device model, the oldest first."""

@@ -15,18 +15,21 @@ _ADDRESS = "127.0.0.1"
 _HOSTS = (_ADDRESS, "localhost")
 
 
-def serve(folder: Path, port: int, notify: Callable[[str], None]) -> None:
+def serve(
+    folder: Path, port: int, notify: Callable[[str], None], *, handler: "Callable[..., SiteHandler] | None" = None
+) -> None:
     """Serve a folder until Ctrl-C.
 
     Args:
         folder: What is served; nothing outside it is, whatever is asked for.
         port: 0 takes one that is free.
         notify: Is told the address.
+        handler: Makes what answers a request; what serves files alone where not given.
 
     Raises:
         UsageError: there is no such folder, or the port cannot be had.
     """
-    with make_server(folder, port) as server:
+    with make_server(folder, port, handler=handler) as server:
         notify(f"serving {folder} at http://{_ADDRESS}:{server.server_address[1]}/ (Ctrl-C ends it)")
         try:
             server.serve_forever()
@@ -34,7 +37,7 @@ def serve(folder: Path, port: int, notify: Callable[[str], None]) -> None:
             return
 
 
-def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
+def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler] | None" = None) -> ThreadingHTTPServer:
     """Return a server that is bound and does not answer yet.
 
     Raises:
@@ -43,7 +46,7 @@ def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
     if not folder.is_dir():
         raise UsageError(f"folder {str(folder)!r} does not exist, expected the one that the site was written to")
     try:
-        return _Server((_ADDRESS, port), partial(_Handler, directory=str(folder.resolve())))
+        return _Server((_ADDRESS, port), partial(handler or SiteHandler, directory=str(folder.resolve())))
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(
@@ -58,7 +61,9 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(SimpleHTTPRequestHandler):
+class SiteHandler(SimpleHTTPRequestHandler):
+    """Answers with the files of one folder, to browsers of this machine."""
+
     # Given here because the machine's own table may say otherwise, and a browser refuses a script of another type.
     extensions_map = {  # noqa: RUF012 (so declared by the base)
         "": "application/octet-stream",
@@ -75,13 +80,17 @@ class _Handler(SimpleHTTPRequestHandler):
         """Answer with a file of the folder, or refuse."""
         # A page of another site can point a name of its own at 127.0.0.1 and then read what is served there; its
         # requests still bear that name. The port is not looked at: `ssh -L` changes it.
-        if not _is_local(self.headers.get("Host", "")):
+        if not self.is_from_here():
             self.send_error(HTTPStatus.FORBIDDEN, explain="This server answers to 127.0.0.1 and localhost only")
             return None
-        if not self._is_served(self.translate_path(self.path)):
+        if not self.is_served(self.translate_path(self.path)):
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
+
+    def is_from_here(self) -> bool:
+        """Tell whether the request was made to this machine by one of its own names."""
+        return _is_local(self.headers.get("Host", ""))
 
     def end_headers(self) -> None:
         """Add what keeps a browser from showing the site as it was before."""
@@ -92,7 +101,7 @@ class _Handler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
         """Say nothing: the address stays in sight."""
 
-    def _is_served(self, path: str) -> bool:
+    def is_served(self, path: str) -> bool:
         """Tell whether it is a file of the folder, or the folder itself with an index: no folder is ever listed."""
         root = Path(self.directory)
         try:

@@ -1,5 +1,6 @@
 """Calls on values that they have never seen: what is remembered from others shows in their time."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,11 +34,48 @@ def test_a_long_call_is_made_once_on_new_values_and_again_only_where_that_took_l
     monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: [{}] * count)
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
     timed: Any = SimpleNamespace(call_ns=[25e6, 26e6])
-    once = call_again(ready, timed, [{}], {})
+    once = call_again(ready, timed, [{}], None)
     rights: Any = recheck._Rights(ready, [])
     sentence = recheck._judge_again(ready, timed, once, rights, {})
     assert (sentence is not None) is blamed
-    assert made == ([1, *[3] * 8] if blamed else [1])
+    assert made == ([1] * 25 if blamed else [1])
+
+
+@pytest.mark.parametrize(("round_index", "share"), [(0, 1.0), (1, 0.25), (2, 0.25)])
+def test_long_calls_are_judged_in_the_first_round_and_by_chance_in_others(
+    monkeypatch: pytest.MonkeyPatch, round_index: int, share: float
+) -> None:
+    rechecked: list[list[str]] = []
+
+    def take(_: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
+        rechecked.append(entries)
+        return iter(())
+
+    monkeypatch.setattr(recheck, "_recheck", take)
+    monkeypatch.setattr(recheck, "replaced", lambda: None)
+    monkeypatch.setattr(recheck, "left_running", lambda: None)
+    monkeypatch.setattr(recheck, "guarded", lambda job, index, heartbeat, step: step())
+    contradicted: list[Any] = []
+    monkeypatch.setattr(recheck._Rights, "contradict", lambda _, outputs: contradicted.append(outputs))
+    values = SimpleNamespace(sets=({}, {}), spent_s=0.0)
+    short, long = (
+        SimpleNamespace(entry=name, index=0, call_ns=[ns], kept=[(0, name)])
+        for name, ns in (("short", 0.9e6), ("long", 1.1e6))
+    )
+    watch = SimpleNamespace(changed=lambda: None)
+    job = SimpleNamespace(round=round_index)
+    ready: Any = SimpleNamespace(watch=watch, job=job, values=values, inputs={}, timed=[short, long])
+    heartbeat: Any = None
+    for _ in range(400):
+        short.kept, long.kept = [(0, "short")], [(0, "long")]
+        assert list(recheck.judge_timed(ready, heartbeat)) == []
+    assert all(short in entries for entries in rechecked) and len(rechecked) == 400
+    assert sum(long in entries for entries in rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
+    assert contradicted == [[(0, "short")], []] * 400  # of long calls, one on new values is judged instead
+    values.sets = ({},)
+    long.kept = [(0, "long")]
+    list(recheck.judge_timed(ready, heartbeat))
+    assert contradicted[-1] == [(0, "long")]  # unless none can be compared
 
 
 @pytest.mark.parametrize(("seconds", "judged"), [(0.0, 5), (0.003, 2), (1.0, 1)])

@@ -28,7 +28,9 @@ from pairbench.model.plan import Entry
 _RECHECK_SEED = 2
 _APART = 100
 _LONG_NS = 1e6
-"""Latency in ns from which one call on new values is made, and more only where it took twice as long as those on known ones."""
+"""Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
+_LATER = 0.25
+"""Chance that long calls are judged in a round after the first one: of a decoder's round, judging would be a third."""
 _JUDGING_S = 0.005
 """Seconds in which more than one output of an entry is judged."""
 _NEW_CALLS = 3
@@ -50,7 +52,10 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, fl
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
-    yield from _recheck(ready, heartbeat, ended)
+    again = [timed for timed in ready.timed if timed.entry not in ended]
+    if ready.job.round and secrets.SystemRandom().random() > _LATER:
+        again = [timed for timed in again if not _is_long(timed)]
+    yield from _recheck(ready, heartbeat, again)
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
@@ -58,15 +63,16 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged as
-    long as that takes no time to speak of.
+    long as that takes no time to speak of. Of long calls none is: a call on new values is judged as well, and who computes less than
+    that on known ones takes less time for it.
     """
     ended: set[Entry] = set()
     sets = [{**ready.inputs, **values} for values in ready.values.sets]
     rights = _Rights(ready, sets, alone=True)
     for timed in ready.timed:
-        step = functools.partial(rights.contradict, timed.kept)
-        verdict = guarded(ready.job, timed.index, heartbeat, step)
+        kept = [] if _is_long(timed) and _compares(ready) else list(timed.kept)
         timed.kept.clear()
+        verdict = guarded(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
         if verdict is not None:
             ended.add(timed.entry)
             reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
@@ -74,17 +80,22 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
     return ended
 
 
-def _recheck(ready: Ready, heartbeat: Heartbeat, ended: set[Entry]) -> Iterator[Ended]:
+def _compares(ready: Ready) -> bool:
+    """Return whether calls on new values are compared with those on known ones: not where inputs take too long to make, or too much memory."""
+    return len(ready.values.sets) > 1
+
+
+def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Time the very calls that were timed on values that no call has seen, at the same addresses, and judge them."""
-    count = _NEW_CALLS if len(ready.values.sets) > 1 else 1
-    news = _new_values(ready, count)
-    known = copy_tree(ready.inputs) if count > 1 else None
+    if not entries:
+        return
+    several = _compares(ready) and not all(_is_long(timed) for timed in entries)
+    news = _new_values(ready, _NEW_CALLS if several else 1)
+    known = copy_tree(ready.inputs) if _compares(ready) else None
     again: list[tuple[Timed, _Again]] = []
-    for timed in ready.timed:
-        if timed.entry in ended:
-            continue
-        several = news[:1] if _is_long(timed) else news
-        step = functools.partial(_call_again, ready, timed, several, known)
+    for timed in entries:
+        made_of = (news[:1], None) if _is_long(timed) else (news, known)
+        step = functools.partial(_call_again, ready, timed, *made_of)
         made = guarded(ready.job, timed.index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
@@ -170,15 +181,15 @@ def _judge_again(
 ) -> str | None:
     if wrong := rights.contradict(again.outputs):
         return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
-    least = 1 if _is_long(timed) else _NEW_CALLS
-    if known is None or not suspicious(again.known_ns, again.new_ns, device_type=ready.device.type, least=least):
+    # Calls are timed on values that came again and again; what is long needs no others to compare with.
+    known_ns, least = (timed.call_ns, 1) if _is_long(timed) else (again.known_ns, _NEW_CALLS)
+    if known is None or not suspicious(known_ns, again.new_ns, device_type=ready.device.type, least=least):
         return None
 
     def more(attempt: int) -> list[tuple[float, float]]:
-        made = _call_again(ready, timed, _new_values(ready, _NEW_CALLS, attempt), known, alike=True)
-        return list(
-            zip(made.known_ns, made.new_ns, strict=False)
-        )  # where each capture is called, some on no new values
+        made = _call_again(ready, timed, _new_values(ready, least, attempt), known, alike=True)
+        # Where each of several captures is called, more calls are on known values.
+        return list(zip(made.known_ns, made.new_ns, strict=False))
 
     return remembers(more, device_type=ready.device.type)
 

@@ -1,0 +1,90 @@
+"""`dashboard --live` while a real run goes on: what is measured now, results as they come, and a clean end by Ctrl-C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+ROOT = Path(__file__).parents[2]
+SUITE = """
+from pairbench import Operator, grid
+
+silu = Operator(
+    "silu",
+    baseline=lambda x: x * x.sigmoid(),
+    variants={"fused": lambda x: x.sigmoid().mul_(x)},
+    inputs=lambda make, n: {"x": make.normal(n)},
+    cases=grid(n=[1024, 2048, 4096, 8192]),
+)
+"""
+
+pytestmark = pytest.mark.browser
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    paths = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, "-m", "pairbench", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "my_ops.py").write_text(SUITE)
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    one = start(folder, "dashboard", "--live", "--port", "0", "--store", "store", "--output", "site")
+    yield one
+    one.kill()
+    one.wait()
+
+
+def test_a_run_is_seen_while_it_goes_on(browser: Browser, folder: Path, server: "subprocess.Popen[str]") -> None:
+    assert server.stderr is not None
+    said: list[str] = []
+    while not (found := re.search(r"http://127\.0\.0\.1:\d+/", said[-1] if said else "")):
+        line = server.stderr.readline()
+        assert line, "".join(said)
+        said.append(line)
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(found[0])
+    now = page.get_by_role("region", name="What is measured now")
+    expect(now).to_be_hidden()
+    expect(page.get_by_text("The store holds no run.")).to_be_visible()
+
+    run = start(folder, "run", "my_ops.py", "--device", "cpu", "--store", "store", "--rounds", "2")
+    expect(now).to_contain_text(re.compile(r"\d+ of 16 steps"), timeout=60_000)
+    expect(now.locator("code")).to_contain_text("silu[n=")
+    expect(now.get_by_role("progressbar")).to_be_visible()
+    # The page comes again by itself, before the run has ended.
+    expect(page.get_by_role("rowheader", name="silu")).to_be_visible(timeout=60_000)
+    page.get_by_role("searchbox").fill("silu")
+    expect(page.get_by_text("There are new results.")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("searchbox")).to_have_value("silu")
+    run.communicate(timeout=120)
+    assert run.returncode == 0
+    expect(now).to_be_hidden()
+    page.get_by_role("button", name="Show them").click()
+    expect(page.get_by_role("searchbox")).to_have_value("silu")
+    assert not errors
+    page.close()
+
+    server.send_signal(signal.SIGINT)
+    _, rest = server.communicate(timeout=30)
+    assert (server.returncode, rest) == (130, ""), "as whatever is interrupted ends"

@@ -1,0 +1,81 @@
+"""A run tells what it does, as long as its process lives."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pairbench import own_folders
+from pairbench.model.environment import Device
+from pairbench.workflow import live
+from pairbench.workflow.live import live_runs, telling
+from pairbench.workflow.progress import PlainProgress
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(live, "temporary_folder", lambda: tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_a_run_says_how_far_it_is_and_what_it_does() -> None:
+    with telling(PlainProgress(), "20260101T000000-aaaa", "/store") as progress:
+        progress.expect(CPU, 6)
+        progress.step(CPU, "verify", "silu[n=1]")
+        progress.stepped(CPU)
+        progress.step(CPU, "time", "silu[n=2]")
+        (run,) = live_runs("/store")
+        assert live_runs("/another") == ()
+        (now,) = run.devices
+        assert (now.device, now.stage, now.case, now.done, now.total) == ("cpu (a CPU)", "time", "silu[n=2]", 1, 6)
+        assert run.left_s is not None and run.left_s >= 0
+    assert live_runs("/store") == ()
+
+
+def test_a_run_that_was_killed_is_none(tmp_path: Path, own: Path) -> None:
+    code = (
+        "import pathlib, sys, time; from pairbench.workflow import live; from pairbench.workflow.progress import PlainProgress\n"
+        "live.temporary_folder = lambda: pathlib.Path(sys.argv[1])\n"
+        "with live.telling(PlainProgress(), 'run', '/store'):\n    print('there', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(own)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "there\n"
+    assert [run.run_id for run in live_runs("/store")] == ["run"]
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert list((own / "live").iterdir())
+    assert live_runs("/store") == () and not list((own / "live").iterdir())
+
+
+def test_a_file_that_is_none_of_ours_is_left_alone(own: Path) -> None:
+    with telling(PlainProgress(), "run", "/store") as progress:
+        progress.expect(CPU, 1)
+        (file,) = (own / "live").iterdir()
+        os.truncate(file, 3)
+        assert live_runs("/store") == ()
+        progress.stepped(CPU)
+        assert len(live_runs("/store")) == 1
+
+
+def test_without_a_place_of_its_own_the_run_goes_on(own: Path) -> None:
+    own.write_text("a file")
+    with telling(PlainProgress(), "run", "/store") as progress:
+        progress.expect(CPU, 1)
+        progress.stepped(CPU)
+    assert live_runs("/store") == ()
+
+
+def test_telling_takes_no_time() -> None:
+    with telling(PlainProgress(), "run", "/store") as progress:
+        began = time.perf_counter()
+        for _ in range(200):
+            progress.stepped(CPU)
+        assert (time.perf_counter() - began) / 200 < 0.002
+    assert own_folders.temporary_folder()
