@@ -205,7 +205,7 @@ ATTACKS: dict[str, Attack] = {
     "disks": Attack(
         what="runs whose disk is full",
         module="failing",
-        make=lambda module, tries, _: module.fail_for_space(module.SIZES_KIB[:tries]),
+        make=lambda module, tries, _: module.fail_for_space(module.PARTS_OF_DISK[:tries]),
         tries=5,
         tried=("runs",),
         needs=_no_mount,

@@ -276,7 +276,7 @@ def _look(
     seen.counts[f"exit code {code}"] += 1
     errors = run.errors.read_text(errors="replace")
     if "Traceback" in errors and ("/pairbench/" in errors or "this is a bug" in errors):
-        wrong(f"a traceback: {errors.strip().splitlines()[-1]}")
+        wrong(f"a traceback: {errors[errors.index('Traceback') :].strip()[-1000:]}")
     ordinary = {0, 1} if last else {-signal.SIGKILL, 0, 1} if signalled is None else {0, 1, 130, -signalled}
     if code not in ordinary:
         wrong(f"exit code {code}: {errors.strip()[-300:]}")
