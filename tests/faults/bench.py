@@ -113,7 +113,7 @@ def _of_crowd_elsewhere(module: Any, tries: int, _: int) -> Any:
 
 def _of_elsewhere(module: Any, tries: int, _: int) -> Any:
     os.environ.update(import_module("tests.faults.s3").ENVIRONMENT)
-    return module.fail_elsewhere(puts=(2, 7)[: max(1, tries // 4)])
+    return module.fail_elsewhere(puts=module.FILES[: max(1, tries // 4)])
 
 
 def _no_server() -> str:
@@ -162,7 +162,7 @@ ATTACKS: dict[str, Attack] = {
         what="runs in the middle of which S3 fails, is slow, refuses or hangs",
         module="failing",
         make=_of_elsewhere,
-        tries=8,
+        tries=16,
         tried=("runs",),
         needs=_no_server,
     ),
