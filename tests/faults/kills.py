@@ -128,6 +128,12 @@ class Project:
                 raise AssertionError(f"samples of {case} of run {run} are lost: {samples[key]} of {rounds}")
         return found
 
+    def left(self) -> list[Path]:
+        """Return the files and folders that nobody needs; this user's own folder may stay, as long as nothing is in it."""
+        lasting = {self.temporary / f"pairbench-{os.getuid()}", self.temporary / f"pairbench-{os.getuid()}" / "live"}
+        hidden = [path for path in self.store.rglob("*") if path.name.startswith(".")]
+        return [path for path in self.temporary.rglob("*") if path not in lasting] + hidden
+
     def _read(self, dataset: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
         if not any((self.store / dataset).rglob("*.parquet")):
             return
@@ -240,8 +246,7 @@ def interrupt(number: signal.Signals, after_s: float, workers: str, project: Pro
 
 def finish(project: Project, seen: Counts) -> None:
     """Start once more, leave that run alone, and see that nothing is left of all before."""
-    left = [file.name for file in project.temporary.iterdir()]
-    seen.counts["files left for the next start"] += len(left)
+    seen.counts["files left for the next start"] += len(project.left())
     run = Run(project, "")
     before = project.records()
     _look(run, "the last run", seen, before, last=True)
@@ -249,8 +254,7 @@ def finish(project: Project, seen: Counts) -> None:
         if not _until(lambda earlier=earlier: not earlier.processes(), _GONE_S):  # type: ignore[misc]
             seen.wrong.append(f"processes are left of {earlier.errors.name}: {_told(earlier.processes())}")
             _kill_all(earlier)
-    hidden = [path for path in project.store.rglob("*") if path.name.startswith(".")]
-    if files := [*project.temporary.iterdir(), *hidden]:
+    if files := project.left():
         seen.wrong.append(f"{len(files)} files are left: {', '.join(map(str, files[:5]))}")
 
 
