@@ -144,7 +144,7 @@ ATTACKS: dict[str, Attack] = {
         parts=2,
     ),
     "crowd": Attack(
-        what="8 writers, 3 readers and a dashboard, seconds",
+        what="8 writers, 3 readers and a dashboard on one store for 3 minutes",
         module="crowd",
         make=_of_crowd,
         tries=180,
