@@ -113,7 +113,7 @@ def _of_crowd_elsewhere(module: Any, tries: int, _: int) -> Any:
 
 def _of_elsewhere(module: Any, tries: int, _: int) -> Any:
     os.environ.update(import_module("tests.faults.s3").ENVIRONMENT)
-    return module.fail_elsewhere(puts=(2, 7)[: max(1, tries // 4)])
+    return module.fail_elsewhere(puts=module.FILES[: max(1, tries // 4)])
 
 
 def _no_server() -> str:
@@ -162,7 +162,7 @@ ATTACKS: dict[str, Attack] = {
         what="runs in the middle of which S3 fails, is slow, refuses or hangs",
         module="failing",
         make=_of_elsewhere,
-        tries=8,
+        tries=16,
         tried=("runs",),
         needs=_no_server,
     ),
@@ -205,7 +205,7 @@ ATTACKS: dict[str, Attack] = {
     "disks": Attack(
         what="runs whose disk is full",
         module="failing",
-        make=lambda module, tries, _: module.fail_for_space(module.SIZES_KIB[:tries]),
+        make=lambda module, tries, _: module.fail_for_space(module.PARTS_OF_DISK[:tries]),
         tries=5,
         tried=("runs",),
         needs=_no_mount,
@@ -355,13 +355,27 @@ def table(seen: Sequence[Seen]) -> str:
 
 
 def filled(page: str, text: str) -> str:
-    """Return a page with the table in its place."""
-    return re.sub(
-        r"(<!-- measured -->\n).*?(<!-- /measured -->)",
-        lambda found: f"{found[1]}{text}\n{found[2]}",
-        page,
-        flags=re.DOTALL,
-    )
+    """Return a page with a table in its place; of a table that was there already, the rows of other attacks stay, and what is said of them."""
+
+    def joined(found: re.Match[str]) -> str:
+        rows = {**_rows(found[2]), **_rows(text)}
+        head = text.splitlines()[:2]
+        ordered = [rows[name] for name in ATTACKS if name in rows]
+        earlier = _said(found[2]) if rows.keys() - _rows(text).keys() else []
+        said = "\n\n".join([*earlier, *_said(text)])
+        return f"{found[1]}{chr(10).join([*head, *ordered])}\n\n{said}\n{found[3]}"
+
+    return re.sub(r"(<!-- measured -->\n)(.*?)(<!-- /measured -->)", joined, page, flags=re.DOTALL)
+
+
+def _rows(text: str) -> dict[str, str]:
+    """Return the rows of a table by the names of the attacks."""
+    named = ((line[2:].partition(":")[0], line) for line in text.splitlines() if line.startswith("| "))
+    return {name: line for name, line in named if name in ATTACKS}
+
+
+def _said(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and not line.startswith("|")]
 
 
 def _machine() -> str:

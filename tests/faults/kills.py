@@ -113,11 +113,9 @@ class Project:
         Raises:
             AssertionError: it cannot be read, or a measured record has not the samples that it was made of.
         """
-        if not any(self.store.rglob("*.parquet")):
-            return Counter()
         # The records first: what was there then has its samples now, also while a run goes on.
         columns = ["run_id", "case", "implementation", "status", "n_rounds"]
-        records = list(self._read("records", columns)) if (self.store / "records").is_dir() else []
+        records = list(self._read("records", columns))
         rows = list(self._read("samples", ["run_id", "case", "implementation", "round"]))
         if twice := [row for row, count in Counter(rows).items() if count > 1]:
             raise AssertionError(f"{len(twice)} rows of samples are there twice: {twice[:2]}")
@@ -130,7 +128,15 @@ class Project:
                 raise AssertionError(f"samples of {case} of run {run} are lost: {samples[key]} of {rounds}")
         return found
 
-    def _read(self, dataset: Any, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    def left(self) -> list[Path]:
+        """Return the files and folders that nobody needs; this user's own folder may stay, as long as nothing is in it."""
+        lasting = {self.temporary / f"pairbench-{os.getuid()}", self.temporary / f"pairbench-{os.getuid()}" / "live"}
+        hidden = [path for path in self.store.rglob("*") if path.name.startswith(".")]
+        return [path for path in self.temporary.rglob("*") if path not in lasting] + hidden
+
+    def _read(self, dataset: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+        if not any((self.store / dataset).rglob("*.parquet")):
+            return
         reading = read_frame(self.store, dataset, columns=columns)
         if reading.problems:
             raise AssertionError(f"the store cannot be read: {reading.problems}")
@@ -240,8 +246,7 @@ def interrupt(number: signal.Signals, after_s: float, workers: str, project: Pro
 
 def finish(project: Project, seen: Counts) -> None:
     """Start once more, leave that run alone, and see that nothing is left of all before."""
-    left = [file.name for file in project.temporary.iterdir()]
-    seen.counts["files left for the next start"] += len(left)
+    seen.counts["files left for the next start"] += len(project.left())
     run = Run(project, "")
     before = project.records()
     _look(run, "the last run", seen, before, last=True)
@@ -249,8 +254,7 @@ def finish(project: Project, seen: Counts) -> None:
         if not _until(lambda earlier=earlier: not earlier.processes(), _GONE_S):  # type: ignore[misc]
             seen.wrong.append(f"processes are left of {earlier.errors.name}: {_told(earlier.processes())}")
             _kill_all(earlier)
-    hidden = [path for path in project.store.rglob("*") if path.name.startswith(".")]
-    if files := [*project.temporary.iterdir(), *hidden]:
+    if files := project.left():
         seen.wrong.append(f"{len(files)} files are left: {', '.join(map(str, files[:5]))}")
 
 
@@ -276,7 +280,7 @@ def _look(
     seen.counts[f"exit code {code}"] += 1
     errors = run.errors.read_text(errors="replace")
     if "Traceback" in errors and ("/pairbench/" in errors or "this is a bug" in errors):
-        wrong(f"a traceback: {errors.strip().splitlines()[-1]}")
+        wrong(f"a traceback: {errors[errors.index('Traceback') :].strip()[-1000:]}")
     ordinary = {0, 1} if last else {-signal.SIGKILL, 0, 1} if signalled is None else {0, 1, 130, -signalled}
     if code not in ordinary:
         wrong(f"exit code {code}: {errors.strip()[-300:]}")
@@ -344,8 +348,8 @@ def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iter
             for plan in plans[job::jobs]:
                 try:
                     plan(project, seen)
-                except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
-                    seen.wrong.append(f"{plan}: {error}")
+                except Exception as error:  # noqa: BLE001 (whatever it is, the others go on)
+                    seen.wrong.append(f"{plan}: {type(error).__name__}: {error}")
             finish(project, seen)
 
         for one in [threads.submit(work, job) for job in range(min(jobs, len(plans)))]:

@@ -51,7 +51,18 @@ def test_an_attack_that_fails_itself_counts_as_wrong(monkeypatch: pytest.MonkeyP
 
 def test_the_page_has_a_row_for_every_attack() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert filled(page, "| new |").count("| new |") == 1
-    assert table([Seen(name="kills", tried=1, wrong=("a row is lost",))]).endswith(
-        "| 1 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |"
-    )
+    assert [name for name in ATTACKS if f"\n| {name}: " not in page] == []
+
+
+def test_a_part_that_is_made_again_leaves_the_other_rows() -> None:
+    """Each row was measured by one of the commands that the page names."""
+    empty = "# Page\n<!-- measured -->\n<!-- /measured -->\nmore\n"
+    first = filled(empty, f"{table([Seen(name=name, tried=1) for name in ATTACKS])}\n\nthe first command")
+    again = filled(first, f"{table([Seen(name='imports', tried=2, wrong=('a row is lost',))])}\n\nthe second command")
+    assert [line for line in again.splitlines() if line not in first.splitlines()] == [
+        "| imports: fuzzed imports | 2 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |",
+        "the second command",
+    ]
+    assert "the first command" in again and again.endswith("<!-- /measured -->\nmore\n")
+    whole = filled(again, f"{table([Seen(name=name, tried=3) for name in ATTACKS])}\n\nthe third command")
+    assert "the third command" in whole and "the first command" not in whole

@@ -54,6 +54,18 @@ def test_a_run_that_was_killed_is_none(tmp_path: Path, own: Path) -> None:
     assert live_runs("/store") == () and not list((own / "live").iterdir())
 
 
+def test_the_next_run_removes_what_a_killed_one_left(own: Path) -> None:
+    child = os.fork()
+    if not child:
+        with telling(PlainProgress(), "killed", "/store"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert [file.name.partition("-")[0] for file in (own / "live").iterdir()] == ["killed"]
+    with telling(PlainProgress(), "first", "/store"), telling(PlainProgress(), "second", "/store"):
+        assert [run.run_id for run in live_runs("/store")] == ["first", "second"]
+        assert {file.name.partition("-")[0] for file in (own / "live").iterdir()} == {"first", "second"}
+
+
 def test_a_file_that_is_none_of_ours_is_left_alone(own: Path) -> None:
     with telling(PlainProgress(), "run", "/store") as progress:
         progress.expect(CPU, 1)

@@ -64,7 +64,10 @@ class TellingProgress(PlainProgress):
         self._file: int | None = None
         # Nobody may need it, so a machine without room for it does no harm.
         with contextlib.suppress(OSError):
-            self._path = _folder() / f"{run_id}-{os.getpid()}.json"
+            folder = _folder()
+            for file in folder.glob("*.json"):
+                _read(file)  # which removes it if its process was killed
+            self._path = folder / f"{run_id}-{os.getpid()}.json"
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._tell()

@@ -1,14 +1,12 @@
 """What every verb needs before it can start: settings, suites, devices, and a way to be interrupted."""
 
 import contextlib
-import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pairbench.config import Config, load_config
@@ -18,6 +16,7 @@ from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
 from pairbench.suite.load import find_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
+from pairbench.workflow.interrupting import on_signals
 from pairbench.workflow.places import default_suites, moved_here, shown
 from pairbench.workflow.since.narrowed import Narrowed
 
@@ -94,38 +93,10 @@ def open_context(
     """Give workers a folder of their own, and turn Ctrl-C, SIGTERM and SIGHUP into an orderly end. See `make_context`."""
     interrupted = threading.Event()
     with (
-        _on_signals(lambda *_: interrupted.set()),
+        on_signals(lambda *_: interrupted.set()),
         make_context(config, suites, describes=describes, quick=quick, interrupted=interrupted) as context,
     ):
         yield context
-
-
-def ends_on_signals() -> contextlib.AbstractContextManager[None]:
-    """Have Ctrl-C, SIGTERM and SIGHUP end a command at once, with what it has to clean up, by the exit code 130."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(130)
-
-    return _on_signals(end)
-
-
-@contextlib.contextmanager
-def _on_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle what asks the process to end; SIGHUP is left ignored where it was, as `nohup` has it."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    kept = {signal.SIGHUP} if before[signal.SIGHUP] == signal.SIG_IGN else set()
-    handled = {number: old for number, old in before.items() if number not in kept and old is not None}
-    for number in handled:
-        signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, old in handled.items():
-            signal.signal(number, old)
 
 
 @dataclass(frozen=True, kw_only=True)
