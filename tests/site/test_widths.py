@@ -81,7 +81,7 @@ def test_a_phone_shows_cards_and_nobody_scrolls_sideways(
 def test_two_devices_fit_on_a_phone(browse: Callable[..., Opener], eventful: Site) -> None:
     page = browse(eventful, viewport={"width": 375, "height": 900})()
     box = page.locator(".scroll:has(table.operators)")
-    assert box.evaluate("node => node.scrollWidth - node.clientWidth") == 0
+    assert box.evaluate("node => node.scrollWidth - node.clientWidth") <= 1, "but for rounding"
 
 
 @pytest.mark.parametrize("kind", EVENTFUL)
