@@ -5,6 +5,7 @@ takes whatever versions fit. On a machine that brings its own torch: `nox --no-v
 """
 
 import os
+import pathlib
 import shutil
 
 import nox
@@ -80,6 +81,20 @@ def gate(session: nox.Session) -> None:
     """Measure how often the gate is wrong, beside other tools' rules, on comparisons made up. `-- --write` updates its page."""
     _install(session, "-e", ".[test]")
     session.run("python", "-m", "tests.gate.bench", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Kill, interrupt, damage, fill and fuzz what there is for half an hour, and count. `-- kills --scale 0.1` makes a part of one attack."""
+    _install(session, "-e", ".[test,s3]")
+    # The object store needs other versions than those that pairbench is tested with.
+    server = pathlib.Path(session.cache_dir) / "object-store"
+    session.run("python", "-m", "venv", str(server), silent=True)
+    session.run(str(server / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", external=True)
+    environment = {"PAIRBENCH_S3_SERVER": str(server / "bin" / "moto_server")}
+    if not session.posargs:
+        session.run("python", "-m", "pytest", "-q", "tests/faults", "tests/store/test_uploads.py", env=environment)
+    session.run("python", "-m", "tests.faults.bench", *session.posargs, env=environment)
 
 
 @nox.session

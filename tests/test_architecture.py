@@ -21,13 +21,13 @@ PACKAGE = ROOT / "harness" / "pairbench"
 # Room (a folder or a file of the package; the longest name that fits counts) -> the rooms of ours that it may import.
 # They stand in the order of the house: a straight way down.
 BELOW: dict[str, str] = {
-    "cli": "integrations workflow report execute.parent execute store analyze plan config suite model stats errors",
+    "cli": "integrations workflow report execute.parent execute store analyze plan config suite model stats errors own_folders",
     "integrations": "workflow report execute.parent execute store analyze plan config suite model stats errors",
     "workflow": "report execute.parent execute store analyze plan config suite model stats errors own_folders",
     "report": "analyze model stats errors",
     # These three meet only in model's values; workflow joins them.
     "execute.parent": "execute model stats errors own_folders",
-    "execute.worker": "execute suite model stats errors",
+    "execute.worker": "execute suite model stats errors own_folders",
     "execute": "model stats errors",
     "store": "model stats errors own_folders",
     "analyze": "model stats errors",

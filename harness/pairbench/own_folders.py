@@ -1,11 +1,23 @@
-"""Folders of this user that belong to no store and no checkout, as the XDG specification places them."""
+"""Folders of this user that belong to no store and no checkout: lasting ones, as the XDG specification places them, and temporary ones.
 
+A temporary folder is held by a lock (`flock`) for as long as its maker lives. What nobody holds was left behind by a process that was
+killed, and is removed at the next start.
+"""
+
+import contextlib
+import fcntl
 import os
+import secrets
+import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _NAME = "pairbench"
+_HELD = "pairbench-run-"
+"""How the names of temporary folders begin, unless another beginning is given."""
+_TRIES = 100
 
 
 def state_folder() -> Path | None:
@@ -62,6 +74,93 @@ def check_own(folder: Path) -> None:
             f"{folder} can be written to by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}), expected a "
             "folder that only you can write to; remove it"
         )
+
+
+@contextlib.contextmanager
+def held_folder(base: Path | None = None, prefix: str = _HELD) -> Iterator[Path]:
+    """Make a temporary folder that only this user can look into, and hold it until its end, when it is removed.
+
+    Args:
+        base: Where to make it; among the temporary files of all where not given.
+        prefix: How its name begins. `sweep_folders` removes whatever nobody holds and has such a name.
+
+    Raises:
+        OSError: there is no space or permission.
+    """
+    folder, descriptor = _make_held(base or Path(tempfile.gettempdir()), prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _make_held(base: Path, prefix: str) -> tuple[Path, int]:
+    for _ in range(_TRIES):
+        folder = base / f"{prefix}{secrets.token_hex(4)}"
+        try:
+            folder.mkdir(mode=0o700)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileExistsError, FileNotFoundError):
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = _is_at(folder, descriptor)
+        except BlockingIOError:  # somebody is sweeping it
+            held = False
+        except OSError:  # the file system knows no locks, so nobody sweeps either
+            held = True
+        if held:
+            return folder, descriptor
+        os.close(descriptor)
+    raise FileExistsError(f"no folder {base / prefix}* can be made and held")
+
+
+def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
+    """Remove the temporary folders that nobody holds: their makers were killed.
+
+    Never followed is a link, and never touched what is another user's, or on a file system that knows no locks. See `held_folder`.
+    """
+    with contextlib.suppress(OSError):
+        for folder in (base or Path(tempfile.gettempdir())).iterdir():
+            if folder.name.startswith(prefix):
+                with contextlib.suppress(OSError):
+                    _sweep(folder)
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a temporary folder is there and its maker lives."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_uid == os.getuid() and _is_at(folder, descriptor):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether a path leads to an open folder, and through no link of its own."""
+    try:
+        there, opened = path.lstat(), os.fstat(descriptor)
+    except OSError:
+        return False
+    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _absolute(variable: str) -> Path | None:

@@ -24,8 +24,22 @@ def each_forked(
         at_once: How many forks there are at the same time.
         limit_s: How long each has, in seconds.
     """
-    waiting = iter(items)
     running: dict[int, tuple[Item, int, float, bytearray]] = {}
+    try:
+        yield from _each(work, iter(items), running, at_once, limit_s)
+    finally:
+        for _, child, *_ in running.values():
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _each(
+    work: Callable[[Item], Any],
+    waiting: Iterator[Item],
+    running: dict[int, tuple[Item, int, float, bytearray]],
+    at_once: int,
+    limit_s: float,
+) -> Iterator[tuple[Item, Any, str]]:
     more = True
     while more or running:
         while more and len(running) < at_once:
@@ -54,15 +68,17 @@ def _start(work: Callable[[Item], Any], item: Item) -> tuple[int, int]:
     if child:
         os.close(writing)
         return reading, child
-    os.close(reading)
     try:
-        result = pickle.dumps((work(item), ""))
-    except BaseException:  # noqa: BLE001 (a fork must not go on as its parent)
-        result = pickle.dumps((None, traceback.format_exc()))
-    with os.fdopen(writing, "wb") as pipe:
-        pipe.write(result)
-    sys.stdout.flush()
-    os._exit(0)
+        os.close(reading)
+        try:
+            result = pickle.dumps((work(item), ""))
+        except BaseException:  # noqa: BLE001 (it is a result)
+            result = pickle.dumps((None, traceback.format_exc()))
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(result)
+        sys.stdout.flush()
+    finally:
+        os._exit(0)  # whatever happened: a fork must not go on as its parent
 
 
 def _end(child: int, content: bytes, *, late: bool, limit_s: float) -> tuple[Any, str]:

@@ -89,6 +89,8 @@ def damaged(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     broken = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(broken))
+        if not places:  # nothing is left
+            break
         holder, key = places[draw(st.integers(0, len(places) - 1))]
         match draw(st.sampled_from(["junk", "junk", "junk", "gone", "twice"])):
             case "gone":

@@ -1,8 +1,10 @@
 """Kills runs and what they are made of at random moments, and interrupts them: `python -m tests.faults.kills`.
 
-After each: no process is left, the store can be read, what it had before is still there, a run that goes on has every entry once, and the next
-start finds nothing in the folder for temporary files that it does not sweep. What a suite has started counts as a process of the run, in its
-group, in a session of its own, and as a daemon.
+Runs follow one another in a project, as with a user who starts again after each accident: each finds the locks, the store, the folder for
+temporary files and the processes as the one before left them. After each run: no process is left, the store can be read, what it
+had before is still there, every row once, and a run that came to its end has every entry. Where everything was killed, the next start sees to
+what is left; after the last one nothing is. What a suite has started counts as a process of the run, in its group, in a session of its own,
+and as a daemon.
 """
 
 import argparse
@@ -15,12 +17,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from pairbench.store.reader import read_frame, runs
+from pairbench.store.reader import read_frame
 
 ROOT = Path(__file__).parents[2]
 SUITE = """
@@ -52,16 +56,20 @@ def same(x):
     return x * 2
 
 op = Operator("op", baseline=baseline, variants={"same": same}, inputs=lambda make, rows: {"x": make.normal(rows)},
-    cases=grid(rows=[4, 5, 6]))
+    cases=grid(rows=[4, 5]))
 """
-ENTRIES = 6
-SETTINGS = "[tool.pairbench]\ncase_seconds = 0.1\nmin_samples = 20\nrounds = 2\n"
+ENTRIES = 4
+ROUNDS = 2
+SETTINGS = f"[tool.pairbench]\ncase_seconds = 0.1\nmin_samples = 20\nrounds = {ROUNDS}\n"
 KILLS = ("parent", "worker", "server", "parent and worker", "parent and server", "all")
 INTERRUPTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 _ENDS_S, _GONE_S = 180.0, 20.0
 """Seconds in which a run has to come to its end, and its processes have to be gone once it is killed."""
-_SHARED = ("pairbench-locks",)
-"""What stays in the folder for temporary files on purpose."""
+_MARK = "TESTS_FAULTS_RUN"
+"""The variable by which the processes of a run are known."""
+
+Key = tuple[str, str, str]
+"""Run, case and implementation."""
 
 
 @dataclass
@@ -78,11 +86,11 @@ class Counts:
         return ["| what | times |", "| --- | ---: |", *rows, f"| went wrong | {len(self.wrong)} |"]
 
 
-class Run:
-    """A run in a folder of its own, as a user starts one."""
+class Project:
+    """A folder with a suite and a store, and a user of its own, so that no other run of this machine is waited for."""
 
-    def __init__(self, folder: Path, workers: str) -> None:
-        self.folder, self.temporary = folder, folder / "tmp"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.temporary, self.store = folder, folder / "tmp", folder / "results"
         self.temporary.mkdir(parents=True)
         (folder / "ops.py").write_text(SUITE)
         (folder / "pyproject.toml").write_text(SETTINGS)
@@ -91,31 +99,70 @@ class Run:
             "PYTHONPATH": os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")]),
             "TMPDIR": str(self.temporary),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "PAIRBENCH_WORKERS": workers,
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_RUNTIME_DIR": str(folder / "runtime"),
             "OMP_NUM_THREADS": "1",
         }
-        self.errors = folder / "errors"
+        self.left_over: list[Run] = []
+        """Runs whose processes the next start sees to."""
+        self.began = 0
+
+    def records(self) -> Counter[Key]:
+        """Return how often each record is in the store.
+
+        Raises:
+            AssertionError: it cannot be read, or a measured record has not the samples that it was made of.
+        """
+        if not any(self.store.rglob("*.parquet")):
+            return Counter()
+        # The records first: what was there then has its samples now, also while a run goes on.
+        columns = ["run_id", "case", "implementation", "status", "n_rounds"]
+        records = list(self._read("records", columns)) if (self.store / "records").is_dir() else []
+        rows = list(self._read("samples", ["run_id", "case", "implementation", "round"]))
+        if twice := [row for row, count in Counter(rows).items() if count > 1]:
+            raise AssertionError(f"{len(twice)} rows of samples are there twice: {twice[:2]}")
+        samples = Counter(row[:3] for row in rows)
+        found: Counter[Key] = Counter()
+        for run, case, implementation, status, rounds in records:
+            key = (run, case, implementation)
+            found[key] += 1
+            if status == "measured" and samples[key] < rounds:
+                raise AssertionError(f"samples of {case} of run {run} are lost: {samples[key]} of {rounds}")
+        return found
+
+    def _read(self, dataset: Any, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+        reading = read_frame(self.store, dataset, columns=columns)
+        if reading.problems:
+            raise AssertionError(f"the store cannot be read: {reading.problems}")
+        yield from reading.value[columns].itertuples(index=False, name=None)
+
+
+class Run:
+    """A run in a project, as a user starts one."""
+
+    def __init__(self, project: Project, workers: str) -> None:
+        project.began += 1
+        self.project, self.mark = project, f"{_MARK}={project.folder}:{project.began}"
+        self.known = {key[0] for key in project.records()}
+        self.errors = project.folder / f"errors-{project.began}"
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                self.command("run", "ops.py", "--device", "cpu"),
-                cwd=folder,
-                env=self.environment,
+                [sys.executable, "-m", "pairbench", "run", "ops.py", "--device", "cpu"],
+                cwd=project.folder,
+                env={**project.environment, "PAIRBENCH_WORKERS": workers, _MARK: self.mark.partition("=")[2]},
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
             )
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "pairbench", *words]
-
     def processes(self) -> list[int]:
         """Return what the run has started and what that has started, all that runs."""
-        mark, found = f"TMPDIR={self.temporary}".encode(), []
+        found = []
         for file in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError, ValueError):
-                if mark in file.read_bytes().split(b"\0") and _state(int(file.parent.name)) not in ("Z", "X", ""):
+                if self.mark.encode() in file.read_bytes().split(b"\0"):
                     found.append(int(file.parent.name))
-        return [pid for pid in found if pid != self.process.pid]
+        return [pid for pid in found if pid != self.process.pid and _state(pid) not in ("Z", "X", "")]
 
     def targets(self, kind: str) -> list[int]:
         """Return the processes of one kind: parent, worker, server or all."""
@@ -125,15 +172,9 @@ class Run:
             return [self.process.pid]
         return [pid for pid in self.processes() if _kind(pid) == kind]
 
-    def records(self) -> set[tuple[str, str, str, str]]:
-        """Return run, case, implementation and status of all records in the store."""
-        if not any((self.folder / "results").rglob("*.parquet")):
-            return set()
-        columns = ["run_id", "case", "implementation", "status"]
-        reading = read_frame(self.folder / "results", columns=columns)
-        if reading.problems:
-            raise AssertionError(f"the store cannot be read: {reading.problems}")
-        return {tuple(row) for row in reading.value[columns].itertuples(index=False)}
+    def own(self, records: Iterable[Key]) -> list[Key]:
+        """Return the records of this run."""
+        return [key for key in records if key[0] not in self.known]
 
 
 def _state(pid: int) -> str:
@@ -164,11 +205,11 @@ def _until(what: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def kill(folder: Path, kind: str, after_s: float, workers: str, seen: Counts) -> None:
+def kill(kind: str, after_s: float, workers: str, project: Project, seen: Counts) -> None:
     """Start a run, kill a part of it after a time, and look at what is left."""
-    run = Run(folder, workers)
+    run = Run(project, workers)
     time.sleep(after_s)
-    before = run.records()
+    before = project.records()
     pids: list[int] = []
 
     def there() -> bool:
@@ -177,7 +218,7 @@ def kill(folder: Path, kind: str, after_s: float, workers: str, seen: Counts) ->
 
     if not _until(there, 30) or run.process.poll() is not None:
         run.process.wait(_ENDS_S)
-        kill(folder / "again", kind, after_s / 2, workers, seen)  # it had ended before
+        kill(kind, after_s / 2, workers, project, seen)  # it had ended before
         return
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -186,23 +227,41 @@ def kill(folder: Path, kind: str, after_s: float, workers: str, seen: Counts) ->
     _look(run, f"kill -9 of {kind} after {after_s:.2f} s, workers {workers or 'as usual'}", seen, before)
 
 
-def interrupt(folder: Path, number: signal.Signals, after_s: float, workers: str, seen: Counts) -> None:
+def interrupt(number: signal.Signals, after_s: float, workers: str, project: Project, seen: Counts) -> None:
     """Start a run, send it a signal after a time, and look at what is left."""
-    run = Run(folder, workers)
+    run = Run(project, workers)
     time.sleep(after_s)
-    before = run.records()
+    before = project.records()
     with contextlib.suppress(ProcessLookupError):
         run.process.send_signal(number)
     seen.counts[number.name] += 1
     _look(run, f"{number.name} after {after_s:.2f} s, workers {workers or 'as usual'}", seen, before, signalled=number)
 
 
+def finish(project: Project, seen: Counts) -> None:
+    """Start once more, leave that run alone, and see that nothing is left of all before."""
+    left = [file.name for file in project.temporary.iterdir()]
+    seen.counts["files left for the next start"] += len(left)
+    run = Run(project, "")
+    before = project.records()
+    _look(run, "the last run", seen, before, last=True)
+    for earlier in project.left_over:
+        if not _until(lambda earlier=earlier: not earlier.processes(), _GONE_S):  # type: ignore[misc]
+            seen.wrong.append(f"processes are left of {earlier.errors.name}: {_told(earlier.processes())}")
+            _kill_all(earlier)
+    hidden = [path for path in project.store.rglob("*") if path.name.startswith(".")]
+    if files := [*project.temporary.iterdir(), *hidden]:
+        seen.wrong.append(f"{len(files)} files are left: {', '.join(map(str, files[:5]))}")
+
+
 def _look(
     run: Run,
     what: str,
     seen: Counts,
-    before: set[tuple[str, str, str, str]],
+    before: Counter[Key],
+    *,
     signalled: signal.Signals | None = None,
+    last: bool = False,
 ) -> None:
     def wrong(text: str) -> None:
         seen.wrong.append(f"{what}: {text}")
@@ -210,7 +269,7 @@ def _look(
     try:
         code = run.process.wait(_ENDS_S)
     except subprocess.TimeoutExpired:
-        wrong(f"it had not ended after {_ENDS_S:.0f} s")
+        wrong(f"it hangs: it had not ended after {_ENDS_S:.0f} s")
         code = None
         run.process.kill()
         run.process.wait()
@@ -218,48 +277,51 @@ def _look(
     errors = run.errors.read_text(errors="replace")
     if "Traceback" in errors and ("/pairbench/" in errors or "this is a bug" in errors):
         wrong(f"a traceback: {errors.strip().splitlines()[-1]}")
-    ordinary = {-signal.SIGKILL, 0, 1} if signalled is None else {0, 1, 130, -signalled}
+    ordinary = {0, 1} if last else {-signal.SIGKILL, 0, 1} if signalled is None else {0, 1, 130, -signalled}
     if code not in ordinary:
         wrong(f"exit code {code}: {errors.strip()[-300:]}")
     # Where all servers were killed with the parent, the next start finds what their workers had started.
-    if not _until(lambda: not run.processes(), _GONE_S if "and server" not in what and "of all" not in what else 2.0):
-        seen.counts["processes left for the next start"] += len(run.processes())
+    later = "and server" in what or "of all" in what
+    if not _until(lambda: not run.processes(), 1.0 if later else _GONE_S):
+        if later:
+            seen.counts["processes left for the next start"] += len(run.processes())
+            run.project.left_over.append(run)
+        else:
+            wrong(f"processes are left: {_told(run.processes())}")
+            _kill_all(run)
     try:
-        after = run.records()
-        problems = runs(run.folder / "results").problems if after else ()
+        after = run.project.records()
     except AssertionError as error:
         wrong(str(error))
-        after, problems = before, ()
-    if problems:
-        wrong(f"the store has problems: {problems}")
-    if lost := {one[:3] for one in before if one[3] == "measured"} - {one[:3] for one in after}:
+        return
+    if lost := before.keys() - after.keys():
         wrong(f"{len(lost)} records are lost: {sorted(lost)[:2]}")
-    seen.counts["records that were there before"] += len(before)
-    if code in (0, 1, 130) and after and len(after) != ENTRIES:
-        wrong(f"{len(after)} records of {ENTRIES}")
-    if code in (0, 1) and not after:
-        wrong("no records")
-    _next_start(run, wrong, seen)
+    if twice := [key for key, count in after.items() if count > 1]:
+        wrong(f"{len(twice)} records are there twice: {twice[:2]}")
+    seen.counts["records that were there before"] += len(run.own(before))
+    own = run.own(after)
+    if code in (0, 1, 130) and own and len(own) != ENTRIES:
+        wrong(f"{len(own)} records of {ENTRIES}, the others are lost")
+    if code in (0, 1) and not own:
+        wrong("no records, all are lost")
 
 
-def _next_start(run: Run, wrong: Callable[[str], None], seen: Counts) -> None:
-    done = subprocess.run(
-        run.command("list", "ops.py"), cwd=run.folder, env=run.environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        wrong(f"the next start fails: {done.stderr.strip()[-300:]}")
-    if not _until(lambda: not run.processes(), _GONE_S):
-        left = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in run.processes()}
-        wrong(f"processes are left: {left}")
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    left_files = [file.name for file in run.temporary.iterdir() if file.name not in _SHARED]
-    seen.counts["files left in the temporary folder"] += len(left_files)
+def _told(pids: Iterable[int]) -> dict[int, str]:
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def _kill_all(run: Run) -> None:
+    for pid in run.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iterable[str] = KILLS) -> Counts:
-    """Kill and interrupt runs.
+    """Kill and interrupt runs, in as many projects as there are jobs.
 
     Args:
         kills: How many.
@@ -268,30 +330,44 @@ def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iter
         jobs: How many at a time.
         kinds: What is killed, in turns.
     """
-    draw, seen = random.Random(seed), Counts()
-    several = tuple(kinds)
+    seen = Counts()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder, ThreadPoolExecutor(jobs) as threads:
         began = time.monotonic()
-        Run(Path(folder) / "whole", "").process.wait(_ENDS_S)
-        length_s = time.monotonic() - began
-        waiting = []
-        for number in range(kills + interrupts):
-            place, workers = Path(folder) / str(number), draw.choice(("", "", "fork", "fresh"))
-            after_s = draw.uniform(0, length_s * 1.1)
-            if number < kills:
-                kind = several[number % len(several)]
-                if workers == "fresh" and ("server" in kind or kind == "all"):
-                    workers = ""  # it has none
-                waiting.append(threads.submit(kill, place, kind, after_s, workers, seen))
-            else:
-                signalled = INTERRUPTS[number % len(INTERRUPTS)]
-                early = draw.random() < 0.3  # the first second has the most different moments in it
-                waiting.append(
-                    threads.submit(interrupt, place, signalled, draw.uniform(0, 1) if early else after_s, workers, seen)
-                )
-        for one in waiting:
+        whole = Run(Project(Path(folder) / "whole"), "")
+        if whole.process.wait(_ENDS_S) not in (0, 1):
+            seen.wrong.append(f"a run that is left alone fails: {whole.errors.read_text()[-300:]}")
+            return seen
+        plans = list(_plans(kills, interrupts, random.Random(seed), tuple(kinds), time.monotonic() - began))
+
+        def work(job: int) -> None:
+            project = Project(Path(folder) / str(job))
+            for plan in plans[job::jobs]:
+                try:
+                    plan(project, seen)
+                except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+                    seen.wrong.append(f"{plan}: {error}")
+            finish(project, seen)
+
+        for one in [threads.submit(work, job) for job in range(min(jobs, len(plans)))]:
             one.result()
     return seen
+
+
+def _plans(
+    kills: int, interrupts: int, draw: random.Random, kinds: tuple[str, ...], length_s: float
+) -> Iterator[Callable[[Project, Counts], None]]:
+    """Yield what is done to one run after the other."""
+    for number in range(kills + interrupts):
+        workers, after_s = draw.choice(("", "", "fork", "fresh")), draw.uniform(0, length_s * 1.1)
+        if number < kills:
+            kind = kinds[number % len(kinds)]
+            if workers == "fresh" and ("server" in kind or kind == "all"):
+                workers = ""  # it has none
+            yield partial(kill, kind, after_s, workers)
+        else:
+            early = draw.random() < 0.3  # the first second has the most different moments in it
+            moment = draw.uniform(0, 1) if early else after_s
+            yield partial(interrupt, INTERRUPTS[number % len(INTERRUPTS)], moment, workers)
 
 
 def main() -> None:

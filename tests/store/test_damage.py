@@ -75,7 +75,8 @@ def test_another_version_is_read(tmp_path: Path, record: MakeRecord) -> None:
     table = table.append_column("added_later", pa.array([1]))
     pq.write_table(table.replace_schema_metadata({VERSION_KEY: b"99"}), path.with_name("run-2.parquet"))
     write(tmp_path, record("run-3"))
-    frame = read_frame(tmp_path).value
+    frame, problems = read_frame(tmp_path)
+    assert len(problems) == 1 and "schema version 99, which a newer pairbench wrote" in problems[0]
     assert frame["branch"].isna().tolist() == [False, True, False]
     assert "added_later" not in frame.columns
     (other,) = read_run(tmp_path, "run-2").value

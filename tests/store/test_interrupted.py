@@ -1,5 +1,6 @@
 """A run that ends at any moment leaves whole batches, each once."""
 
+import fcntl
 import os
 import random
 import signal
@@ -186,15 +187,16 @@ def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path, record: M
     (whole,) = (tmp_path / "records").rglob("*.parquet")
     doubled = whole.with_name("run-1.part-000001.parquet")
     doubled.write_bytes(whole.read_bytes())
-    old, fresh = whole.with_name(".run-0.parquet.tmp"), whole.with_name(".run-5.parquet.tmp")
-    for path in (old, fresh):
+    left, held = whole.with_name(".run-0.parquet.tmp"), whole.with_name(".run-5.parquet.tmp")
+    for path in (left, held):
         path.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    with open_writer(tmp_path, "run-2"):
-        pass
+    with held.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as its writer does
+        with open_writer(tmp_path, "run-2"):
+            pass
     assert not doubled.exists()
-    assert not old.exists()
-    assert fresh.exists()
+    assert not left.exists()
+    assert held.exists()
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path, record: MakeRecord, samples: MakeSamples) -> None:

@@ -1,7 +1,6 @@
 """The verb `pairbench run`."""
 
 import contextlib
-import tempfile
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,7 @@ from pairbench.cli.options import (
 from pairbench.cli.say import configure, put, say
 from pairbench.cli.verdicts import report_problems
 from pairbench.errors import PairbenchError, UsageError
+from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_request
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def run(
     confirmed = None
     with contextlib.ExitStack() as stack:
         if no_store:
-            store = stack.enter_context(tempfile.TemporaryDirectory(prefix="pairbench-"))
+            store = str(stack.enter_context(held_folder()))
         config = configure(
             output,
             catalogue=catalogue,

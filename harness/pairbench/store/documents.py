@@ -7,6 +7,7 @@ import json
 import math
 import types
 import typing
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -14,11 +15,15 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pairbench.model.plain import plain
+from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, read_content
+from pairbench.store.files.sizes import LARGEST_DOCUMENT
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import Reading, problem_of
 
 Value = TypeVar("Value")
+
+_CHECKSUM = "checksum"
 
 
 def write_document(
@@ -37,9 +42,9 @@ def write_document(
         StoreError: the folder cannot be made.
         StoreFailedError: there is no space or permission.
     """
-    text = json.dumps(
-        {"pairbench": kind, **plain(value, canonical=True)}, indent=2, ensure_ascii=False, allow_nan=False
-    )
+    body = {"pairbench": kind, **plain(value, canonical=True)}
+    checked = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
+    text = json.dumps(checked, indent=2, ensure_ascii=False, allow_nan=False)
     whole, content = f"{location.root}/{path}", pa.py_buffer(f"{text}\n".encode())
     if publish is not None:
         publish(whole, content)
@@ -59,10 +64,10 @@ def read_documents(location: StoreLocation, folder: str, kind: str, make: type[V
     values, problems = [], list(listing.problems)
     for path in listing.paths:
         try:
-            values.append(_document(read_content(location, path).to_pybytes(), kind, make))
+            values.append(_document(read_content(location, path, LARGEST_DOCUMENT).to_pybytes(), kind, make))
         except FileNotFoundError:  # gone since it was listed
             continue
-        except BROKEN as error:
+        except (UnsoundError, *BROKEN) as error:
             problems.append(problem_of(path, error))
     return Reading(tuple(values), tuple(problems))
 
@@ -71,7 +76,7 @@ def _document(text: bytes, kind: str, make: type[Value]) -> Value:
     """Return what a document says.
 
     Raises:
-        ValueError, RecursionError: it is none, or none of that kind.
+        ValueError, RecursionError: it is none, or none of that kind, or something in it has changed since it was written.
     """
     content = json.loads(text)
     if not isinstance(content, dict) or content.get("pairbench") != kind:
@@ -79,7 +84,17 @@ def _document(text: bytes, kind: str, make: type[Value]) -> Value:
     if b"\\u" in text:
         json.dumps(content, ensure_ascii=False).encode()  # half a character is no text
     value: Value = _value(make, content, "")
+    told = content.pop(_CHECKSUM, None)
+    if told is not None and told != _checksum(content):
+        raise ValueError(
+            f"its content does not fit its checksum; where it was changed on purpose, remove {_CHECKSUM!r} from it"
+        )
     return value
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    """Return the checksum of a document, however it is indented."""
+    return f"crc32 {zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"
 
 
 def _value(hint: Any, content: Any, name: str) -> Any:

@@ -3,7 +3,6 @@
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,16 @@ from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
 from pairbench.model.text import redacted
 from pairbench.store.files.listing import Listing, list_files
+from pairbench.store.files.uploads import abort_uploads, is_abandoned
+from pairbench.store.files.written import TEMPORARY, sweep_temporary, write_whole
 
+FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
+"""The folders of a store: nothing outside of them is ever read or removed."""
+_PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_ATTEMPTS = 4
+"""How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
-_ABANDONED_S = 24 * 3600
-"""Age in seconds from which a temporary file, which lives for milliseconds, was left by a process that was killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,7 @@ class StoreLocation:
             return cls(filesystem=fs.LocalFileSystem(), root=root, name=name)
         shown = redacted(name)
         try:
-            filesystem, root = fs.FileSystem.from_uri(name)
+            filesystem, root = _opened(name)
         except (OSError, pa.ArrowException) as error:
             told = redacted(str(error).replace(name, shown))
             raise StoreError(
@@ -138,7 +142,7 @@ class StoreLocation:
             StoreError: they cannot.
             StoreFailedError: the store is elsewhere, and takes none.
         """
-        path = f"{folder}/.probe-{secrets.token_hex(4)}"
+        path = f"{folder}/{_PROBE}{secrets.token_hex(4)}{TEMPORARY}"
         try:
             self.publish(path, pa.py_buffer(b"pairbench"))
         except StoreFailedError as error:
@@ -157,19 +161,53 @@ class StoreLocation:
         try:
             self.filesystem.create_dir(path, recursive=True)
             if self.is_local:
-                for temporary in Path(path).glob(".*.tmp"):
-                    with suppress(FileNotFoundError):
-                        if time.time() - temporary.stat().st_mtime > _ABANDONED_S:
-                            temporary.unlink()
+                sweep_temporary([Path(path)])
         except (OSError, pa.ArrowException) as error:
             kind = StoreError if self.is_local else StoreFailedError
             raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
+
+    def sweep(self) -> None:
+        """Remove what killed processes left in the store: half-written files, and on an object store uploads that nobody finishes.
+
+        On this machine's file systems that is what nobody holds; elsewhere, what is older than a day. Whatever cannot be
+        listed or removed is left at that.
+        """
+        if self.is_local:
+            for name in FOLDERS:
+                sweep_temporary(Path(folder) for folder, _, _ in os.walk(f"{self.root}/{name}"))
+            return
+        with suppress(OSError, pa.ArrowException):
+            selector = fs.FileSelector(f"{self.root}/records", recursive=True, allow_not_found=True)
+            found = [info for info in self.filesystem.get_file_info(selector) if info.base_name.startswith(_PROBE)]
+            self.delete(info.path for info in found if is_abandoned(info.mtime))
+        abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is gone already, or may not be deleted, is left at that."""
         for path in paths:
             with suppress(OSError):
                 self.filesystem.delete_file(path)
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """Return the file system and the path that a URL names.
+
+    Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
+    """
+    if not url.startswith("s3://"):
+        return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
+    if "allow_delayed_open" not in url:
+        with suppress(pa.ArrowInvalid):
+            filesystem, path = fs.FileSystem.from_uri(f"{url}{'&' if '?' in url else '?'}allow_delayed_open=true")
+            return _impatient(filesystem), path
+    filesystem, path = fs.FileSystem.from_uri(url)
+    return _impatient(filesystem), path
+
+
+def _impatient(filesystem: Any) -> Any:
+    """Return a file system on S3 that gives up after some 20 s of silence. The one of a URL does after 100 s, each time that something is asked."""
+    _, (options,) = filesystem.__reduce__()  # the only way to what the URL says
+    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
 
 
 def is_run_id(text: str) -> bool:
@@ -186,35 +224,3 @@ def _run_file(path: str) -> RunFile:
     stem = Path(path).stem
     part = _PART.fullmatch(stem)
     return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)
-
-
-def write_whole(path: Path, content: bytes | pa.Buffer, *, durable: bool = True) -> None:
-    """Write a file so that whoever looks at it sees the earlier content or all of the new one.
-
-    Args:
-        path: In a folder that exists.
-        content: All of it.
-        durable: Whether to wait until the disk has it, so that it outlives a power failure.
-
-    Raises:
-        OSError: there is no space or permission; nothing has changed.
-    """
-    temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if not durable:
-        return
-    # The rename itself has to reach the disk too, or a power failure may take the file back.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

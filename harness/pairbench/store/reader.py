@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
+from pairbench.store.files.conform import TEXT
 from pairbench.store.files.opened import OpenedFile
 from pairbench.store.files.parts import doubled, tidy
 from pairbench.store.location import StoreLocation
@@ -63,7 +64,7 @@ def read_frame(
         StoreError: there is no such store, or it is empty.
     """
     table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
-    return Reading(table.to_pandas(split_blocks=True), problems)
+    return Reading(_with_texts(table).to_pandas(split_blocks=True), problems)
 
 
 def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
@@ -112,7 +113,7 @@ def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
     columns = ["run_id", "started_at", "commit", "branch", "dirty", "device_name", "hostname", "status"]
     table, problems = _read(StoreLocation.of(store), "records", columns=columns)
     by_run: dict[str, list[dict[str, Any]]] = {}
-    for row in table.group_by(columns).aggregate([([], "count_all")]).to_pylist():
+    for row in _with_texts(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
         by_run.setdefault(row["run_id"], []).append(row)
     return Reading(tuple(_summary(by_run[run_id]) for run_id in sorted(by_run, reverse=True)), problems)
 
@@ -150,7 +151,7 @@ def _read(
     where: Mapping[str, object] | None = None,
     run_ids: Collection[str] | None = None,
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return rows as a table with the columns that are asked for, in this version's types."""
+    """Return rows as a table with the columns that are asked for, texts as dictionaries."""
     schema = pa.unify_schemas([schema_of(ROW_TYPES[dataset]), PARTITIONS])
     if unknown := sorted({*(columns or ()), *(where or ())} - set(schema.names)):
         raise ValueError(f"{dataset} has no column {unknown[0]!r}, expected one of {', '.join(schema.names)}")
@@ -163,8 +164,10 @@ def _read(
     tables, problems = read_each(
         place, dataset, files, lambda file: _rows(place, file, names, wanted), threads=_THREADS
     )
-    kinds = pa.schema([schema.field(name) for name in names])
-    found = [kinds.empty_table(), *(_plain(table, kinds) for table in tables.values())]
+    kinds = pa.schema(
+        [(name, TEXT if pa.types.is_string(schema.field(name).type) else schema.field(name).type) for name in names]
+    )
+    found = [kinds.empty_table(), *(table.cast(kinds) for table in tables.values())]
     return renamed_table(pa.concat_tables(found), place.moved), problems
 
 
@@ -192,9 +195,10 @@ def _folder(path: str, name: str) -> pa.Scalar:
     return pa.scalar(values[-1] if values else None, pa.string())
 
 
-def _plain(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with texts as texts."""
-    return pa.Table.from_arrays([table.column(field.name).cast(field.type) for field in schema], schema=schema)
+def _with_texts(table: pa.Table) -> pa.Table:
+    """Return a table with each text for itself."""
+    kinds = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
 def _values(where: Mapping[str, object]) -> dict[str, list[object]]:

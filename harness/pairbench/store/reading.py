@@ -10,9 +10,12 @@ from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.files.parts import doubled
 from pairbench.store.location import RunFile, StoreLocation, run_files
+from pairbench.store.schema import SCHEMA_VERSION
 
 _THREADS, _THREADS_REMOTE = 4, 32
 """An object store lets one wait for many files at the same time."""
+_TIMES_REMOTE = 4
+"""How often a part in an object store is read that seems damaged: another round replaces it, and its size may be that of the earlier one."""
 _LISTINGS = 10
 """How often a run is looked for again whose files were gone as they were read; it closes once, so one time is enough."""
 
@@ -83,10 +86,11 @@ def read_each(
     problems = list(files.problems) if isinstance(files, Files) else []
     pending = list(files.files) if isinstance(files, Files) else list(files)
     found: dict[RunFile, Value | str] = {}
+    newer: set[int] = set()
     for attempt in range(_LISTINGS + 1):
         with ThreadPoolExecutor(threads if place.is_local else _THREADS_REMOTE) as pool:
             results = dict(
-                zip(pending, pool.map(lambda file: _attempt(place, dataset, file, read), pending), strict=True)
+                zip(pending, pool.map(lambda file: _attempt(place, dataset, file, read, newer), pending), strict=True)
             )
         gone = {file.run_id for file, result in results.items() if result is None}
         if attempt == _LISTINGS:
@@ -99,6 +103,7 @@ def read_each(
             break
         pending = [file for file in place.files(dataset) if file.run_id in gone]
     problems += [result for result in found.values() if isinstance(result, str)]
+    problems += [_newer(place, version) for version in sorted(newer)]
     values = {file: result for file, result in found.items() if not isinstance(result, str)}
     sound = {file.path for file in values}
     superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
@@ -107,17 +112,30 @@ def read_each(
 
 
 def _attempt(
-    place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value]
+    place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value], newer: set[int]
 ) -> Value | str | None:
-    """Return what was read; a sentence where the file cannot be, and None where it is gone."""
-    try:
-        return read(OpenedFile(place, file.path, dataset))
-    except FileNotFoundError:
-        return None
-    except ForeignFileError:
-        return foreign(file.path)
-    except (UnsoundError, *BROKEN) as error:
-        return problem_of(file.path, error)
+    """Return what was read; a sentence where the file cannot be, and None where it is gone. Versions that are not known are added."""
+    problem = ""
+    for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
+        try:
+            opened = OpenedFile(place, file.path, dataset)
+            if opened.version > SCHEMA_VERSION:
+                newer.add(opened.version)
+            return read(opened)
+        except FileNotFoundError:
+            return None
+        except ForeignFileError:
+            return foreign(file.path)
+        except (UnsoundError, *BROKEN) as error:
+            problem = problem_of(file.path, error)
+    return problem
+
+
+def _newer(place: StoreLocation, version: int) -> str:
+    return (
+        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows "
+        f"{SCHEMA_VERSION}, and leaves out what is new; update it"
+    )
 
 
 def foreign(path: str) -> str:

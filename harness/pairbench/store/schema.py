@@ -94,7 +94,23 @@ def texts_of(schema: pa.Schema) -> list[str]:
 
 def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
     """Return a table, of this version or another, as rows."""
-    return from_columns({name: table.column(name).to_pylist() for name in table.column_names}, row_type)
+    return from_columns({name: plain_values(table.column(name)) for name in table.column_names}, row_type)
+
+
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python's values; texts that repeat, one for all, and numbers without gaps several times as fast as pyarrow does."""
+    return [value for chunk in column.chunks for value in _plain_values(chunk)]
+
+
+def _plain_values(column: pa.Array) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        values = [*column.dictionary.to_pylist(), None]
+        return [values[place] for place in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
+        return list(column.to_pylist())
+    return list(column.to_numpy().tolist())
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], row_type: type[Row]) -> tuple[Row, ...]:

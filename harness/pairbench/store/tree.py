@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.location import StoreLocation, write_whole
+from pairbench.store.files.written import write_whole
+from pairbench.store.location import StoreLocation
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
 """Kinds of files that a browser takes for nothing else, whatever the machine's own table says."""

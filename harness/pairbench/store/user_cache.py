@@ -6,12 +6,13 @@ A file is JSON, and is read as if it were empty wherever it is anything else.
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from pairbench.store.files.written import sweep_temporary, write_whole
 
 _OLD_S = 14 * 24 * 3600
 _FORMAT = 1
@@ -71,11 +72,7 @@ class KeptValues:
         kept = {key: value for key, value in self.read().items() if key not in values}
         newest = list({**kept, **values}.items())[-self._most :]
         text = json.dumps({"format": _FORMAT, "values": dict(newest)})
-        temporary = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}.tmp")
-        try:
+        with contextlib.suppress(OSError):  # read-only, or full
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self._file)
-        except OSError:  # read-only, or full
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+            sweep_temporary([self._file.parent])
+            write_whole(self._file, text.encode(), durable=False)

@@ -6,7 +6,6 @@ A few hundred runs of a few thousand series fit into memory as columns, and woul
 from collections.abc import Collection, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from pairbench.store.files.opened import OpenedFile
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_table
 from pairbench.store.reading import dataset_files, read_each
-from pairbench.store.schema import from_columns, schema_of, texts_of
+from pairbench.store.schema import from_columns, plain_values, schema_of, texts_of
 
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
@@ -103,7 +102,7 @@ class WholeStore:
         taken = [name for name in self._schema.names if name in columns or name in names]
         for key, rows in keyed:
             table = self._table.select(taken).take(pa.array(rows))
-            yield key, from_columns({name: _plain(table.column(name).combine_chunks()) for name in taken}, Record)
+            yield key, from_columns({name: plain_values(table.column(name)) for name in taken}, Record)
 
 
 def _schema(columns: Collection[str]) -> pa.Schema:
@@ -132,15 +131,3 @@ def _read(place: StoreLocation, file: OpenedFile, schema: pa.Schema, *, samples:
             table = table.append_column(more.schema.field(name), more.column(name))
         table = filled(table, values).select(schema.names)
     return renamed_table(table, place.moved)
-
-
-def _plain(column: pa.Array) -> list[Any]:
-    """Return a column as Python's values; texts that repeat and numbers without gaps several times as fast as pyarrow does."""
-    if pa.types.is_dictionary(column.type):
-        values = [*column.dictionary.to_pylist(), None]
-        return [values[place] for place in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
-        return list(column.to_pylist())
-    return list(column.to_numpy().tolist())

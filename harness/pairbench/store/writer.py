@@ -14,6 +14,7 @@ from pairbench.model.record import Record, Samples
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.files.parts import tidy
+from pairbench.store.files.sealed import sealed
 from pairbench.store.location import RunFile, StoreLocation, is_run_id
 from pairbench.store.schema import texts_of, to_table
 
@@ -63,6 +64,7 @@ class RunWriter:
             StoreError: it cannot be written, or holds this run already.
             StoreFailedError: it is elsewhere, and takes nothing.
         """
+        self._location.sweep()
         for dataset in _DATASETS:
             self._location.make_folder(self._names.folder(dataset))
             self._location.probe(self._names.folder(dataset))
@@ -231,5 +233,5 @@ def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
     )
     # Made in memory, so that it reaches the store in one piece.
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
+    pq.write_table(table, sink, write_page_checksum=True, **options)
+    return sealed(sink.getvalue())

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
+from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model
 from pairbench.suite.load import find_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
@@ -71,11 +71,12 @@ def make_context(
     needed = Preload.DESCRIPTION if describes else Preload.MEASUREMENT
     if not describes and ("compile" in config.settings.modes or names_compiler(suites, config.root)):
         needed = Preload.COMPILER
+    sweep_folders()
     with (
         open_launchers(yielding=not quick) as launchers,
-        tempfile.TemporaryDirectory(prefix="pairbench-", ignore_cleanup_errors=True) as own,
+        held_folder() as own,
     ):
-        cache = (kept_compilations() if quick else None) or Path(own)
+        cache = (kept_compilations() if quick else None) or own
         prepare(launchers, cache, needed)
         yield WorkerContext(
             settings=config.settings,

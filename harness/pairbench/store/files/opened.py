@@ -4,11 +4,14 @@ Anybody may have put a file there, a disk may have changed it, and a newer versi
 `read` is in the columns and types of this version's schema, or the file is refused in a sentence.
 """
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store.files.conform import (
@@ -22,6 +25,8 @@ from pairbench.store.files.conform import (
     texts,
     type_of,
 )
+from pairbench.store.files.sealed import check_seal
+from pairbench.store.files.sizes import LARGEST, check_footer, check_size, check_texts
 from pairbench.store.location import StoreLocation
 from pairbench.store.schema import version_of
 
@@ -52,12 +57,15 @@ class OpenedFile:
         """
         self.path = path
         self._content = read_content(place, path)
+        self.sealed = check_seal(self._content)
+        """Whether a checksum shows that nothing in it has changed."""
         self.dataset = dataset
         self._parquet = _open(self._content, texts(dataset))
         self.metadata = self._parquet.metadata
         version = version_of(self.metadata.metadata)
         if version is None:
             raise ForeignFileError(path)
+        check_footer(self.metadata, dataset)
         self.version = version
         """The version of the schema that it was written by; 0 where that is no number."""
         schema, known = self.metadata.schema, fields_of(dataset)
@@ -86,7 +94,10 @@ class OpenedFile:
         table = (self._with_inner_texts(nested) if nested else self._parquet).read(columns=there, use_threads=False)
         if there and table.num_rows != self.num_rows:
             raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
-        found = {name: conformed(table.column(name), self.dataset, name) for name in there}
+        found = {}
+        for name in there:
+            check_texts(name, table.column(name))
+            found[name] = conformed(table.column(name), self.dataset, name)
         if self.dataset == "samples":
             check_beside(found)
         types = {name: type_of(self.dataset, name) for name in names}
@@ -97,9 +108,15 @@ class OpenedFile:
         """Return the whole of it as it was written, with its version and columns that are not known here.
 
         Raises:
-            One of `BROKEN`: it cannot be read.
+            UnsoundError: it holds too much; so can one of `BROKEN` say.
         """
-        return pq.ParquetFile(pa.BufferReader(self._content), page_checksum_verification=True).read(use_threads=False)
+        schema = self.metadata.schema
+        columns = (schema.column(place) for place in range(len(schema.names)))
+        inner = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        table = _open(self._content, inner, self.metadata).read(use_threads=False)
+        for name in table.column_names:
+            check_texts(name, table.column(name))
+        return table.cast(_open(self._content, (), self.metadata).schema_arrow)
 
     def checked(self, name: str, value: Any) -> Any:
         """Return the one value of a column, which nobody has decoded, as `read` would.
@@ -120,23 +137,40 @@ class OpenedFile:
         return _open(self._content, [*flat, *inner], self.metadata)
 
 
-def read_content(place: StoreLocation, path: str) -> pa.Buffer:
+def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buffer:
     """Return what a file holds, all of one moment: parts of a run are replaced while it goes on.
+
+    Args:
+        place: The store.
+        path: The file on the store's file system.
+        most: How many bytes it may have.
 
     Raises:
         FileNotFoundError: it is not there, or no more.
         OSError, pa.ArrowException: it cannot be read.
         StoreFailedError: the store is elsewhere, and does not give it.
+        UnsoundError: it is too large.
     """
     try:
         with place.filesystem.open_input_file(path) as stream:
+            check_size(stream.size(), most)
             return stream.read_buffer()
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
         if place.is_local:
             raise
+        # An object store is asked for the size of a file, and then for the file, which may be gone by then.
+        if _is_gone(place, path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
         raise StoreFailedError(f"store {place.name!r}: {path} cannot be read: {error}") from error
+
+
+def _is_gone(place: StoreLocation, path: str) -> bool:
+    try:
+        return bool(place.filesystem.get_file_info(path).type == fs.FileType.NotFound)
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

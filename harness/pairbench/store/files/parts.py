@@ -35,6 +35,7 @@ def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
 
 
 def _rows(location: StoreLocation, path: str) -> int:
-    """Return how many rows a file holds, after reading all of them."""
+    """Return how many rows a file holds, after making sure that all of it is sound."""
     dataset = path[len(location.root) + 1 :].partition("/")[0]
-    return len(OpenedFile(location, path, dataset).raw())
+    opened = OpenedFile(location, path, dataset)
+    return opened.num_rows if opened.sealed else len(opened.raw())

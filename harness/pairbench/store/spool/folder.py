@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.own_folders import check_own, make_own, state_folder, temporary_folder
-from pairbench.store.location import StoreLocation, write_whole
+from pairbench.store.files.written import sweep_temporary, write_whole
+from pairbench.store.location import StoreLocation
 
 _FOLDER = "spool"
 _NOTE = "spool.json"
@@ -157,11 +158,28 @@ def waiting() -> Iterator[Waiting]:
 
 def _waiting(folder: Path) -> Waiting | None:
     try:
+        if not (folder / _NOTE).exists():
+            _remove_empty(folder)
+            return None
         note = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
         with _owned(folder):
             return Waiting(folder=folder, store=str(note["store"]), why=str(note["why"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder whose maker was killed before anything was in it.
+
+    Raises:
+        OSError: something is in it, or somebody holds it.
+    """
+    check_own(folder)
+    with _owned(folder):
+        sweep_temporary([folder])
+        if {file.name for file in folder.iterdir()} == {_OWNER}:
+            (folder / _OWNER).unlink()
+            folder.rmdir()
 
 
 @contextlib.contextmanager

@@ -5,9 +5,6 @@ its lock is free, for the kernel gave it back.
 """
 
 import contextlib
-import fcntl
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,10 +13,10 @@ from pathlib import Path
 from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
 from pairbench.model.environment import Commit
+from pairbench.own_folders import held_folder, is_held, sweep_folders
 from pairbench.workflow.git.repository import git, run_git
 
 _PREFIX = "pairbench-ab-"
-_LOCK = "lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,30 +88,26 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
     names = {"base": base} if head is None else {"base": base, "head": head}
     shas = {side: resolve(repository, name) for side, name in names.items()}
     _clear_left_behind(repository)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        checkouts = {}
-        for side, sha in shas.items():
-            run_git(
-                repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(folder / side), sha
-            )
-            checkouts[side] = Checkout(
-                name=side,
-                asked=names[side],
-                commit=_commit(repository, sha),
-                root=folder / side,
-                stand_in=StandIn(checkout=repository, copy=folder / side),
-                submodules=_submodules(repository, sha),
-            )
-        (folder / "outputs").mkdir()
-        yield checkouts["base"], checkouts.get("head") or _as_it_is(repository), folder / "outputs"
-    finally:
-        for side in shas:
-            _remove(repository, folder / side)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+    with held_folder(Path(tempfile.gettempdir()).resolve(), _PREFIX) as folder:
+        try:
+            checkouts = {}
+            for side, sha in shas.items():
+                run_git(
+                    repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(folder / side), sha
+                )
+                checkouts[side] = Checkout(
+                    name=side,
+                    asked=names[side],
+                    commit=_commit(repository, sha),
+                    root=folder / side,
+                    stand_in=StandIn(checkout=repository, copy=folder / side),
+                    submodules=_submodules(repository, sha),
+                )
+            (folder / "outputs").mkdir()
+            yield checkouts["base"], checkouts.get("head") or _as_it_is(repository), folder / "outputs"
+        finally:
+            for side in shas:
+                _remove(repository, folder / side)
 
 
 def _as_it_is(repository: Path) -> Checkout:
@@ -145,24 +138,9 @@ def _clear_left_behind(repository: Path) -> None:
     worktrees = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
     for worktree in worktrees:
         folder = worktree.parent
-        if folder.name.startswith(_PREFIX) and not _is_held(folder / _LOCK):
+        if folder.name.startswith(_PREFIX) and not is_held(folder):
             _remove(repository, worktree)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
+    sweep_folders(Path(tempfile.gettempdir()).resolve(), _PREFIX)
 
 
 def _remove(repository: Path, worktree: Path) -> None:

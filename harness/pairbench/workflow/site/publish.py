@@ -1,14 +1,14 @@
 """Puts the files of a site into a folder: only what changed is written, and what is gone from the site is removed."""
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pairbench.errors import StoreFailedError, UsageError
+from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.report.site.values import File
-from pairbench.store.location import write_whole
+from pairbench.store.files.written import sweep_temporary, write_whole
 
 MANIFEST = ".pairbench-site.json"
 """The file that names what an earlier build wrote: no other file is ever changed or removed."""
@@ -53,23 +53,25 @@ def _made(files: Iterable[File]) -> Iterator[File]:
 def _publish(folder: Path, files: Iterable[File]) -> Published:
     before = _earlier(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    sweep_folders(folder, _STAGE)
+    sweep_temporary([folder])
     if before is None:
         # From here on the folder is a site, also if this build is interrupted.
         write_whole(folder / MANIFEST, _manifest(()), durable=False)
     names: list[str] = []
     written: list[str] = []
     # The store is read while the files are made. Where it fails half way, a site that is there stays as it is.
-    with tempfile.TemporaryDirectory(prefix=_STAGE, dir=folder, ignore_cleanup_errors=True) as stage:
+    with held_folder(folder, _STAGE) as stage:
         for file in files:
             target = _inside(folder, file.path)
             names.append(file.path)
             if _differs(target, file.content):
-                (Path(stage) / str(len(written))).write_bytes(file.content)
+                (stage / str(len(written))).write_bytes(file.content)
                 written.append(file.path)
         for number, name in enumerate(written):
             target = _inside(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            (Path(stage) / str(number)).replace(target)
+            (stage / str(number)).replace(target)
     removed = sorted(set(before or ()) - set(names))
     for name in removed:
         _inside(folder, name).unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """Calls on values that they have never seen: what is remembered from others shows in their time."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,60 +9,6 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import recheck
-from pairbench.execute.worker.timing.recheck import remembers, suspicious
-
-
-@pytest.mark.parametrize(
-    ("known_us", "new_us", "found"),
-    [
-        ([10, 11, 12], [500, 400, 700], True),
-        ([10, 300, 12], [500, 400, 700], True),  # something else slowed one of the known ones
-        ([10, 11, 12], [500, 15, 700], False),  # one is as fast: something else slowed the others
-        ([10, 300, 400], [500, 400, 700], False),  # the machine is busy, and known values suffer as well
-        ([1000, 1010, 1020], [2500, 2600, 2200], True),
-        ([1000, 1010, 1020], [1900, 2000, 1800], False),
-        ([10, 11, 12], [60, 70, 65], False),  # less than the clock of a busy CPU is off by
-        ([10, 11, 12], [500, 400], False),
-        ([], [500, 400, 700], False),
-    ],
-)
-def test_it_takes_all_of_several_calls(known_us: list[float], new_us: list[float], found: bool) -> None:
-    assert suspicious([value * 1e3 for value in known_us], [value * 1e3 for value in new_us], beyond_ns=50e3) is found
-
-
-@pytest.mark.parametrize(
-    ("known_us", "new_us", "found"),
-    [
-        ([10] * 7 + [900] * 2, [15] * 2 + [500] * 7, True),  # something else slowed two, and two more came by luck
-        ([10] * 6 + [900] * 3, [500] * 9, False),
-        ([10] * 9, [15] * 3 + [500] * 6, False),
-        ([10] * 9, [65] * 9, False),
-    ],
-)
-def test_a_quarter_of_them_may_be_slowed_by_something_else(
-    known_us: list[float], new_us: list[float], found: bool
-) -> None:
-    sentence = remembers([value * 1e3 for value in known_us], [value * 1e3 for value in new_us], beyond_ns=50e3)
-    assert (sentence is not None) is found
-    if sentence:
-        assert "500.0 us on values that it has not seen, and 10.0 us" in sentence and "remembers results" in sentence
-
-
-@pytest.mark.parametrize(("slow_tries", "blamed"), [(1, False), (2, False), (3, True)])
-def test_what_seems_to_remember_is_called_on_other_new_values_again(
-    monkeypatch: pytest.MonkeyPatch, slow_tries: int, blamed: bool
-) -> None:
-    """Something else may have slowed all calls on new values of one try; what does remember is slow on all."""
-    tries = [recheck._Again([], [100e3] * 3, [900e3 if index < slow_tries else 100e3] * 3) for index in range(3)]
-    seeds: list[int] = []
-    monkeypatch.setattr(recheck, "_call_again", lambda *_: tries[len(seeds)])
-    monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: seeds.append(attempt))
-    ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    timed: Any = SimpleNamespace(call_ns=[100e3])
-    rights: Any = recheck._Rights(ready, [])
-    sentence = recheck._judge_again(ready, timed, tries[0], rights, {})
-    assert (sentence is not None) is blamed
-    assert seeds == [1, 2]
 
 
 def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +25,8 @@ def test_a_long_call_is_made_once_on_new_values_and_again_only_where_that_took_l
 ) -> None:
     made: list[int] = []
 
-    def call_again(ready: Any, timed: Any, news: list[Any], known: Any) -> recheck._Again:
+    def call_again(ready: Any, timed: Any, news: list[Any], known: Any, *, alike: bool = False) -> recheck._Again:
+        assert alike is bool(made)  # what convicts is taken under the same conditions
         made.append(len(news))
         return recheck._Again([], [] if known is None else [25e6] * 3, [new_ms * 1e6] * len(news))
 
@@ -86,11 +34,48 @@ def test_a_long_call_is_made_once_on_new_values_and_again_only_where_that_took_l
     monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: [{}] * count)
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
     timed: Any = SimpleNamespace(call_ns=[25e6, 26e6])
-    once = call_again(ready, timed, [{}], {})
+    once = call_again(ready, timed, [{}], None)
     rights: Any = recheck._Rights(ready, [])
     sentence = recheck._judge_again(ready, timed, once, rights, {})
     assert (sentence is not None) is blamed
-    assert made == ([1, 3, 3] if blamed else [1])
+    assert made == ([1] * 25 if blamed else [1])
+
+
+@pytest.mark.parametrize(("round_index", "share"), [(0, 1.0), (1, 0.25), (2, 0.25)])
+def test_long_calls_are_judged_in_the_first_round_and_by_chance_in_others(
+    monkeypatch: pytest.MonkeyPatch, round_index: int, share: float
+) -> None:
+    rechecked: list[list[str]] = []
+
+    def take(_: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
+        rechecked.append(entries)
+        return iter(())
+
+    monkeypatch.setattr(recheck, "_recheck", take)
+    monkeypatch.setattr(recheck, "replaced", lambda: None)
+    monkeypatch.setattr(recheck, "left_running", lambda: None)
+    monkeypatch.setattr(recheck, "guarded", lambda job, index, heartbeat, step: step())
+    contradicted: list[Any] = []
+    monkeypatch.setattr(recheck._Rights, "contradict", lambda _, outputs: contradicted.append(outputs))
+    values = SimpleNamespace(sets=({}, {}), spent_s=0.0)
+    short, long = (
+        SimpleNamespace(entry=name, index=0, call_ns=[ns], kept=[(0, name)])
+        for name, ns in (("short", 0.9e6), ("long", 1.1e6))
+    )
+    watch = SimpleNamespace(changed=lambda: None)
+    job = SimpleNamespace(round=round_index)
+    ready: Any = SimpleNamespace(watch=watch, job=job, values=values, inputs={}, timed=[short, long])
+    heartbeat: Any = None
+    for _ in range(400):
+        short.kept, long.kept = [(0, "short")], [(0, "long")]
+        assert list(recheck.judge_timed(ready, heartbeat)) == []
+    assert all(short in entries for entries in rechecked) and len(rechecked) == 400
+    assert sum(long in entries for entries in rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
+    assert contradicted == [[(0, "short")], []] * 400  # of long calls, one on new values is judged instead
+    values.sets = ({},)
+    long.kept = [(0, "long")]
+    list(recheck.judge_timed(ready, heartbeat))
+    assert contradicted[-1] == [(0, "long")]  # unless none can be compared
 
 
 @pytest.mark.parametrize(("seconds", "judged"), [(0.0, 5), (0.003, 2), (1.0, 1)])

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 from torch.profiler import ProfilerActivity
+
+from pairbench.own_folders import held_folder
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
 """Categories of the host's calls of CUDA."""
@@ -59,8 +60,8 @@ def raw_trace(
     with recording(activities, memory=memory) as session:
         outputs = run()
     del outputs
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
+    with held_folder() as folder:
+        path = folder / "trace.json"
         session.export_chrome_trace(str(path))
         events: list[Any] = json.loads(path.read_bytes())["traceEvents"]
         if keep is not None:

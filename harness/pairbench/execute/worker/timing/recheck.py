@@ -17,26 +17,24 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.timing.remembering import remembers, suspicious
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import clearly_right, judge
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
-from pairbench.stats import percentile
 
 _RECHECK_SEED = 2
-_REMEMBERS, _REMEMBERS_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
-"""Factor, and ns by device kind, by which calls on new values must be slower than those on known ones to be a fault."""
 _APART = 100
 _LONG_NS = 1e6
-"""Latency in ns from which one call on new values is made, and more only where it took twice as long as those on known ones."""
+"""Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
+_LATER = 0.25
+"""Chance that long calls are judged in a round after the first one: of a decoder's round, judging would be a third."""
 _JUDGING_S = 0.005
 """Seconds in which more than one output of an entry is judged."""
 _NEW_CALLS = 3
 """Number of calls on new values that are compared: one or two may have been slowed by something else."""
-_TRIES = 3
-"""Number of times, each on other new values, that what looks as if it remembered is called: all calls of one may be slowed."""
 
 
 def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
@@ -54,7 +52,10 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, fl
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     ended = yield from _judge_kept(ready, heartbeat)
-    yield from _recheck(ready, heartbeat, ended)
+    again = [timed for timed in ready.timed if timed.entry not in ended]
+    if ready.job.round and secrets.SystemRandom().random() > _LATER:
+        again = [timed for timed in again if not _is_long(timed)]
+    yield from _recheck(ready, heartbeat, again)
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
@@ -62,15 +63,16 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged as
-    long as that takes no time to speak of.
+    long as that takes no time to speak of. Of long calls none is: a call on new values is judged as well, and who computes less than
+    that on known ones takes less time for it.
     """
     ended: set[Entry] = set()
     sets = [{**ready.inputs, **values} for values in ready.values.sets]
     rights = _Rights(ready, sets, alone=True)
     for timed in ready.timed:
-        step = functools.partial(rights.contradict, timed.kept)
-        verdict = guarded(ready.job, timed.index, heartbeat, step)
+        kept = [] if _is_long(timed) and _compares(ready) else list(timed.kept)
         timed.kept.clear()
+        verdict = guarded(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
         if verdict is not None:
             ended.add(timed.entry)
             reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
@@ -78,17 +80,22 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
     return ended
 
 
-def _recheck(ready: Ready, heartbeat: Heartbeat, ended: set[Entry]) -> Iterator[Ended]:
+def _compares(ready: Ready) -> bool:
+    """Return whether calls on new values are compared with those on known ones: not where inputs take too long to make, or too much memory."""
+    return len(ready.values.sets) > 1
+
+
+def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Time the very calls that were timed on values that no call has seen, at the same addresses, and judge them."""
-    count = _NEW_CALLS if len(ready.values.sets) > 1 else 1
-    news = _new_values(ready, count)
-    known = copy_tree(ready.inputs) if count > 1 else None
+    if not entries:
+        return
+    several = _compares(ready) and not all(_is_long(timed) for timed in entries)
+    news = _new_values(ready, _NEW_CALLS if several else 1)
+    known = copy_tree(ready.inputs) if _compares(ready) else None
     again: list[tuple[Timed, _Again]] = []
-    for timed in ready.timed:
-        if timed.entry in ended:
-            continue
-        several = news[:1] if _is_long(timed) else news
-        step = functools.partial(_call_again, ready, timed, several, known)
+    for timed in entries:
+        made_of = (news[:1], None) if _is_long(timed) else (news, known)
+        step = functools.partial(_call_again, ready, timed, *made_of)
         made = guarded(ready.job, timed.index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
@@ -118,19 +125,37 @@ class _Again:
     """Latencies of the first call on each of the new inputs, each taken right behind one of the known ones."""
 
 
-def _call_again(ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None) -> _Again:
+def _call_again(
+    ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any] | None, *, alike: bool = False
+) -> _Again:
+    """Call each capture, or once on each of the new inputs, behind a call on known ones.
+
+    Args:
+        ready: The case.
+        timed: The entry.
+        news: Inputs that no call has seen.
+        known: Inputs that came again and again; None where calls on these are not compared.
+        alike: Whether a call on new inputs, too, comes right behind one on known ones, with the processor's cores awake and memory
+            for the outputs at hand. It takes half as long again.
+    """
     call, outputs = ready.calls[timed.entry], list[tuple[int, Any]]()
     known_ns, new_ns = list[float](), list[float]()
     lead_in = min(timed.lead_in, 1)  # enough to tell twice as long from as long, and seven would take most of the time
+
+    def call_known() -> None:
+        for _ in range(lead_in):
+            call.reset()
+            ready.timer.flush()
+            call.run()
+
     for turn in range(max(call.captures, len(news))):
         if known is not None:
             _put(ready, call, known)
-            for _ in range(lead_in):
-                call.reset()
-                ready.timer.flush()
-                call.run()
+            call_known()
             ready.timer.flush()
             known_ns.append(ready.timer.sample(call.observe).call_ns)
+            if alike:
+                call_known()
         _put(ready, call, news[turn % len(news)])
         # As many as hid the host's work of the known call: with one alone, a call that the host limits would look slower.
         for _ in range(lead_in + 1):
@@ -156,50 +181,17 @@ def _judge_again(
 ) -> str | None:
     if wrong := rights.contradict(again.outputs):
         return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
-    known_ns, new_ns = list(again.known_ns), list(again.new_ns)
-    beyond_ns = _REMEMBERS_NS[ready.device.type]
-    if not suspicious(known_ns, new_ns, beyond_ns=beyond_ns, least=1 if _is_long(timed) else _NEW_CALLS):
+    # Calls are timed on values that came again and again; what is long needs no others to compare with.
+    known_ns, least = (timed.call_ns, 1) if _is_long(timed) else (again.known_ns, _NEW_CALLS)
+    if known is None or not suspicious(known_ns, again.new_ns, device_type=ready.device.type, least=least):
         return None
-    for attempt in range(1, _TRIES):
-        more = _call_again(ready, timed, _new_values(ready, _NEW_CALLS, attempt), known)
-        known_ns += more.known_ns
-        new_ns += more.new_ns
-    return remembers(known_ns, new_ns, beyond_ns=beyond_ns)
 
+    def more(attempt: int) -> list[tuple[float, float]]:
+        made = _call_again(ready, timed, _new_values(ready, least, attempt), known, alike=True)
+        # Where each of several captures is called, more calls are on known values.
+        return list(zip(made.known_ns, made.new_ns, strict=False))
 
-def suspicious(
-    known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float, least: int = _NEW_CALLS
-) -> bool:
-    """Return whether calls on new values are all so much slower than those on known ones that more of both must tell.
-
-    Args:
-        known_ns: Latencies of calls on values that came again and again.
-        new_ns: Of calls on new values, taken among them in the same way.
-        beyond_ns: By how much the clock is off at worst.
-        least: Fewer calls on new values tell nothing.
-    """
-    if not known_ns or len(new_ns) < least:
-        return False
-    return min(new_ns) > _REMEMBERS * statistics.median(known_ns) + beyond_ns
-
-
-def remembers(known_ns: Sequence[float], new_ns: Sequence[float], *, beyond_ns: float) -> str | None:
-    """Return a sentence where most calls on new values are so much slower than most on known ones that these are remembered.
-
-    A quarter of either may have been slowed by something else.
-
-    Args:
-        known_ns: Latencies of calls on values that came again and again.
-        new_ns: Of calls on new values, taken among them in the same way.
-        beyond_ns: By how much the clock is off at worst.
-    """
-    known, new = percentile(known_ns, 75), percentile(new_ns, 25)
-    if new <= _REMEMBERS * known + beyond_ns:
-        return None
-    return (
-        f"a call takes {new / 1e3:.1f} us on values that it has not seen, and {known / 1e3:.1f} us on those that it has: it "
-        "remembers results; nothing may be kept between calls"
-    )
+    return remembers(more, device_type=ready.device.type)
 
 
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:

@@ -1,0 +1,225 @@
+"""Whole runs on stores that fail in the middle of them: an object store in five ways, and disks of five sizes."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairbench.store.reader import read_run, read_samples
+from tests.faults.s3 import ENVIRONMENT, Way, object_store, url_of
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 2
+IMPLEMENTATIONS = 3
+PARTS_OF_DISK = (0.0, 0.1, 0.6, 1.2, 1.9)
+"""Sizes of a disk, as parts of what the closed run takes: from one that is full before the run to one where another round does not fit."""
+FILES = (0, 2, 5, 6)
+"""After how many files an object store turns bad: at once, in the middle, as the samples are closed, and the records."""
+LONGEST_S = 180.0
+"""How long a run may take whose store hangs; without that it takes some ten seconds."""
+
+
+_PAGE = 4096
+"""Bytes that such a disk gives at a time."""
+
+
+@dataclass
+class Failed:
+    """What was seen."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    took_s: dict[str, float] = field(default_factory=dict)
+    """The longest time in seconds that a run took, by what was done to its store."""
+
+
+class _Project:
+    """A folder with a suite, and a user of its own, so that nothing waits in the spool of whoever runs this."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copy(ROOT / "tests" / "suites" / "slow.py", folder / "ops.py")
+        (folder / "pyproject.toml").write_text(
+            f"[tool.pairbench]\nrounds = {ROUNDS}\ncase_seconds = 0.02\nmin_samples = 10\n"
+        )
+        (folder / "tmp").mkdir()
+        paths = [str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")]
+        self._environment = {
+            **os.environ,
+            **ENVIRONMENT,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PAIRBENCH_WORKERS": "fork",
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(folder / "tmp"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_RUNTIME_DIR": str(folder / "runtime"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pairbench", *words]
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * LONGEST_S,
+        )
+
+    def waiting(self) -> list[Path]:
+        return [path for path in self.folder.rglob("spool/*") if (path / "spool.json").exists()]
+
+    def left(self, store: str) -> list[Path]:
+        """Return what nobody needs any more: in the spool, in the folder for temporary files, and half-written in the store."""
+        found = [path for path in self.folder.rglob("spool/**/*") if path.is_file()]
+        found += [path for path in (self.folder / "tmp").rglob("*") if path.is_file()]
+        return found + [path for path in Path(store).rglob(".*") if path.is_file()]
+
+
+def fail_elsewhere(
+    modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs"), puts: tuple[int, ...] = FILES
+) -> Failed:
+    """Run on an object store that turns bad after so many objects, and is well again later."""
+    found = Failed()
+    with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
+        way = Way(port)
+        try:
+            for mode in modes:
+                for after in puts:
+                    here = Path(folder) / f"{mode}-{after}"
+                    here.mkdir()
+                    way.mode, way.puts, way.turn_after = "fine", 0, (after, mode)
+                    store = url_of(way.port, f"{mode}-{after}")
+                    _run(
+                        found,
+                        _Project(here),
+                        store,
+                        f"{mode} after {after} files",
+                        lambda: setattr(way, "mode", "fine"),
+                    )
+        finally:
+            way.close()
+    return found
+
+
+def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Failed:
+    """Run on disks that are full at some moment, and are enlarged later."""
+    found = Failed()
+    with tempfile.TemporaryDirectory() as folder:
+        size = _size_of_a_run(Path(folder))
+    for part in parts:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "project").mkdir()
+            with _disk(Path(folder) / "disk", int(part * size)) as disk:
+                _run(
+                    found,
+                    _Project(Path(folder) / "project"),
+                    str(disk.path),
+                    f"a disk for {part:.0%} of a run",
+                    disk.enlarge,
+                )
+    return found
+
+
+def _size_of_a_run(folder: Path) -> int:
+    """Return how many bytes of a disk a closed run takes."""
+    done = _Project(folder).call("run", "ops.py", "--device", "cpu", "--store", str(folder / "store"))
+    assert done.returncode == 0, done.stderr
+    return sum(-file.stat().st_size // _PAGE * -_PAGE for file in (folder / "store").rglob("*.parquet"))
+
+
+def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> None:
+    found.counts["runs"] += 1
+    began = time.monotonic()
+    try:
+        done = project.call("run", "ops.py", "--device", "cpu", "--format", "json", "--store", store)
+    except subprocess.TimeoutExpired:
+        found.wrong.append(f"{what}: hangs for more than {time.monotonic() - began:.0f} s")
+        return
+    finally:
+        mend()
+    took = time.monotonic() - began
+    found.took_s[what] = round(took, 1)
+    if took > LONGEST_S:
+        found.wrong.append(f"{what}: hangs for {took:.0f} s")
+    if "Traceback" in done.stderr:
+        found.wrong.append(f"{what}: a traceback, exit code {done.returncode}: {done.stderr[-500:]}")
+    if not done.stdout:  # nothing was measured, for the store takes nothing at all
+        found.counts["refused before measuring"] += 1
+        if done.returncode not in (2, 4) or "cannot be" not in done.stderr:
+            found.wrong.append(f"{what}: nothing was shown, exit code {done.returncode}: {done.stderr[-500:]}")
+        return
+    document = json.loads(done.stdout)
+    if len(document["records"]) != IMPLEMENTATIONS:
+        found.wrong.append(f"{what}: {len(document['records'])} rows are shown")
+    kept = document["summary"]["not_in_store"]
+    if (done.returncode == 4) != (kept is not None) or done.returncode not in (0, 4):
+        found.wrong.append(f"{what}: exit code {done.returncode}, and {kept} is said")
+    found.counts["kept aside" if kept else "in the store at the end"] += 1
+    if kept and not project.waiting():
+        found.wrong.append(f"{what}: nothing waits")
+    for _ in range(2):  # the second time nothing is left to do
+        pushed = project.call("store", "push", "--store", store)
+        if pushed.returncode or "Traceback" in pushed.stderr:
+            found.wrong.append(f"{what}: push ended with {pushed.returncode}: {pushed.stderr[-500:]}")
+    if left := project.left(store):
+        found.wrong.append(f"{what}: {len(left)} files are left, {left[0]} the first")
+    found.counts["files left"] += len(left)
+    _check(found, store, document["run_id"], what)
+
+
+def _check(found: Failed, store: str, run_id: str, what: str) -> None:
+    records, samples = read_run(store, run_id), read_samples(store, run_id)
+    found.counts["rows"] += len(records.value) + len(samples.value)
+    if len(records.value) != IMPLEMENTATIONS or {row.n_rounds for row in records.value} != {ROUNDS}:
+        found.wrong.append(f"{what}: the store has {[(row.implementation, row.n_rounds) for row in records.value]}")
+    keys = {(row.implementation, row.round) for row in samples.value}
+    if len(samples.value) != IMPLEMENTATIONS * ROUNDS or len(keys) != len(samples.value):
+        found.wrong.append(f"{what}: the store has {len(samples.value)} rows of samples, {len(keys)} of them different")
+    if problems := (*records.problems, *samples.problems):
+        found.wrong.append(f"{what}: {problems[0]}")
+
+
+@dataclass(frozen=True)
+class _Disk:
+    path: Path
+
+    def enlarge(self) -> None:
+        subprocess.run(["mount", "-o", "remount,size=64m", str(self.path)], check=True)
+
+
+@contextlib.contextmanager
+def _disk(path: Path, size: int) -> Iterator[_Disk]:
+    """Give a disk of some bytes: a file system in memory, which takes rights of an administrator. One without any is full."""
+    path.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={max(size, _PAGE)}", "tmpfs", str(path)], check=True, capture_output=True
+    )
+    try:
+        if size < _PAGE:
+            (path / "full").write_bytes(b"0" * _PAGE)
+        yield _Disk(path)
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def may_mount() -> bool:
+    """Tell whether this process may make file systems."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            stack.enter_context(_disk(folder / "disk", _PAGE))
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        return True

@@ -1,0 +1,194 @@
+"""An object store on this machine, and a way to it that can be slow, broken or closed.
+
+The store is moto's server. It needs packages that do not go with the versions that pairbench is tested with, so it has an environment of its
+own: `PAIRBENCH_S3_SERVER` names its command, and `nox` makes it.
+"""
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "PAIRBENCH_S3_SERVER"
+BUCKET = "bucket"
+SLOW_S = 1.0
+MODES = ("fine", "errors", "slow", "refuses", "hangs")
+
+
+def server_command() -> str | None:
+    """Return the command that starts the store; None where there is none."""
+    return os.environ.get(VARIABLE) or shutil.which("moto_server")
+
+
+@contextlib.contextmanager
+def object_store(log: Path) -> Iterator[int]:
+    """Run an empty store with one bucket, and give its port."""
+    command = server_command()
+    assert command is not None, f"no S3 server: set {VARIABLE} to the command of moto_server"
+    port = _free_port()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [command, "-H", "127.0.0.1", "-p", str(port)], stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            _wait_for(port, process)
+            _put_bucket(port)
+            yield port
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        assert process.poll() is None, "the S3 server has ended"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError("the S3 server does not answer")
+
+
+def _put_bucket(port: int) -> None:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    line.request(
+        "PUT",
+        f"/{BUCKET}",
+        headers={"Authorization": "AWS4-HMAC-SHA256 Credential=x/20240101/us-east-1/s3/aws4_request"},
+    )
+    answer = line.getresponse()
+    answer.read()
+    assert answer.status == 200, answer.status
+    line.close()
+
+
+def url_of(port: int, prefix: str = "store") -> str:
+    """Return the store's URL by way of a port; the environment has the credentials."""
+    query = urllib.parse.urlencode({"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"})
+    return f"s3://{BUCKET}/{prefix}?{query}"
+
+
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+class Way:
+    """A way to the store on a port of its own."""
+
+    def __init__(self, target: int) -> None:
+        self.mode = "fine"
+        """How it is: one of `MODES`."""
+        self.only = ""
+        """A part of the paths that it is so for; all if empty."""
+        self.puts = 0
+        """How many objects were put so far."""
+        self.turn_after: tuple[int, str] | None = None
+        """After how many further objects which mode begins."""
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.way, self._server.target = self, target
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Close it."""
+        self.mode = "fine"
+        self._server.shutdown()
+        self._server.server_close()
+
+    def mode_of(self, method: str, path: str) -> str:
+        """Return how it is for a request, and count it."""
+        if self.only and self.only not in urllib.parse.unquote(path):
+            return "fine"
+        # A file may go up in parts; it turns in the middle of one, whose beginning is then there.
+        key, _, query = path.partition("?")
+        if method == "PUT" and key.endswith(".parquet") and ("partNumber" not in query or "partNumber=1&" in query):
+            self.puts += 1
+            if self.turn_after and self.puts > self.turn_after[0]:
+                self.mode, self.turn_after = self.turn_after[1], None
+        return self.mode
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    way: Way
+    target: int
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # whoever hangs up in the middle has had enough
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def _pass(self) -> None:
+        body = self._body()
+        mode = self.server.way.mode_of(self.command, self.path)
+        if mode == "refuses":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+            return
+        while mode == "hangs" and self.server.way.mode == "hangs":
+            time.sleep(0.05)
+        if mode == "errors":
+            self._answer(
+                500,
+                [("Content-Type", "application/xml")],
+                b"<Error><Code>InternalError</Code><Message>no</Message></Error>",
+            )
+            return
+        if mode == "slow":
+            time.sleep(SLOW_S)
+        line = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=60)
+        sent = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+        line.request(self.command, self.path, body, {**sent, "Content-Length": str(len(body))})
+        answer = line.getresponse()
+        content = answer.read()
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+        kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in _HOP]
+        self._answer(answer.status, kept, content, length)
+        line.close()
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, length: str | None = None) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", length or str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815 (so named by the base)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
+        pass
+
+
+_HOP = ("connection", "content-length", "transfer-encoding", "server", "date", "keep-alive")

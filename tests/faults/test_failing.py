@@ -1,0 +1,25 @@
+"""One of the ways in which stores fail in `nox -s faults`, in the middle of a run; others are in tests/cli/test_store_fails.py."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.failing import fail_elsewhere, fail_for_space, may_mount
+from tests.faults.s3 import ENVIRONMENT, VARIABLE, server_command
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")
+def test_an_object_store_that_refuses_from_one_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    found = fail_elsewhere(("refuses",), (2,))
+    assert found.wrong == []
+    assert found.counts["kept aside"] == 1 and found.counts["rows"] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_mount(), reason="making a file system takes rights of an administrator")
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    found = fail_for_space((0.6,))
+    assert found.wrong == [] and found.counts["kept aside"] == 1 and found.counts["rows"] == 9

@@ -1,0 +1,109 @@
+"""Files that are small on the disk and endless in memory: refused by what their footers say, and by how long their texts would be."""
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairbench.store.accepted import read_acceptances
+from pairbench.store.files import sizes
+from pairbench.store.reader import read_run, runs
+from pairbench.store.schema import VERSION_KEY
+from tests.builders import make_run, run_id_of, write_runs
+from tests.faults.forked import each_forked
+from tests.in_process import Said, call_main
+
+RUN = run_id_of(9)
+TEXTS = {
+    "run_id": RUN,
+    "device_name": "x",
+    "suite": "s.py",
+    "case": "c",
+    "implementation": "baseline",
+    "mode": "eager",
+    "status": "failed",
+    "started_at": "2024-01-01T09:00:00+00:00",
+}
+MEMORY = 1200 * 2**20
+"""More than a command takes, and a tenth of what the files would fill."""
+
+
+def repeated(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(bytes(count), pa.int8()), pa.array([text]))
+
+
+def written(store: Path, count: int, **columns: Any) -> Path:
+    """Write a run of so many equal rows."""
+    path = store / "records" / "device=x" / "month=2024-01" / f"{RUN}.parquet"
+    path.parent.mkdir(parents=True)
+    table = pa.table({**{name: repeated(text, count) for name, text in TEXTS.items()}, **columns})
+    pq.write_table(table.replace_schema_metadata({VERSION_KEY: b"5"}), path, compression="zstd")
+    return path
+
+
+def rows(store: Path) -> Path:
+    return written(store, 3_000_000)
+
+
+def one_long_text(store: Path) -> Path:
+    return written(store, 150_000, reason=repeated("x" * 100_000, 150_000))
+
+
+def long_names_inside(store: Path) -> Path:
+    count = 100_000
+    fields = [repeated("k" * 100_000, count), pa.array([1] * count), pa.array([1.0] * count)]
+    inside = pa.StructArray.from_arrays(fields, ["name", "count", "total_ns"])
+    return written(store, count, kernels=pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), inside))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (rows, "has 3,000,000 rows, expected at most"),
+        (one_long_text, "'reason' holds more than"),
+        (long_names_inside, "'kernels'"),
+    ],
+)
+def test_a_file_that_would_fill_the_memory(tmp_path: Path, make: Callable[[Path], Path], said: str) -> None:
+    store = tmp_path / "results"
+    write_runs(store, make_run(0))
+    assert make(store).stat().st_size < 2_000_000
+
+    def work(words: tuple[str, ...]) -> tuple[Said, int]:
+        done = call_main(tmp_path, *words)
+        return done, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    commands = [("show",), ("show", "--runs"), ("dashboard", "-o", "site"), ("export", "csv", "last:5")]
+    for command, result, wrong in each_forked(work, commands):
+        assert not wrong, wrong
+        done, memory = result
+        assert done.code in (0, 1) and memory < MEMORY, (command, memory / 2**20, done.err)
+        if command != ("show", "--runs") or make is rows:
+            assert said in done.err, (command, done.err)
+
+
+def test_what_the_footer_adds_up_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_runs(tmp_path, make_run(0), make_run(1, cases=[f"op[n={number}]" for number in range(200)]))
+    monkeypatch.setattr(sizes, "LARGEST", 200_000)
+    found = runs(tmp_path)
+    assert [run.run_id for run in found.value] == [run_id_of(0)]
+    assert "holds more than 0 MiB once it is decoded" in found.problems[0]
+
+
+def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_runs(tmp_path, make_run(0))
+    monkeypatch.setattr("pairbench.store.files.opened.read_content.__defaults__", (1000,))
+    with pytest.raises(Exception, match="expected at most 0 MiB"):
+        read_run(tmp_path)
+
+
+def test_a_document_that_is_too_large(tmp_path: Path) -> None:
+    (tmp_path / "accepted").mkdir()
+    with (tmp_path / "accepted" / "x.json").open("wb") as file:
+        file.truncate(sizes.LARGEST_DOCUMENT + 1)
+    value, (problem,) = read_acceptances(tmp_path)
+    assert value == {} and "expected at most 64 MiB" in problem
