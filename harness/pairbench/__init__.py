@@ -20,8 +20,25 @@ _ROOMS = {
 """The file of `pairbench.interface` that has each function: a suite that declares operators needs none of them."""
 
 __all__ = [
-    *("EXACT", "REASSOCIATED", "REASSOCIATED_BY_ROW", "Claim", "Cost", "Operator", "Tolerance", "Variant", "grid"),
-    *("Result", "ab", "compare", "measure", "read", "run", "samples", "trend", "try_", "verify"),
+    "EXACT",
+    "REASSOCIATED",
+    "REASSOCIATED_BY_ROW",
+    "Claim",
+    "Cost",
+    "Operator",
+    "Result",
+    "Tolerance",
+    "Variant",
+    "ab",
+    "compare",
+    "grid",
+    "measure",
+    "read",
+    "run",
+    "samples",
+    "trend",
+    "try_",
+    "verify",
 ]
 __version__ = "0.1.0"
 

@@ -73,7 +73,9 @@ def open_functions(
     if _is_inputs(args):
         variants = {key: functions[key] for key in others}
         if cases is None:
-            raise UsageError("args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])")
+            raise UsageError(
+                "args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])"
+            )
         operator = Operator(
             called, baseline=functions[first], variants=variants, inputs=args, cases=cases, tolerance=tolerance
         )
@@ -96,12 +98,12 @@ def open_functions(
     source = SourceText()
     calls = _calls(source, functions, list(values))
     names = {"torch": source.imported("torch"), "path": source.imported("pathlib")}
-    given = source.expression(declared.tolerance, "tolerance=")
+    given = "" if tolerance is None else f"    tolerance={source.expression(declared.tolerance, 'tolerance=')},\n"
     source.add(_SUITE.format(file=_VALUES, **names))
     variants_text = ", ".join(f"{key!r}: {calls[key]}" for key in others)
     source.add(
         f"{source.free_name('_operator')} = {source.imported('pairbench')}.Operator(\n    {called!r},\n    baseline={calls[first]},\n"
-        f"    variants={{{variants_text}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n    tolerance={given},\n)"
+        f"    variants={{{variants_text}}},\n    inputs=_inputs,\n    cases=[{axes!r}],\n{given})"
     )
     with written_suite(source.text(), configure(**options)) as (config, file):
         _save(values, file.with_name(_VALUES))
@@ -132,7 +134,9 @@ def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str
     if isinstance(args, Mapping):
         values = dict(args)
     else:
-        several = (args,) if _is_tensor(args) or not isinstance(args, Sequence) or isinstance(args, str) else tuple(args)
+        several = (
+            (args,) if _is_tensor(args) or not isinstance(args, Sequence) or isinstance(args, str) else tuple(args)
+        )
         names = next(filter(None, (_parameters(one, len(several)) for one in functions.values())), None)
         values = dict(zip(names or [f"x{place}" for place in range(len(several))], several, strict=True))
     for key, value in values.items():

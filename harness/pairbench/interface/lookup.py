@@ -43,8 +43,11 @@ def _listed(kind: type, items: list[str | None]) -> str | None:
     if any(item is None for item in items):
         return None
     listed = ", ".join(map(str, items))
-    texts = {tuple: f"({listed},)", list: f"[{listed}]", set: f"{{{listed}}}", frozenset: f"frozenset({{{listed}}})"}
-    return texts[kind]
+    if kind is tuple:
+        return f"({listed},)"
+    if kind is list:
+        return f"[{listed}]"
+    return f"{{{listed}}}" if kind is set else f"frozenset({{{listed}}})"
 
 
 def holds_tensors(value: Any) -> bool:
@@ -77,7 +80,8 @@ def importable(value: Any) -> tuple[str, str] | None:
     own = sys.modules.get(module) if isinstance(module, str) else None
     if own is None or not isinstance(name, str) or "<" in name or not (_is_plain(own) and _offers(own, name, value)):
         return None
-    return own.__name__, name
+    root = sys.modules[own.__name__.partition(".")[0]]  # where it has a public name: pairbench.Tolerance, torch.device
+    return (root if vars(root).get(name) is value else own).__name__, name
 
 
 def _c_function(value: Any) -> tuple[str, str] | None:
@@ -130,11 +134,12 @@ def find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
     found: ast.AST | None = None
     for node in ast.walk(_tree(code.co_filename, function.__globals__)):
         if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
-            if node.lineno == code.co_firstlineno and _holds(node.body, code):
-                found = node  # what is further inside comes later
+            here = node.lineno == code.co_firstlineno and _holds(node.body, code)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            if _first(node) == code.co_firstlineno:
-                found = node
+            here = _first(node) == code.co_firstlineno
+        else:
+            continue
+        found = node if here else found  # what is further inside comes later
     return found, _text_of(found, source) if found is not None else ""
 
 
@@ -149,9 +154,9 @@ def _holds(body: ast.expr, code: types.CodeType) -> bool:
     return bool(places) and all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
 
 
-def _first(node: ast.AST) -> int:
+def _first(node: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(one.lineno for one in decorators)])  # type: ignore[attr-defined]
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 def _last(node: ast.AST) -> int:

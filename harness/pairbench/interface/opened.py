@@ -29,7 +29,7 @@ class Opened:
 
     config: Config
     select: list[str]
-    """SELECT arguments."""
+    """The SELECT arguments that stand for what was given."""
     text: str = ""
     """The suite that was written for operators without a file; empty where there was none to write."""
 

@@ -6,6 +6,7 @@ from typing import Any
 from pairbench.interface.source import SourceText
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator, Variant
+from pairbench.model.tolerance import Tolerance
 
 Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 """Cases as `Operator(cases=)` takes them: a list of points, or one for each tier."""
@@ -39,18 +40,19 @@ def add_operator(source: SourceText, operator: Operator) -> None:
     arguments = {
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),
-        "impostors": _variants(source, operator.impostors, f"of {what}", "impostor"),
+        "impostors": operator.impostors and _variants(source, operator.impostors, f"of {what}", "impostor"),
         "cases": _cases(operator.cases),
         **{name: source.expression(value, f"{name}= of {what}") for name, value in callables.items() if value},
-        "tolerance": source.expression(operator.tolerance, f"tolerance= of {what}"),
-        "claims": source.expression(operator.claims, f"claims= of {what}"),
+        "tolerance": operator.tolerance != Tolerance()
+        and source.expression(operator.tolerance, f"tolerance= of {what}"),
+        "claims": operator.claims and source.expression(operator.claims, f"claims= of {what}"),
         **{
             name: repr(value)
             for name in ("constants", "state", "source", "owner")
             if (value := getattr(operator, name))
         },
     }
-    lines = "".join(f"    {name}={value},\n" for name, value in arguments.items())
+    lines = "".join(f"    {name}={value},\n" for name, value in arguments.items() if value)
     declared = f"{source.imported('pairbench')}.Operator(\n    {operator.name!r},\n{lines})"
     source.add(f"{source.free_name('_operator')} = {declared}")
 

@@ -146,7 +146,17 @@ class Result:
         return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"
 
 
-_BEST = ("operator", "case", "mode", "device_name", "implementation", "p50_us", "speedup", "speedup_low", "speedup_high")
+_BEST = (
+    "operator",
+    "case",
+    "mode",
+    "device_name",
+    "implementation",
+    "p50_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+)
 
 
 def _best_row(record: Record) -> dict[str, Any]:

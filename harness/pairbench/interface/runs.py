@@ -251,7 +251,9 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
         source=opened.text,
     )
     if done.error is not None:
-        raise IncompleteRunError(f"{done.error}; what was measured until then is this error's `result`", result) from done.error
+        raise IncompleteRunError(
+            f"{done.error}; what was measured until then is this error's `result`", result
+        ) from done.error
     if done.kept is not None:
         raise IncompleteRunError(f"{'; '.join(done.kept.lines())}; this error's `result` has all of it", result)
     return result

@@ -141,7 +141,9 @@ class SeriesTrend(Shown):
 
         rows = [
             {
-                **{name: getattr(point.record, name) for name in ("run_id", "started_at", "commit", "branch", "status")},
+                **{
+                    name: getattr(point.record, name) for name in ("run_id", "started_at", "commit", "branch", "status")
+                },
                 "p50_ns": point.p50.estimate if point.p50 else None,
                 "p50_ns_low": point.p50.low if point.p50 else None,
                 "p50_ns_high": point.p50.high if point.p50 else None,

@@ -6,7 +6,8 @@ import functools
 import sys
 import textwrap
 import types
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,12 @@ class SourceText:
             return self._container(value, what)
         if is_dataclass(value) and not isinstance(value, type):
             kind = self.expression(type(value), what)
+            differing = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+            defaults = {one.name: one.default for one in fields(value)}
             given = (
-                f"{one.name}={self.expression(getattr(value, one.name), what)}" for one in fields(value) if one.init
+                f"{name}={self.expression(item, what)}"
+                for name, item in differing.items()
+                if item is not defaults[name]
             )
             return f"{kind}({', '.join(given)})"
         if (place := importable(value)) is not None:
@@ -194,7 +199,9 @@ class SourceText:
         """Add a function that no name of its module stands for, and return an expression for it."""
         self._home = self._home if self._home is not None else value.__globals__
         if value.__globals__ is not self._home:
-            raise UsageError(f"{what} is a function within module {value.__module__!r}, not at its top level; {INTO_A_FILE}")
+            raise UsageError(
+                f"{what} is a function within module {value.__module__!r}, not at its top level; {INTO_A_FILE}"
+            )
         node, text = find_function(value)
         if node is None:
             raise UsageError(f"{what} {_why_not(value)}")
@@ -212,7 +219,7 @@ class SourceText:
         self._parts.append(f"def {name}({', '.join(closed)}):\n{textwrap.indent(inner, '    ')}")
         return f"{name}({', '.join(f'{key}={text}' for key, text in closed.items())})"
 
-    def _need(self, text: str, home: dict[str, Any], what: str, *, local: Set[str] = frozenset()) -> None:
+    def _need(self, text: str, home: dict[str, Any], what: str, *, local: AbstractSet[str] = frozenset()) -> None:
         """Add the names of the module that some text uses."""
         for name in sorted(used_names(text) - local):
             if name in home:

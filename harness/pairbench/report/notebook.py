@@ -9,7 +9,17 @@ from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.report.layout import telling
 from pairbench.report.render import clean
-from pairbench.report.rows import COLUMNS, RecordRow, case_line, case_of, load_remarks, note, operator_of, rows_of, title
+from pairbench.report.rows import (
+    COLUMNS,
+    RecordRow,
+    case_line,
+    case_of,
+    load_remarks,
+    note,
+    operator_of,
+    rows_of,
+    title,
+)
 
 _CELL = "padding: 1px 8px; white-space: nowrap"
 _GREEN, _RED, _GREY = "#00713F", "#B34700", "#6E6E6E"
@@ -36,7 +46,8 @@ def html_table(records: Sequence[Record], problems: Iterable[str] = ()) -> str:
             body.append(f'<tr><th colspan="{len(columns)}" style="{_CELL}; text-align: left">{heading}</th></tr>')
             for row in in_case:
                 cells = (
-                    _cell("td", row.cells[one.header], right=one.right, color=_color(row, one.header)) for one in columns
+                    _cell("td", row.cells[one.header], right=one.right, color=_color(row, one.header))
+                    for one in columns
                 )
                 body.append(f"<tr>{''.join(cells)}</tr>")
                 if remark := note(row.record):

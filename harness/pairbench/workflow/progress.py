@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from pairbench.model.environment import Device
 from pairbench.model.text import safe

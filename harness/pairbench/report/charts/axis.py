@@ -1,5 +1,6 @@
 """The values of a chart of one axis: latency, speedup or rate of each implementation against an axis of the cases."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -159,7 +160,9 @@ def axis_chart(
         raise SelectionError(f"x={x!r} is no axis of these cases, expected one of {', '.join(known)}")
     measured = [one for one in measured if x in axes[id(one)] and QUANTITIES[quantity](one) is not None]
     if not measured:
-        raise SelectionError(f"y={quantity!r} has no value in these records: {_LACKING.get(quantity, 'it was not measured')}")
+        raise SelectionError(
+            f"y={quantity!r} has no value in these records: {_LACKING.get(quantity, 'it was not measured')}"
+        )
     places, words = _places([axes[id(one)][x] for one in measured])
     groups = _groups(measured, axes, x)
     if len(groups) > MOST_PANELS:
@@ -244,24 +247,19 @@ def _groups(records: Sequence[Record], axes: Mapping[int, Axes], x: str) -> dict
     other = dict.fromkeys(name for one in records for name in axes[id(one)] if name != x)
     follows = {name for name in other if _follows([axes[id(one)] for one in records], x, name)}
     split = [name for name in other if name not in follows]
-    heads = {
-        "operator": lambda one: str(one.operator),
-        "suite": lambda one: one.suite,
-        "device": lambda one: one.device_name,
-    }
     keys = {
         id(one): (
-            *(head(one) for head in heads.values()),
-            *(_text(axes[id(one)].get(name, "")) for name in split),
+            *(str(one.operator), one.suite, one.device_name),
+            *(f"{name}={_text(axes[id(one)].get(name, ''))}" for name in split),
         )
         for one in records
     }
-    several = [place for place in range(len(heads) + len(split)) if len({key[place] for key in keys.values()}) > 1]
+    several = [place for place in range(3 + len(split)) if len({key[place] for key in keys.values()}) > 1]
     found: dict[str, list[Record]] = {}
     for one in records:
         key = keys[id(one)]
-        named = [key[place] if place < len(heads) else f"{split[place - len(heads)]}={key[place]}" for place in several]
-        found.setdefault(", ".join(named) or one.device_name, []).append(one)
+        named = ", ".join(key[place] for place in several)
+        found.setdefault(named or one.device_name, []).append(one)
     return found
 
 
@@ -307,7 +305,7 @@ def _speedup(record: Record, quantity: str) -> float | None:
 def _crossings(name: str, ratios: Mapping[float, float], heights: Mapping[float, float]) -> list[Crossover]:
     found = []
     places = sorted(set(ratios) & set(heights))
-    for left, right in zip(places, places[1:], strict=False):
+    for left, right in itertools.pairwise(places):
         before, after = math.log(ratios[left]), math.log(ratios[right])
         if before * after >= 0:
             continue

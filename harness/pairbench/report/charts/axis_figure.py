@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from pairbench.model.plan import BASELINE
 from pairbench.report import units
@@ -24,7 +24,7 @@ _TICKS = 10
 """Values of the axis up to which each is named."""
 
 
-class AxisFigure(Figure):  # type: ignore[misc]
+class AxisFigure(Figure):
     """A figure that notebooks show by themselves; `savefig` and all else are matplotlib's."""
 
     def _repr_png_(self) -> bytes:
@@ -50,7 +50,10 @@ def draw_axis(chart: AxisChart) -> AxisFigure:
             axes.set_axis_off()
         for row in grid:
             row[0].set_ylabel(chart.y)
-        figure.supxlabel(chart.x, fontsize=9)
+        for number in range(len(chart.panels)):
+            if number + columns >= len(chart.panels):  # nothing below it
+                panels[number].set_xlabel(chart.x)
+                panels[number].tick_params(labelbottom=True)
         figure.legend(handles=_legend(chart), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
@@ -84,7 +87,9 @@ def _table(chart: AxisChart) -> str:
     rows = chart_rows(chart)
     names = list(dict.fromkeys(name for row in rows for name in row))
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(row.get(name)))}</td>' for name in names)}</tr>\n" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(_cell(row.get(name)))}</td>' for name in names)}</tr>\n" for row in rows
+    )
     said = "".join(f"<p>{escape(sentence)}.</p>\n" for sentence in crossover_sentences(chart))
     return f"{said}<p>{escape(chart.y)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
 
@@ -100,7 +105,7 @@ def _panel(axes: Axes, panel: AxisPanel, chart: AxisChart) -> None:
         color = color_of(line.name, variants)
         x, y, low, high = (np.array([getattr(one, name) for one in line.points]) for name in ("x", "y", "low", "high"))
         if chart.quantity == "speedup" and line.implementation == BASELINE:
-            axes.axhline(1, color="black", lw=1, zorder=1)
+            axes.axhline(1, color=color, lw=1.4, zorder=1)
             continue
         axes.errorbar(
             x,
@@ -135,6 +140,8 @@ def _panel(axes: Axes, panel: AxisPanel, chart: AxisChart) -> None:
 def _scales(axes: Axes, chart: AxisChart) -> None:
     if chart.log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     elif chart.quantity != "speedup":
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
