@@ -60,11 +60,12 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
     Raises:
         UsageError: something of an operator cannot be sent to another process, or a setting is wrong.
     """
-    several = [targets] if isinstance(targets, str | os.PathLike | Operator) else list(targets or ())
+    one_alone = isinstance(targets, str | os.PathLike | Operator) or not isinstance(targets, Iterable | None)
+    several: list[Any] = [targets] if one_alone else list(targets or ())
     for one in several:
         if not isinstance(one, str | os.PathLike | Operator):
             raise UsageError(
-                f"{one!r:.60} is a {type(one).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
+                f"{one!r:.60} is of type {type(one).__qualname__}, expected an Operator, a suite file or a SELECT argument such as 'ops.py::silu'"
             )
         if cases is not None and not isinstance(one, Operator):
             raise UsageError(f"cases= goes with an Operator; of {str(one)!r} name the cases: 'ops.py::silu[n=1024]'")
