@@ -18,8 +18,8 @@ def run(number: int, sizes: tuple[int, ...], operator: str = "norm") -> list[Rec
     found = []
     for n in sizes:
         slower = {"baseline": n / 2000, "fused": 0.5 + n / 2000}
-        for row in make_run(number, cases=[f"{operator}[n={n}]"], slower=slower, cv=1e-6):
-            found.append(replace(row, axes=json.dumps({"n": n})))
+        rows = make_run(number, cases=[f"{operator}[n={n}]"], slower=slower, cv=1e-6)
+        found += [replace(row, axes=json.dumps({"n": n})) for row in rows]
     return found
 
 

@@ -89,6 +89,13 @@ def test_installed_into_a_fresh_environment(tmp_path: Path) -> None:
     subprocess.run(pip, check=True, cwd=tmp_path)
     (site / "rest.pth").write_text(sysconfig.get_paths()["purelib"])
     python = str(fresh / "bin" / "python")
-    where = subprocess.run([python, "-c", "import pairbench; print(pairbench.__file__)"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True, check=True)
+    where = subprocess.run(
+        [python, "-c", "import pairbench; print(pairbench.__file__)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert Path(where.stdout.strip()).is_relative_to(site)
     check(tmp_path, run(tmp_path, python, example(), PYTHONPATH=""))

@@ -11,12 +11,16 @@ nbformat = pytest.importorskip("nbformat")
 
 ROOT = Path(__file__).parents[2]
 CELLS = (
-    "import torch\nimport torch.nn.functional as F\nimport pairbench\n"
-    "QUICK = dict(device='cpu', rounds=1, case_seconds=0.02, min_samples=10)",
+    (
+        "import torch\nimport torch.nn.functional as F\nimport pairbench\n"
+        "QUICK = dict(device='cpu', rounds=1, case_seconds=0.02, min_samples=10)"
+    ),
     "def plain(x):\n    return x * torch.sigmoid(x) / 2",
     "SCALE = 0.5\n\ndef plain(x):  # again, and this one counts\n    return x * torch.sigmoid(x) * SCALE",
-    "silu = pairbench.Operator(\n    'half_silu', baseline=plain, variants={'builtin': lambda x: F.silu(x) * SCALE},\n"
-    "    inputs=lambda make, n: {'x': make.normal(n)}, cases=pairbench.grid(n=[256, 512]))",
+    (
+        "silu = pairbench.Operator(\n    'half_silu', baseline=plain, variants={'builtin': lambda x: F.silu(x) * SCALE},\n"
+        "    inputs=lambda make, n: {'x': make.normal(n)}, cases=pairbench.grid(n=[256, 512]))"
+    ),
     "result = pairbench.run(silu, **QUICK)\nassert result.ok, result\nresult",
     "result.plot('n')",
     "pairbench.measure({'plain': plain, 'mine': lambda x: F.silu(x) / 2}, torch.randn(300), **QUICK)",
@@ -33,7 +37,9 @@ def execute(folder: Path, cells: tuple[str, ...]) -> tuple[Any, Any]:
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "places"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
     monkeypatch.setenv("PAIRBENCH_WORKERS", "fork")
 
 

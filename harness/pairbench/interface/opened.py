@@ -60,8 +60,11 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
     Raises:
         UsageError: something of an operator cannot be sent to another process, or a setting is wrong.
     """
-    one_alone = isinstance(targets, str | os.PathLike | Operator) or not isinstance(targets, Iterable | None)
-    several: list[Any] = [targets] if one_alone else list(targets or ())
+    several: list[Any]
+    if isinstance(targets, Iterable) and not isinstance(targets, str | os.PathLike | Operator):
+        several = list(targets)
+    else:
+        several = [] if targets is None else [targets]
     for one in several:
         if not isinstance(one, str | os.PathLike | Operator):
             raise UsageError(

@@ -21,8 +21,7 @@ def records(*cases: Mapping[str, Any]) -> list[Record]:
     for axes in cases:
         key = f"norm[{','.join(f'{name}={value}' for name, value in sorted(axes.items()))}]"
         slower = {"baseline": axes.get("n", 1) / 2000, "fused": 0.5 + axes.get("n", 1) / 2000}
-        for row in make_run(cases=[key], slower=slower, cv=1e-6):
-            found.append(replace(row, axes=json.dumps(axes)))
+        found += [replace(row, axes=json.dumps(axes)) for row in make_run(cases=[key], slower=slower, cv=1e-6)]
     return found
 
 
@@ -68,7 +67,10 @@ def test_speedup_and_rates() -> None:
 
 
 def test_what_was_not_measured_is_a_gap() -> None:
-    rows = [ended(one, "failed") if one.implementation == "fused" and "n=512" in str(one.case) else one for one in records(*SIZES)]
+    rows = [
+        ended(one, "failed") if one.implementation == "fused" and "n=512" in str(one.case) else one
+        for one in records(*SIZES)
+    ]
     chart = axis_chart(rows)
     assert [point.x for point in chart.panels[0].lines[1].points] == [256, 2048, 4096]
     assert chart_rows(chart)[1] == {"n": 512, "baseline": pytest.approx(51.2, rel=1e-3), "fused": None}
