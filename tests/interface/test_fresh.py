@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def example() -> str:
-    """Return the README's script."""
-    section = (ROOT / "README.md").read_text().partition("## From Python")[2].partition("\n## ")[0]
+def example(heading: str = "From Python") -> str:
+    """Return the Python of a section of the README."""
+    section = (ROOT / "README.md").read_text().partition(f"## {heading}")[2].partition("\n## ")[0]
     found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert found
     return found[1]
@@ -28,6 +28,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 def run(folder: Path, python: str, script: str, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "pyproject.toml").write_text("[tool.pairbench]\nrounds = 1\ncase_seconds = 0.02\nmin_samples = 10\n")
     (folder / "bench.py").write_text(script)
+    (folder / "my_ops.py").write_text(example("A first pair"))
     return subprocess.run(
         [python, "bench.py"],
         cwd=folder,
