@@ -72,12 +72,15 @@
   function plotly() {
     loading =
       loading ||
-      new Promise((resolve, reject) => {
-        const script = element('script', { src: document.querySelector('[data-plotly]').dataset.plotly });
-        script.onload = resolve;
-        script.onerror = () => reject(new Error('plotly.min.js could not be loaded'));
-        document.head.append(script);
-      });
+      window.pairbench.load('plotly', document.querySelector('[data-plotly]').dataset.plotly).then(
+        (code) =>
+          new Promise((resolve, reject) => {
+            const script = element('script', { src: URL.createObjectURL(code), 'data-drawing': true });
+            script.onload = resolve;
+            script.onerror = () => reject(new Error('the charts\' script could not be run'));
+            document.head.append(script);
+          }),
+      );
     return loading;
   }
 

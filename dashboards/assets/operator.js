@@ -26,7 +26,8 @@
       return best ? data.series[best[0]] : data.series.find((one) => one.trend.runs.length) || data.series[0];
     }
 
-    const named = (id) => data.series.find((one) => one.id === id);
+    // Addresses made before ids were short have the same digits at their end.
+    const named = (id) => data.series.find((one) => one.id === (id || '').split('-').pop());
 
     // The series that the address asks for: by its id, or as other pages know it, by names.
     function asked() {

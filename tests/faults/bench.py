@@ -1,8 +1,9 @@
 """Attack pairbench in every way that there is here, and print one table of what came of it; `nox -s faults` runs it.
 
-python -m tests.faults.bench [NAME ...] [--scale 1.0] [--jobs 2] [--seed 1] [--write]
+python -m tests.faults.bench [NAME ...] [--scale 1.0] [--jobs 2] [--seed 1] [--minutes 30] [--write]
 
-Each attack runs in a process of its own, some at a time, with a limit on its time. `--scale 0.1` makes a tenth of all tries; `--write` puts
+Each part of an attack runs in a process of its own, some at a time, with a limit on its time; when the minutes are over none is begun any more, and
+the table says so. `--scale 0.1` makes a tenth of all tries; `--write` puts
 the table into README.md beside this file.
 """
 
@@ -56,7 +57,9 @@ class Seen:
     """A sentence for each time that something went wrong."""
     seconds: float = 0.0
     why_not: str = ""
-    """Why it was not made here; empty if it was."""
+    """Why it was not made here; empty if it was, or a part of it was."""
+    unmade: int = 0
+    """How many of its parts were not made."""
 
     def by_kind(self) -> Counter[str]:
         """Return how often each kind of thing went wrong."""
@@ -130,7 +133,7 @@ ATTACKS: dict[str, Attack] = {
         make=lambda module, tries, seed: module.trials(tries, 0, seed, jobs=1),
         tries=210,
         tried=("kill -9",),
-        parts=4,
+        parts=7,
     ),
     "interrupts": Attack(
         what="runs that get Ctrl-C, SIGHUP or SIGTERM",
@@ -218,6 +221,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each attack is made")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes attack at a time")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30.0, help="after that no further part of an attack is begun")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -227,7 +231,8 @@ def main() -> None:
         _make_part(json.loads(options.part))
         return
     began = time.monotonic()
-    seen = attack(options.names or list(ATTACKS), scale=options.scale, jobs=options.jobs, seed=options.seed)
+    names = options.names or list(ATTACKS)
+    seen = attack(names, scale=options.scale, jobs=options.jobs, seed=options.seed, seconds=60 * options.minutes)
     minutes = (time.monotonic() - began) / 60
     text = f"{table(seen)}\n\n{minutes:.0f} minutes, {_machine()}"
     _say(text)
@@ -239,8 +244,19 @@ def main() -> None:
     sys.exit(any(one.wrong for one in seen))
 
 
-def attack(names: Sequence[str], *, scale: float = 1.0, jobs: int = 2, seed: int = 1) -> list[Seen]:
-    """Make attacks, and return what came of each, in their order."""
+def attack(
+    names: Sequence[str], *, scale: float = 1.0, jobs: int = 2, seed: int = 1, seconds: float = 1800.0
+) -> list[Seen]:
+    """Make attacks, and return what came of each, in their order.
+
+    Args:
+        names: Of attacks.
+        scale: How much of each is made.
+        jobs: How many processes attack at a time.
+        seed: Of the first part of each.
+        seconds: After how much time no further part is begun.
+    """
+    until = time.monotonic() + seconds
     waiting: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
     parts: dict[str, list[Seen]] = {name: [] for name in names}
     for name in names:
@@ -260,6 +276,9 @@ def attack(names: Sequence[str], *, scale: float = 1.0, jobs: int = 2, seed: int
                 name, tries, own_seed = waiting.get_nowait()
             except queue.Empty:
                 return
+            if time.monotonic() > until:
+                parts[name].append(Seen(name=name, tried=0, why_not="no time was left"))
+                continue
             parts[name].append(_part(name, tries, own_seed))
 
     threads = [threading.Thread(target=work) for _ in range(jobs)]
@@ -317,7 +336,8 @@ def _joined(name: str, parts: Sequence[Seen]) -> Seen:
         counts=dict(counts),
         wrong=tuple(sentence for part in parts for sentence in part.wrong),
         seconds=sum(part.seconds for part in parts),
-        why_not=next((part.why_not for part in parts if part.why_not), ""),
+        why_not=parts[0].why_not if all(part.why_not for part in parts) else "",
+        unmade=sum(bool(part.why_not) for part in parts),
     )
 
 
@@ -328,7 +348,10 @@ def table(seen: Sequence[Seen]) -> str:
         by_kind = one.by_kind()
         numbers = [one.why_not, *([""] * (len(KINDS) - 1))] if one.why_not else [by_kind[kind] for kind in KINDS]
         lines.append(f"| {one.name}: {ATTACKS[one.name].what} | {one.tried:,} | {' | '.join(map(str, numbers))} |")
-    return "\n".join(lines)
+    short = [
+        f"{one.name} ({one.unmade} of {ATTACKS[one.name].parts} parts)" for one in seen if one.unmade and one.tried
+    ]
+    return "\n".join([*lines, *(["", f"For want of time not all was made of {', '.join(short)}."] if short else [])])
 
 
 def filled(page: str, text: str) -> str:

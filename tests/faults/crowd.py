@@ -197,9 +197,7 @@ def _compare(
         )
     doubled = [run_id for run_id, count in found.items() if count > most]
     if doubled:
-        seen.wrong.append(
-            f"{name}: {len(doubled)} runs with too many rows, {doubled[0]} the first: {found[doubled[0]]}"
-        )
+        seen.wrong.append(f"{name}: {len(doubled)} runs with rows doubled, {doubled[0]} the first: {found[doubled[0]]}")
     if problems:
         seen.wrong.append(f"{name}: {len(problems)} problems, {problems[0]} the first")
 

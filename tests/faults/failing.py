@@ -24,7 +24,7 @@ PARTS_OF_DISK = (0.0, 0.1, 0.6, 1.2, 1.9)
 """Sizes of a disk, as parts of what the closed run takes: from one that is full before the run to one where another round does not fit."""
 FILES = (0, 2, 5, 6)
 """After how many files an object store turns bad: at once, in the middle, as the samples are closed, and the records."""
-LONGEST_S = 240.0
+LONGEST_S = 180.0
 """How long a run may take whose store hangs; without that it takes some ten seconds."""
 
 
@@ -142,12 +142,19 @@ def _size_of_a_run(folder: Path) -> int:
 def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> None:
     found.counts["runs"] += 1
     began = time.monotonic()
-    done = project.call("run", "ops.py", "--device", "cpu", "--format", "json", "--store", store)
+    try:
+        done = project.call("run", "ops.py", "--device", "cpu", "--format", "json", "--store", store)
+    except subprocess.TimeoutExpired:
+        found.wrong.append(f"{what}: hangs for more than {time.monotonic() - began:.0f} s")
+        return
+    finally:
+        mend()
     took = time.monotonic() - began
     found.took_s[what] = round(took, 1)
-    mend()
-    if "Traceback" in done.stderr or took > LONGEST_S:
-        found.wrong.append(f"{what}: exit code {done.returncode} after {took:.0f} s: {done.stderr[-500:]}")
+    if took > LONGEST_S:
+        found.wrong.append(f"{what}: hangs for {took:.0f} s")
+    if "Traceback" in done.stderr:
+        found.wrong.append(f"{what}: a traceback, exit code {done.returncode}: {done.stderr[-500:]}")
     if not done.stdout:  # nothing was measured, for the store takes nothing at all
         found.counts["refused before measuring"] += 1
         if done.returncode not in (2, 4) or "cannot be" not in done.stderr:

@@ -34,6 +34,14 @@ def test_an_attack_is_made_in_its_parts_and_shown_in_one_row(monkeypatch: pytest
     assert rows[2].endswith("| 20 | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |") and "no disk here" in rows[3]
 
 
+def test_what_there_was_no_time_for_is_said() -> None:
+    (none,) = attack(["messages"], seconds=-1.0)
+    assert (none.tried, none.why_not) == (0, "no time was left")
+    some = Seen(name="kills", tried=30, unmade=6)
+    assert table([none, some]).endswith("\nFor want of time not all was made of kills (6 of 7 parts).")
+    assert "| 0 | no time was left |" in table([none])
+
+
 def test_an_attack_that_fails_itself_counts_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "ROOT", Path("/"))  # where there are no attacks
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -18,6 +18,7 @@ def test_an_object_store_that_refuses_from_one_moment_on(tmp_path: Path, monkeyp
     assert found.counts["kept aside"] == 1 and found.counts["rows"] == 9
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_mount(), reason="making a file system takes rights of an administrator")
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
     found = fail_for_space((0.6,))

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 ROOT = Path(__file__).parents[2]
-SUITE = '''
+SUITE = """
 from pairbench import Operator, grid
 
 silu = Operator(
@@ -22,7 +22,7 @@ silu = Operator(
     inputs=lambda make, n: {"x": make.normal(n)},
     cases=grid(n=[1024, 2048, 4096, 8192]),
 )
-'''
+"""
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +55,7 @@ def server(folder: Path) -> Iterator["subprocess.Popen[str]"]:
 
 def test_a_run_is_seen_while_it_goes_on(browser: Browser, folder: Path, server: "subprocess.Popen[str]") -> None:
     assert server.stderr is not None
-    said = []
+    said: list[str] = []
     while not (found := re.search(r"http://127\.0\.0\.1:\d+/", said[-1] if said else "")):
         line = server.stderr.readline()
         assert line, "".join(said)

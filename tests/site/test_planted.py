@@ -96,7 +96,7 @@ def test_a_row_is_in_the_state_of_its_worst_open_event(see: Opener) -> None:
 
 
 def test_a_count_that_moved_has_a_line_below_its_trend(see: Opener) -> None:
-    series = paths.anchor(f"{planted.case('rms_norm')}-fused-eager")
+    series = paths.digest(f"{planted.case('rms_norm')}-fused-eager")
     page = see(f"{paths.operator_page(H200, planted.SUITE, 'rms_norm')}#series={series}")
     trend = page.locator("#trend-panel")
     expect(trend.locator(".chart")).to_contain_text("launches a call")
@@ -218,7 +218,7 @@ def test_two_devices_are_compared_by_ratio_and_without_a_verdict(see: Opener) ->
 
 
 def test_an_operator_has_a_switch_to_its_other_devices(see: Opener) -> None:
-    series = paths.anchor(f"{planted.case('silu', 4096)}-fused-eager")
+    series = paths.digest(f"{planted.case('silu', 4096)}-fused-eager")
     page = see(f"{paths.operator_page(H200, planted.SUITE, 'silu')}#series={series}")
     page.locator("dl.facts").get_by_role("link", name=H100, exact=True).click()
     expect(page).to_have_url(re.compile(re.escape(paths.operator_page(H100, planted.SUITE, "silu"))))

@@ -1,10 +1,11 @@
 """What an object store does between two requests for one file: the file is gone, or another, by the second one."""
 
+import http.server
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame, runs
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run
+from tests.faults.s3 import ENVIRONMENT, url_of
 
 
 class _Files:
@@ -96,3 +98,32 @@ def test_a_store_that_does_not_give_what_is_there(tmp_path: Path, writer: RunWri
 
     with pytest.raises(StoreFailedError, match="INTERNAL_FAILURE"):
         runs(_elsewhere(tmp_path, fail))
+
+
+class _Broken(http.server.BaseHTTPRequestHandler):
+    """An object store that answers nothing but that it is broken."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+
+    def _answer(self) -> None:
+        self.asked.append(self.command)
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response_only(500)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_HEAD = _answer  # noqa: N815 (so named by the base)
+
+
+def test_a_broken_object_store_is_asked_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that it hangs costs three seconds, and a run has several questions."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Broken) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = StoreLocation.of(url_of(server.server_address[1]))
+        with pytest.raises(OSError, match="500"):
+            place.filesystem.get_file_info(f"{place.root}/records")
+        server.shutdown()
+    assert 1 < len(_Broken.asked) <= 4

@@ -23,6 +23,8 @@ FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_ATTEMPTS = 4
+"""How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
@@ -192,10 +194,20 @@ def _opened(url: str) -> tuple[Any, str]:
 
     Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
     """
-    if url.startswith("s3://") and "allow_delayed_open" not in url:
+    if not url.startswith("s3://"):
+        return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
+    if "allow_delayed_open" not in url:
         with suppress(pa.ArrowInvalid):
-            return fs.FileSystem.from_uri(f"{url}{'&' if '?' in url else '?'}allow_delayed_open=true")  # type: ignore[no-any-return]
-    return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
+            filesystem, path = fs.FileSystem.from_uri(f"{url}{'&' if '?' in url else '?'}allow_delayed_open=true")
+            return _impatient(filesystem), path
+    filesystem, path = fs.FileSystem.from_uri(url)
+    return _impatient(filesystem), path
+
+
+def _impatient(filesystem: Any) -> Any:
+    """Return a file system on S3 that gives up after some 20 s of silence. The one of a URL does after 100 s, each time that something is asked."""
+    _, (options,) = filesystem.__reduce__()  # the only way to what the URL says
+    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
 
 
 def is_run_id(text: str) -> bool:

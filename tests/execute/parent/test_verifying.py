@@ -136,7 +136,8 @@ def test_an_interruption_ends_all(verify: Any) -> None:
 
 
 def test_how_many_there_are() -> None:
-    assert count_verifiers(CPU, 100, cores=64) == 1
+    assert [count_verifiers(CPU, 100, cores=cores) for cores in (1, 2, 64)] == [1, 2, 4]
+    assert [count_verifiers(CPU, cases, cores=64) for cases in (0, 4, 8, 100)] == [1, 1, 2, 4]
     assert [count_verifiers(GPU, 100, cores=cores) for cores in (1, 2, 4, 16, 128)] == [1, 1, 2, 8, 8]
     assert count_verifiers(GPU, 3, cores=128) == 3
     assert count_verifiers(GPU, 0, cores=128) == 1

@@ -1,8 +1,13 @@
 """Pages read as a browser reads them: elements with attributes, and the text that a reader sees."""
 
+import base64
+import json
+import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 from pairbench.report.site.values import File
 
@@ -86,3 +91,16 @@ def read(file: File) -> Page:
 def pages(files: Iterable[File]) -> list[Page]:
     """Return the pages among some files, as read."""
     return [read(file) for file in files if file.path.endswith(".html")]
+
+
+def value_of(data: bytes) -> tuple[str, Any]:
+    """Return name and value of a data script, read as JSON: what JavaScript reads in it is the same."""
+    if found := re.fullmatch(rb"pairbench\.packed\((\"(?:[^\"\\]|\\.)*\"), \"([A-Za-z0-9+/=]+)\"\);\n", data):
+        return json.loads(found[1]), json.loads(zlib.decompress(base64.b64decode(found[2])), parse_constant=_refused)
+    found = re.fullmatch(rb"pairbench\.data\((\"(?:[^\"\\]|\\.)*\"), (.*)\);\n", data, re.DOTALL)
+    assert found
+    return json.loads(found[1]), json.loads(found[2], parse_constant=_refused)
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

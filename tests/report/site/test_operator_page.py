@@ -1,6 +1,5 @@
 """The page of an operator: what a reader finds in it without scripts, and what its scripts are given."""
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -23,11 +22,11 @@ from pairbench.report.site.pages import environment
 from pairbench.report.site.values import OperatorFacts
 from tests import builders
 from tests.report.site import made
+from tests.report.site.reading import value_of
 
 ROOT = Path(__file__).parents[3]
 TEMPLATES = ROOT / "dashboards" / "templates"
 ASSETS = ROOT / "dashboards" / "assets"
-CALL = re.compile(rb"pairbench\.data\((\"[^\"]+\"), (.*)\);\n", re.DOTALL)
 
 
 class Page(HTMLParser):
@@ -58,9 +57,8 @@ def pages(facts: SiteFacts, operator: OperatorFacts, **drawn: Any) -> tuple[Page
 
 
 def payload_of(content: bytes) -> dict[str, Any]:
-    found = CALL.fullmatch(content)
-    assert found is not None and b"</" not in content
-    value = json.loads(found[2], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert b"</" not in content
+    _, value = value_of(content)
     assert isinstance(value, dict)
     return value
 
@@ -103,9 +101,11 @@ def test_every_row_links_to_the_history_of_its_series(operator: OperatorFacts, p
 def test_what_the_page_loads_lies_beside_it(operator: OperatorFacts) -> None:
     page, _ = pages(made.site(12), operator)
     scripts = page.of("script", "src")
-    assert page.of("section", "data-plotly") == ["../assets/plotly.min.js"], "loaded when a chart comes near the window"
+    assert page.of("section", "data-plotly") == ["../assets/plotly.packed.js"], (
+        "loaded when a chart comes near the window"
+    )
     ours = {source.removeprefix("../assets/") for source in scripts if source.startswith("../assets/")}
-    assert ours - {"plotly.min.js"} <= {file.name for file in ASSETS.iterdir()}
+    assert ours - {"plotly.packed.js"} <= {file.name for file in ASSETS.iterdir()}
     key = (operator.device_name, operator.suite, operator.operator)
     assert f"../{paths.operator_data(*key)}" in scripts
     assert page.of("div", "data-name") == [paths.operator_data(*key).removesuffix(".js")]

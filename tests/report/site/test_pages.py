@@ -90,7 +90,7 @@ def test_assets_load_nothing() -> None:
         assert not re.search(r"\bfetch\(|XMLHttpRequest|^\s*(import|export)\b", code, re.MULTILINE), file.path
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", code), file.path
     plotly = next(file for file in ASSETS if "plotly" in file.path)
-    assert plotly.path == "assets/plotly.min.js" and len(plotly.content) > 1e6
+    assert plotly.path == "assets/plotly.packed.js" and len(plotly.content) > 1e6
 
 
 @pytest.mark.parametrize("number", range(len(made.HOSTILE)))

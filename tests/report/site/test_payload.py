@@ -1,6 +1,5 @@
 import json
 import math
-import re
 from typing import Any
 
 import pytest
@@ -10,13 +9,7 @@ from hypothesis import strategies as st
 from pairbench.report.site.environment import fields, grouped
 from pairbench.report.site.payload import figures, run_payload, script
 from tests.report.site import made
-
-
-def value_of(data: bytes) -> tuple[str, Any]:
-    """Return name and value of a data script, read as JSON: what JavaScript reads in it is the same."""
-    found = re.fullmatch(rb"pairbench\.data\((\"(?:[^\"\\]|\\.)*\"), (.*)\);\n", data, re.DOTALL)
-    assert found
-    return json.loads(found[1]), json.loads(found[2])
+from tests.report.site.reading import value_of
 
 
 @given(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
@@ -25,6 +18,13 @@ def test_a_script_holds_what_was_given(name: str, value: object) -> None:
     assert value_of(data) == (name, value)
     # In a page or a file, it ends neither a script nor a line.
     assert b"</" not in data and b"<!--" not in data and data.isascii() and data.count(b"\n") == 1
+
+
+def test_what_is_large_is_packed_and_holds_the_same() -> None:
+    value = {"series": [{"p50": [number / 7 for number in range(100)], "name": "</script>"}] * 40}
+    data = script("operators/x", value)
+    assert value_of(data) == ("operators/x", value) and data.startswith(b"pairbench.packed(")
+    assert len(data) < len(json.dumps(value)) / 10 and data.count(b"\n") == 1
 
 
 def test_what_is_no_number_becomes_null() -> None:

@@ -57,7 +57,7 @@ class DeviceSession:
             self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
 
     def verifiers(self) -> Verifiers:
-        """Return workers that verify side by side; on a CPU there is one, which interprets Triton's kernels."""
+        """Return workers that verify side by side; on a CPU they interpret Triton's kernels."""
         cpu = self._device.kind == "cpu"
         count = count_verifiers(self._device, len(self.states))
         return Verifiers([Workers(self._context, self._device, interpret=cpu) for _ in range(count)])

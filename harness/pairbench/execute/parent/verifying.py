@@ -1,4 +1,4 @@
-"""Several workers that verify cases of one device side by side, so that kernels compile on all of the host's cores.
+"""Several workers that verify cases of one device side by side, so that kernels compile, or are interpreted, on all of the host's cores.
 
 Only timing needs a device for itself. What ends for want of memory or of time while others were at work is verified once more with
 nobody beside it, and only that counts.
@@ -18,8 +18,11 @@ from pairbench.execute.parent.steps import verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 
-_MOST = 8
-"""Workers at once: each takes half a gigabyte of a GPU before it has done anything."""
+_MOST = {"cuda": 8, "cpu": 4}
+"""Workers at once, by device kind: each takes half a gigabyte of a GPU before it has done anything; on a CPU each has its own copy of the
+inputs, and all use the same cores."""
+_CASES = 4
+"""Cases for each worker on a CPU: fewer are verified before another worker is there."""
 _SCARCE = re.compile("memory|alloc", re.IGNORECASE)
 
 Take = Callable[[], CaseState | None]
@@ -29,14 +32,16 @@ Done = Callable[[CaseState, float], None]
 
 
 def count_verifiers(device: Device, cases: int, cores: int | None = None) -> int:
-    """Return how many workers verify side by side: one on a CPU, which each of them uses whole.
+    """Return how many workers verify side by side.
 
     Args:
         device: Where.
         cases: How many there are to verify.
         cores: Of the host; counted if not given.
     """
-    return 1 if device.kind == "cpu" else max(1, min(_MOST, cases, (cores or os.cpu_count() or 1) // 2))
+    cores = cores or os.cpu_count() or 1
+    useful = min(cores, cases // _CASES) if device.kind == "cpu" else min(cases, cores // 2)
+    return max(1, min(_MOST[device.kind], useful))
 
 
 class Verifiers:

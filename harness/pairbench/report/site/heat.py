@@ -105,8 +105,8 @@ def _cell(one: SeriesFacts) -> Cell:
     else:
         text = units.ratio(speedup)
         ends = units.ratio_range(low, high)
-        told = {"faster": "shown to be faster", "slower": "shown to be slower", "open": "not shown either way"}[state]
-        title = f"{text}, {f'95 % interval {ends}, ' if ends else ''}{told}"
+        told = {"faster": "faster", "slower": "slower", "open": "not shown either way"}[state]
+        title = f"{text}, {f'{ends}, ' if ends else ''}{told}"
     bound = one.texts.get("bound") == "host"
     return Cell(
         text=text,

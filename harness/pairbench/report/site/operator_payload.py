@@ -80,7 +80,7 @@ def series_id(one: SeriesFacts) -> str:
 
 def series_anchor(series: Series) -> str:
     """Return the id of a series in the address of its operator's page."""
-    return paths.anchor(f"{series.case}-{series.implementation}-{series.mode}")
+    return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
 
 
 class _Runs:

@@ -1,9 +1,10 @@
 """Templates become pages: one environment for all of them, and the values that every page has."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from pairbench import __version__
 from pairbench.model.site import STATES, SiteFacts
@@ -12,10 +13,19 @@ from pairbench.report.site import links, paths, words
 from pairbench.report.site.values import File
 
 
+def _unindented(templates: Path, name: str) -> str | None:
+    """Return a template without the indentation that only its authors need: it would be a twentieth of each page."""
+    try:
+        source = (templates / name).read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return re.sub(r"(?m)^[ \t]+", "", source)
+
+
 def environment(templates: Path) -> Environment:
     """Return the environment that renders the templates of a folder; unknown names fail, and all text is escaped."""
     made = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FunctionLoader(lambda name: _unindented(templates, name)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

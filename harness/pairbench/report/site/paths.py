@@ -66,6 +66,11 @@ def anchor(text: str) -> str:
     return _file(text, text)
 
 
+def digest(text: str) -> str:
+    """Return a short id for one of many things on a page, which nobody reads."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+
+
 def _file(shown: str, *whole: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
     digest = hashlib.sha256("\0".join(whole).encode(errors="surrogatepass")).hexdigest()[:8]

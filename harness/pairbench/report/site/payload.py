@@ -1,7 +1,9 @@
 """Data for the pages' scripts: each a script that calls one function, for a page opened from disk can load nothing else."""
 
+import base64
 import json
 import math
+import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ from pairbench.report.site.environment import fields
 from pairbench.report.site.values import RunFacts
 
 _DIGITS = 5
+_PACKED = 4_000
+"""Number of letters from which a script's value is packed."""
 _WHOLE = 2**53
 """The number from which on a float no longer holds every whole number."""
 _REASON = 500
@@ -53,14 +57,22 @@ _TEXTS = {
 def script(name: str, value: object) -> bytes:
     """Return a script that hands a value to the page under a name; NaN and infinities become null.
 
-    It is plain ASCII and holds nothing that could end a script element or a line of one, wherever it is put.
+    It is plain ASCII and holds nothing that could end a script element or a line of one, wherever it is put. What is large is
+    packed, for a page opened from disk has nobody to do that on the way.
     """
     try:
         text = _json(value)
     except ValueError:
         # Looked for only where there is one: most values are large and have none.
         text = _json(_finite(value))
+    if len(text) > _PACKED:
+        return b'pairbench.packed(%s, "%s");\n' % (_json(name).encode("ascii"), packed(text.encode("ascii")))
     return f"pairbench.data({_json(name)}, {text});\n".encode("ascii")
+
+
+def packed(content: bytes) -> bytes:
+    """Return content as a browser's `DecompressionStream('deflate')` takes it, in the letters of base64."""
+    return base64.b64encode(zlib.compress(content, 6))
 
 
 def figures(value: float | None, digits: int = _DIGITS) -> float | None:

@@ -12,11 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from pyarrow import fs
-
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
-from pairbench.store.location import StoreLocation
+from pairbench.store.tree import fingerprint
 from pairbench.workflow.live import LiveRun, live_runs
 from pairbench.workflow.setup import store_of
 from pairbench.workflow.site.build import SiteOptions, build_site
@@ -115,10 +113,10 @@ def _watch(
         if now < max(rested, looked + every):
             continue
         looked = now
-        found = _content(store)
-        if found == seen:
-            continue
         try:
+            found = fingerprint(store)
+            if found == seen:
+                continue
             board.tell_build(build_site(config, options).published.written)
             seen, failed = found, ""
         except PairbenchError as error:  # a file that has just been replaced is there the next time
@@ -126,17 +124,6 @@ def _watch(
                 failed = str(error)
                 notify(failed)
         rested = time.monotonic() + _REST * (time.monotonic() - now)
-
-
-def _content(store: StoreLocation) -> object:
-    """Return what differs once anything was written to a store: a part of a run is replaced under its own name."""
-    try:
-        infos = store.filesystem.get_file_info(fs.FileSelector(store.root, allow_not_found=True, recursive=True))
-    except OSError as error:
-        return str(error)
-    return frozenset(
-        (info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith((".parquet", ".json"))
-    )
 
 
 def _shown(run: LiveRun) -> dict[str, Any]:

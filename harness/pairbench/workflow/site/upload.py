@@ -2,26 +2,21 @@
 
 import hashlib
 import json
-import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import pyarrow as pa
-from pyarrow import fs
-
 from pairbench.errors import StoreError, StoreFailedError, UsageError
 from pairbench.report.site import paths
-from pairbench.store.location import StoreLocation, write_whole
+from pairbench.store.location import StoreLocation
+from pairbench.store.tree import existing, put_file, read_file
 from pairbench.workflow.site.publish import MANIFEST
 
 _THREADS = 8
 """Number of files that travel at once: each waits for an answer most of the time."""
 _LAST = (paths.OVERVIEW, "index.json", "feed.xml")
 """What readers and programs open first comes when all else is there."""
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
-"""Kinds of files that a browser takes for nothing else, whatever the machine's own table says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +54,9 @@ def upload(folder: Path, target: str | StoreLocation) -> Uploaded:
         raise UsageError(f"--publish {place.name!r} is the folder that the site is written to; expected another place")
     try:
         return _upload(folder, place)
-    except (OSError, pa.ArrowException) as error:
+    except StoreFailedError as error:
         raise StoreFailedError(
-            f"--publish {place.name!r} failed: {error}; the site in {folder} is whole, and publishing again goes on"
+            f"--publish {error}; the site in {folder} is whole, and publishing again goes on"
         ) from error
 
 
@@ -75,7 +70,7 @@ def _upload(folder: Path, place: StoreLocation) -> Uploaded:
     removed = sorted(earlier.keys() - digests.keys())
     place.delete(f"{place.root}/{name}" for name in removed if _is_inside(name))
     content = json.dumps({"files": sorted(names), "digests": digests}, indent=0).encode() + b"\n"
-    _put(place, MANIFEST, content)
+    put_file(place, MANIFEST, content)
     return Uploaded(name=place.name, files=len(names), written=tuple(written), removed=tuple(removed))
 
 
@@ -91,31 +86,17 @@ def _stages(names: Iterable[str]) -> list[list[str]]:
 
 def _written(folder: Path, place: StoreLocation, names: Sequence[str]) -> Sequence[str]:
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(lambda name: _put(place, name, (folder / name).read_bytes()), names))
+        list(pool.map(lambda name: put_file(place, name, (folder / name).read_bytes()), names))
     return names
-
-
-def _put(place: StoreLocation, name: str, content: bytes) -> None:
-    path = f"{place.root}/{name}"
-    if place.is_local:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(Path(path), content, durable=False)
-        return
-    kind = _TYPES.get(PurePosixPath(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    # A bucket gives a browser what it was told, and it shows a page only by its type; caches ask whether it is still so.
-    metadata = {"Content-Type": kind, "Cache-Control": "no-cache"}
-    with place.filesystem.open_output_stream(path, metadata=metadata) as stream:
-        stream.write(content)
 
 
 def _earlier(place: StoreLocation) -> Mapping[str, str]:
     """Return the files of an earlier site there, each with its digest; empty for one that is not known."""
-    path = f"{place.root}/{MANIFEST}"
-    if place.filesystem.get_file_info(path).type == fs.FileType.NotFound:
+    content = read_file(place, MANIFEST)
+    if content is None:
         return {}
     try:
-        with place.filesystem.open_input_stream(path) as stream:
-            manifest = json.loads(stream.read())
+        manifest = json.loads(content)
         digests = manifest.get("digests", {})
         return {str(name): str(digests.get(name, "")) for name in manifest["files"]}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -130,9 +111,7 @@ def _refuse_others(place: StoreLocation, names: Sequence[str]) -> None:
     Raises:
         UsageError: there is one.
     """
-    infos = place.filesystem.get_file_info([f"{place.root}/{name}" for name in names])
-    there = [name for name, info in zip(names, infos, strict=True) if info.type != fs.FileType.NotFound]
-    if there:
+    if there := existing(place, names):
         raise UsageError(
             f"--publish {place.name!r} holds {there[0]!r}, which no earlier site of pairbench has left there; "
             "name an empty place, or a folder inside of it"
