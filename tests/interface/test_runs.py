@@ -1,7 +1,9 @@
 """What measures, called as from a notebook: nothing runs in this process, and everything that was measured comes back."""
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,3 +164,16 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAIRBENCH_OWNER", "somebody")
     with pytest.raises(UsageError, match="below `if __name__ == '__main__':`"):
         pairbench.run(declared)
+
+
+def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", tmp_path / "ops.py")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
+    for arguments in (("init", "-q", "."), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    found = pairbench.ab("HEAD", select="ops.py::shifts", **{**QUICK, "rounds": 2})
+    assert {change.series.implementation for change in found.comparison.changes} == {"baseline", "named"}
+    assert "HEAD" in str(found) and len(found.frame) > 2
+    with pytest.raises(UsageError, match="'nowhere'"):
+        pairbench.ab("nowhere", select="ops.py")
