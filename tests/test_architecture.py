@@ -23,6 +23,7 @@ PACKAGE = ROOT / "harness" / "pairbench"
 BELOW: dict[str, str] = {
     "cli": "integrations workflow report execute.parent execute store analyze plan config suite model stats errors own_folders",
     "integrations": "workflow report execute.parent execute store analyze plan config suite model stats errors",
+    "interface": "workflow report execute.parent execute store analyze plan config model stats errors own_folders",
     "workflow": "report execute.parent execute store analyze plan config suite model stats errors own_folders",
     "report": "analyze model stats errors",
     # These three meet only in model's values; workflow joins them.
@@ -38,7 +39,7 @@ BELOW: dict[str, str] = {
     "stats": "",
     "errors": "",
     "own_folders": "",
-    "__init__": "model",
+    "__init__": "interface model",
     "__main__": "cli",
 }
 OURS = {room: {room, *below.split()} for room, below in BELOW.items()}
@@ -48,9 +49,9 @@ OTHERS: dict[str, frozenset[str]] = {
     "_pytest": frozenset({"integrations"}),
     "jinja2": frozenset({"report"}),
     "markupsafe": frozenset({"report"}),
-    "matplotlib": frozenset({"report"}),
+    "matplotlib": frozenset({"interface", "report"}),
     "numpy": frozenset({"analyze", "execute", "report", "stats", "store"}),
-    "pandas": frozenset({"integrations", "report", "store"}),
+    "pandas": frozenset({"integrations", "interface", "report", "store"}),
     "plotly": frozenset({"report"}),
     "pyarrow": frozenset({"store"}),
     "pynvml": frozenset({"execute.worker"}),

@@ -27,7 +27,20 @@ def verbs() -> dict[str, Any]:
 
 
 def test_verbs_come_in_the_order_of_use() -> None:
-    contract = ["doctor", "list", "verify", "try", "run", "show", "compare", "ab", "trend", "accept", "dashboard"]
+    contract = [
+        "doctor",
+        "list",
+        "verify",
+        "try",
+        "run",
+        "show",
+        "compare",
+        "ab",
+        "trend",
+        "plot",
+        "accept",
+        "dashboard",
+    ]
     contract += ["results", "calibrate", "breakdown", "diverge"]
     contract += ["import", "export", "recipe", "store"]
     assert list(verbs()) == [verb for verb in contract if verb in verbs()]

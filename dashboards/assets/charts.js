@@ -7,6 +7,8 @@
   const SYMBOLS = ['circle', 'square', 'diamond', 'triangle-up', 'triangle-down', 'cross', 'x', 'star'];
   const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash'];
   const NARROW = 560;
+  // Pixels of a sheet of A4, or of a letter, between its margins and those of a panel.
+  const PAPER = 620;
   const CONFIG = {
     displayModeBar: false,
     displaylogo: false,
@@ -105,9 +107,11 @@
     let ready = false;
     let listening = false;
     let clicked = null;
+    // A sheet is narrower than most windows, and nothing scales a chart when it is printed.
+    let paper = Infinity;
 
     function draw() {
-      width = node.clientWidth;
+      width = Math.min(node.clientWidth, paper);
       if (!width || !ready) {
         return;
       }
@@ -120,7 +124,15 @@
       }
     }
 
-    new ResizeObserver(() => node.clientWidth !== width && requestAnimationFrame(draw)).observe(node);
+    window.addEventListener('beforeprint', () => {
+      paper = PAPER;
+      draw();
+    });
+    window.addEventListener('afterprint', () => {
+      paper = Infinity;
+      draw();
+    });
+    new ResizeObserver(() => Math.min(node.clientWidth, paper) !== width && requestAnimationFrame(draw)).observe(node);
     document.addEventListener('pairbench:theme', draw);
     near(node, () => {
       ready = true;

@@ -38,6 +38,28 @@
     return item.dataset[name] === value || (item.dataset[`${name}s`] || '').split('\n').includes(value);
   }
 
+  // On a phone a row is a card: each cell says by itself what it is, and what is empty is left out.
+  const narrow = window.matchMedia('screen and (max-width: 700px)');
+  function labelled(table) {
+    if (!narrow.matches || !table.tHead) {
+      return;
+    }
+    const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells].map((head) => head.textContent.trim());
+    for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
+      for (const cell of row.cells) {
+        if (cell.tagName === 'TD' && cell.colSpan === 1 && row.cells.length > 1) {
+          cell.dataset.label = heads[cell.cellIndex] || '';
+          cell.toggleAttribute('data-blank', !cell.textContent.trim() && !cell.querySelector('svg'));
+        }
+      }
+    }
+  }
+  function labelAll() {
+    document.querySelectorAll('table.cards').forEach(labelled);
+  }
+  narrow.addEventListener('change', labelAll);
+  labelAll();
+
   class Table {
     constructor(table, options) {
       const name = table.dataset.table;
@@ -86,6 +108,9 @@
       this.items = [...this.table.querySelectorAll('[data-item]')];
       this.groups = [...this.table.querySelectorAll('[data-group]')];
       this.order = [...this.table.querySelectorAll('[data-item], [data-group]')];
+      if (this.table.matches('.cards')) {
+        labelled(this.table);
+      }
       this.restore();
     }
 

@@ -1,9 +1,59 @@
 """`pairbench`: optimised PyTorch operators beside the plain ones they replace: verified, timed together, tracked."""
 
+from typing import TYPE_CHECKING, Any
+
 from pairbench.model.case import grid
 from pairbench.model.claim import Claim
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.tolerance import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
 
-__all__ = ["EXACT", "REASSOCIATED", "REASSOCIATED_BY_ROW", "Claim", "Cost", "Operator", "Tolerance", "Variant", "grid"]
+if TYPE_CHECKING:
+    from pairbench.interface.result import Result
+    from pairbench.interface.runs import measure, run, try_, verify
+    from pairbench.interface.stored import ab, compare, read, samples, trend
+
+_ROOMS = {
+    "Result": "result",
+    **dict.fromkeys(("measure", "run", "try_", "verify"), "runs"),
+    **dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "stored"),
+}
+"""The file of `pairbench.interface` that has each function: a suite that declares operators needs none of them."""
+
+__all__ = [
+    "EXACT",
+    "REASSOCIATED",
+    "REASSOCIATED_BY_ROW",
+    "Claim",
+    "Cost",
+    "Operator",
+    "Result",
+    "Tolerance",
+    "Variant",
+    "ab",
+    "compare",
+    "grid",
+    "measure",
+    "read",
+    "run",
+    "samples",
+    "trend",
+    "try_",
+    "verify",
+]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load the Python interface when it is used first."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.interface.{_ROOMS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

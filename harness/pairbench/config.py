@@ -28,6 +28,8 @@ class Config:
     catalogue: bool = False
     """Whether the pairs that come with pairbench are meant instead of these."""
     store: str = "results"
+    written: Path | None = None
+    """Folder of suites that the Python interface has written for operators of a notebook or script; None where there are none."""
     self_tests: tuple[str, ...] = ()
     """Patterns of suites that only test the harness: the site's sums over operators leave them out."""
     budget_s: float | None = None

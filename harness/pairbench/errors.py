@@ -2,6 +2,7 @@
 
     PairbenchError              exit code 4: the harness failed
     ├── StoreFailedError        a store that is there and cannot be listed, read or written to
+    ├── IncompleteRunError      a run of the Python interface that ended before its end, with what it measured
     └── UsageError              exit code 2: something that the user gave is wrong
         ├── DeclarationError    an operator, variant, tolerance or case that cannot be
         ├── SuiteError          a suite file that cannot be found or loaded
@@ -52,6 +53,15 @@ class EmptyStoreError(StoreError):
 
 class StoreFailedError(PairbenchError):
     """A store that is there cannot be listed, read or written to: a network, a disk or a permission fails, and no name is wrong."""
+
+
+class IncompleteRunError(PairbenchError):
+    """A run that was started from Python ended before its end, or not all of it is in the store."""
+
+    def __init__(self, message: str, result: object) -> None:
+        super().__init__(message)
+        self.result = result
+        """The `Result` with everything that was measured until then."""
 
 
 class InterruptedRunError(Exception):

@@ -164,3 +164,38 @@ def two_dtypes(store: Path) -> None:
     """Write a store of an operator in two dtypes, each with a roof of its own."""
     cases = [f"scan[dtype={dtype},tokens={tokens}]" for dtype in ("bfloat16", "float32") for tokens in AXIS]
     write_runs(store, whole(make_run(0, cases=cases, implementations=("baseline", "fused", "naive"))))
+
+
+LONG, SHORT = 400, 100
+"""Number of runs of `long` on the H200 and on the H100: 500 in all."""
+STEPPED, SLOWED, TAKEN_BACK, CRASHED = 120, 250, 320, 381
+"""The runs of `long` from which rms_norm launches more on both devices, silu is 6 % slower on the H200, silu is as fast as before,
+and the one in which silu crashes on the H200."""
+
+
+def long(store: Path) -> None:
+    """Write a store of 500 runs on two devices, in which little has happened: one step is still there, and two events have ended."""
+    cases = [case("rms_norm"), case("silu")]
+    for day in range(LONG):
+        for device in (H200, H100) if day % (LONG // SHORT) == 0 else (H200,):
+            here = device == H200
+            slower = {f"{case('silu')}-fused": 1.06} if here and SLOWED <= day < TAKEN_BACK else {}
+            records = make_run(run_number(day, device), cases=cases, slower=slower, device_name=device)
+            commit = make_run(run_number(day), cases=cases[:1])[0]
+            write_runs(
+                store,
+                [
+                    _of_long(replace(one, commit=commit.commit, commit_at=commit.commit_at), day, here)
+                    for one in whole(records)
+                ],
+            )
+
+
+def _of_long(record: Record, day: int, here: bool) -> Record:
+    if record.implementation == "baseline":
+        return record
+    if record.operator == "rms_norm" and day >= STEPPED:
+        return replace(record, launches_per_call=3, kernels_per_call=3)
+    if record.operator == "silu" and here and day == CRASHED:
+        return ended(record, "failed", "died of SIGSEGV in round 2")
+    return record

@@ -230,7 +230,7 @@ def arrived(page: Page, operator: str) -> None:
     """Check that a link went to the very series, and to where one sees it."""
     expect(page.locator("#chosen")).to_contain_text(planted.case(operator))
     expect(page.locator("#series")).to_be_in_viewport()
-    expect(page.locator("#choose select[name=implementation]")).to_have_value(re.compile("fused"))
+    expect(page.locator("#choose select[name=implementation] option:checked")).to_have_text("fused")
 
 
 def test_events_runs_and_comparisons_lead_to_the_very_series(see: Opener) -> None:

@@ -21,6 +21,12 @@ WIDER = """() => {
 }"""
 
 
+CLIPPED = """() => [...document.querySelectorAll('.scroll, .chart')]
+    .filter((node) => node.checkVisibility())
+    .filter((node) => Math.max(node.scrollWidth, ...[...node.querySelectorAll('.main-svg')].map((one) => one.getBoundingClientRect().width)) > node.clientWidth + 1)
+    .map((node) => [node.className, node.getAttribute('aria-label'), node.scrollWidth, node.clientWidth])"""
+
+
 def settle(page: Page) -> None:
     page.wait_for_load_state("networkidle")
     page.evaluate("() => document.fonts.ready")
@@ -53,3 +59,43 @@ def test_hostile_names_make_nothing_wider(browse: Callable[..., Opener], hostile
         page.screenshot(path=screenshots / f"hostile-{Path(path).stem}-375.png")
         beyond, widest = page.evaluate(WIDER)
         assert beyond <= 0, (path, widest)
+
+
+@pytest.mark.parametrize("kind", ["regressions", "runs", "operator", "run", "compare", "breakdowns"])
+def test_a_phone_shows_cards_and_nobody_scrolls_sideways(
+    browse: Callable[..., Opener], eventful: Site, kind: str
+) -> None:
+    page = browse(eventful, viewport={"width": 375, "height": 900})(EVENTFUL[kind])
+    settle(page)
+    table = page.locator("table.cards:visible").first
+    cell = table.locator("td[data-label]:visible").first
+    assert cell.evaluate("node => getComputedStyle(node, '::before').content").strip('"')
+    boxes = page.locator(".scroll:has(> table.cards):visible").all()
+    assert boxes and [box.evaluate("node => node.scrollWidth - node.clientWidth") for box in boxes] == [0] * len(boxes)
+    rows = table.locator("> tbody > tr:visible:not(.more)").all()[:2]
+    if len(rows) == 2:
+        above, below = (row.bounding_box() for row in rows)
+        assert above is not None and below is not None and above["y"] + above["height"] <= below["y"] + 1
+
+
+def test_two_devices_fit_on_a_phone(browse: Callable[..., Opener], eventful: Site) -> None:
+    page = browse(eventful, viewport={"width": 375, "height": 900})()
+    box = page.locator(".scroll:has(table.operators)")
+    assert box.evaluate("node => node.scrollWidth - node.clientWidth") <= 1, "but for rounding"
+
+
+@pytest.mark.parametrize("kind", EVENTFUL)
+def test_print_clips_nothing_and_keeps_colours(
+    browse: Callable[..., Opener], eventful: Site, screenshots: Path, kind: str
+) -> None:
+    page = browse(eventful, viewport={"width": 700, "height": 990})(EVENTFUL[kind])
+    page.emulate_media(media="print")
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    for chart in page.locator(".chart:visible").all():
+        chart.locator(".main-svg").first.wait_for()
+    clipped = page.evaluate(CLIPPED)
+    page.screenshot(path=screenshots / f"{kind}-print.png", full_page=True)
+    assert clipped == []
+    for state in page.locator(".state:visible").all()[:3]:
+        shape = state.evaluate("node => getComputedStyle(node, '::before').printColorAdjust")
+        assert shape == "exact"

@@ -24,6 +24,7 @@ from pairbench.cli.doctor import doctor
 from pairbench.cli.export import export
 from pairbench.cli.import_ import import_
 from pairbench.cli.listing import list_
+from pairbench.cli.plot import plot
 from pairbench.cli.recipe import recipe
 from pairbench.cli.results import results
 from pairbench.cli.run import run
@@ -73,6 +74,7 @@ for verb in (
     compare,
     ab,
     trend,
+    plot,
     accept,
     dashboard,
     results,

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.files import write_text
 from pairbench.cli.options import StoreOption
-from pairbench.cli.say import configure, put, say
+from pairbench.cli.say import configure, put, say, write
 
 
 class Form(StrEnum):
@@ -58,4 +57,4 @@ def export(
     if target is None:
         put(text, nl=False)
     else:
-        write_text(Path(target), text)
+        write(Path(target), text)

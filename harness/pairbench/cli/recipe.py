@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.files import write_text
 from pairbench.cli.options import FormatOption
-from pairbench.cli.say import put
+from pairbench.cli.say import put, write
 
 
 def recipe(
@@ -64,4 +63,4 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 
     if file.exists() and not force:
         raise UsageError(f"{file} is there already and may hold changes of yours; --force replaces it")
-    write_text(file, text, make_folder=True)
+    write(file, text, make_folder=True)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.files import write_text
 from pairbench.cli.options import CatalogueOption, FormatOption, Select, StoreOption
-from pairbench.cli.say import configure, put, say
+from pairbench.cli.say import configure, put, say, write
 
 _TIERS = ("real", "headline")
 
@@ -53,7 +52,7 @@ def results(
     if target is None:
         put(page, nl=False)
     else:
-        write_text(target, page)
+        write(target, page)
     for problem in (*found.problems, *found.broken):
         say(f"pairbench: {problem}")
     if found.broken:

@@ -1,12 +1,14 @@
-"""The way out: what commands print. Names and messages come from files of anybody, so nothing in them commands a terminal or a CI runner."""
+"""The way out: what commands print and write. Names and messages come from files of anybody, so nothing in them commands a terminal or a CI runner."""
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from pairbench.config import Config
+from pairbench.errors import UsageError
 from pairbench.model.text import safe
 from pairbench.workflow.setup import configure as configure_quietly
 
@@ -45,3 +47,24 @@ def configure(output: str = "table", **options: Any) -> Config:
             "history of a shell or a file; put them into the environment instead, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     return config
+
+
+def write(target: Path, content: str | bytes, *, make_folder: bool = False) -> None:
+    """Write a file that a user asks for with `--output`.
+
+    Args:
+        target: The file.
+        content: All of it.
+        make_folder: Whether to make the folder where there is none.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        if make_folder:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise UsageError(
+            f"--output {str(target)!r} cannot be written: {error.strerror or error}; expected a file in a folder that is there"
+        ) from error

@@ -74,6 +74,8 @@ class CaseJob:
     operator: str
     case: Case
     entries: tuple[Entry, ...]
+    hashes: tuple[str, ...] = ()
+    """Those of the operator's description, which the code that the worker loads must have; none where nothing is recorded of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

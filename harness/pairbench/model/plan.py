@@ -49,6 +49,11 @@ class OperatorDescription:
     """Digest of all code of the suites that the operator reaches, including methods of classes, which its hashes leave out. Empty unless
     it was asked for."""
 
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The hashes of the definition, of the implementations and of the impostors, in this order."""
+        return (self.definition_hash, *(one.hash for one in (*self.implementations, *self.impostors)))
+
     def implementation(self, name: str) -> ImplementationDescription:
         """Return the baseline or a variant by its name."""
         return next(one for one in self.implementations if one.name == name)

@@ -1,5 +1,6 @@
 """The identity of a series: one implementation of one case in one mode on one device model, over runs."""
 
+import functools
 from dataclasses import dataclass, fields
 
 from pairbench.model.record import Record
@@ -25,13 +26,7 @@ class Series:
         """Return the series that a record belongs to; None for that of a suite which could not be loaded."""
         if record.case is None or record.implementation is None or record.mode is None:
             return None
-        return cls(
-            device_name=record.device_name,
-            suite=record.suite,
-            case=record.case,
-            implementation=record.implementation,
-            mode=record.mode,
-        )
+        return _series(record.device_name, record.suite, record.case, record.implementation, record.mode)
 
     @property
     def operator(self) -> str:
@@ -42,6 +37,11 @@ class Series:
     def name(self) -> str:
         """The series' name on the command line; the device is added where several have it."""
         return f"{self.suite}::{self.case}-{self.implementation}-{self.mode}"
+
+
+@functools.lru_cache(maxsize=2**16)  # a history has each of them in every run
+def _series(device_name: str, suite: str, case: str, implementation: str, mode: str) -> Series:
+    return Series(device_name=device_name, suite=suite, case=case, implementation=implementation, mode=mode)
 
 
 COLUMNS = tuple(item.name for item in fields(Series))

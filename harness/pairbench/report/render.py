@@ -98,6 +98,8 @@ def markdown_text(text: str) -> str:
 
 def clean(text: str) -> str:
     """Return text on one line without control characters: names and messages come from anywhere."""
+    if text.isprintable():  # nearly all are, and a site has hundreds of thousands
+        return " ".join(text.split())
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 

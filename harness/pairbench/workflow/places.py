@@ -57,6 +57,10 @@ def catalogue_folder(name: str) -> Path:
 def shown(file: Path, config: Config) -> str:
     """Return how records name a suite: the same wherever the checkout lies, pairbench is installed or a user stands."""
     path, catalogue = file.resolve(), catalogue_folder("suites")
+    if config.written is not None and path.is_relative_to(config.written.resolve()):
+        return path.relative_to(
+            config.written.resolve()
+        ).as_posix()  # its folder is gone, and another one, with the next call
     if path.is_relative_to(catalogue):
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()

@@ -12,6 +12,8 @@ from pairbench.model.text import safe
 
 _LINE_EVERY_S = 10.0
 """Seconds between two lines of a log."""
+_REDRAW_EVERY_S, _BAR = 0.1, 24
+"""Seconds between two changes of a notebook's line, and the letters of its bar."""
 
 
 class PlainProgress:
@@ -119,9 +121,69 @@ class StatusLine:
             self._shown = False
 
 
+class NotebookProgress(PlainProgress):
+    """A line below the cell that is written anew with each step, and goes when all is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Loaded already, for it is what runs the cell; pairbench does not depend on it.
+        self._display = sys.modules["IPython.display"]
+        self._shown = self._display.display({"text/plain": ""}, raw=True, display_id=True)
+        self._last = 0.0
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        """Show what begins."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._last < _REDRAW_EVERY_S:
+                return
+            self._last = now
+            part = self._done / self._total if self._total else 0.0
+            bar = "█" * round(_BAR * part) + "░" * (_BAR - round(_BAR * part))
+            self._write(f"{bar} {self._done}/{self._total} {device.selector} {stage}: {case}{self._left(now)}")
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        self._shown.update({"text/plain": safe(text)}, raw=True)
+
+
+def _is_notebook() -> bool:
+    """Return whether this process runs the cells of a notebook."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None and "IPython.display" in sys.modules else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class StatusTelling(StatusLine):
+    """What a quick look tells its user while it goes on; what it found is its caller's to show."""
+
+    def doing(self, what: str) -> None:
+        """Say what is under way."""
+        self.say(what)
+
+    def notify(self, text: str) -> None:
+        """Print a message of its own."""
+        self.clear()
+        sys.stderr.write(f"{safe(text)}\n")
+        sys.stderr.flush()
+
+    def case(self, tried: object) -> None:
+        """Take a case of which all is known."""
+
+
 @contextlib.contextmanager
 def open_progress() -> Iterator[PlainProgress]:
-    """Give what suits stderr."""
+    """Give what suits stderr, or the notebook that this process runs."""
+    if _is_notebook():
+        line = NotebookProgress()
+        try:
+            yield line
+        finally:
+            line.close()
+        return
     if not sys.stderr.isatty():
         yield PlainProgress()
         return

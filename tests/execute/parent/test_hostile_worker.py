@@ -17,11 +17,13 @@ from pairbench.execute.parent.launch import Launchers
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers, available_memory
 from pairbench.execute.parent.steps import verify_case
 from pairbench.execute.protocol import Describe, VerifyCase
+from pairbench.execute.worker.describe.operators import describe
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.settings import Settings
+from pairbench.suite.load import load_suite
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
@@ -219,7 +221,8 @@ def test_who_says_that_it_is_done_and_is_not_ends_alone(
     context: WorkerContext, suite: Path, planned: Callable[..., PlannedCase]
 ) -> None:
     case = planned(names=("baseline", "is_done", "good"))
-    state = CaseState(planned=replace(case, operator=replace(case.operator, path=str(suite))))
+    described = describe("ops.py", suite, load_suite(suite)[case.operator.name])
+    state = CaseState(planned=replace(case, operator=described))
     with Workers(replace(context, settings=Settings(timeout_s=60)), CPU) as workers:
         verify_case(state, workers, impostors=False)
     baseline, is_done, good = case.entries

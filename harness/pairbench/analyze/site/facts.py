@@ -21,6 +21,7 @@ _TEXTS = (
     *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
     *("definition_hash", "implementation_hash", "device_uuid"),
 )
+_RESULT = tuple(tuple(f"{name}{end}" for end in ENDS) for name in ("p50_ns", "p95_ns", "speedup"))
 _HINTS = get_type_hints(Record)
 NUMBERS = tuple(
     item.name for item in fields(Record) if _HINTS[item.name] in (int | None, float | None) and item.name != "dirty"
@@ -48,8 +49,9 @@ def series_facts(
         samples: those of the latency that is its result, in ns.
         columns: which numbers, besides those of the result.
     """
-    values = {name: getattr(record, name) for name in columns} | _result(record)
-    texts = ((name, getattr(record, name)) for name in _TEXTS)
+    held = vars(record)
+    values = {name: held[name] for name in columns} | _result(record)
+    texts = ((name, held[name]) for name in _TEXTS)
     return SeriesFacts(
         series=series,
         role=record.role or "",
@@ -71,12 +73,12 @@ def series_facts(
 
 def _result(record: Record) -> dict[str, float | None]:
     """Return the result of a record under the same names on every device; the call's speedup is `call_speedup` beside it."""
-    intervals = {"p50_ns": p50_of(record), "p95_ns": p95_of(record), "speedup": speedup_of(record)}
+    latency = result_of(record)
+    intervals = (p50_of(record, latency), p95_of(record, latency), speedup_of(record))
     hidden = withheld(record.device_kind, record.environment)
     values: dict[str, float | None] = {f"call_{CALL.speedup}": None if hidden else record.speedup}
-    for name, interval in intervals.items():
-        ends = (None, None, None) if interval is None else tuple(interval)
-        values |= {f"{name}{end}": value for end, value in zip(ENDS, ends, strict=True)}
+    for names, interval in zip(_RESULT, intervals, strict=True):
+        values.update(zip(names, interval or (None, None, None), strict=True))
     return values
 
 

@@ -75,6 +75,7 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
         "operator": operator.name,
         "case": state.planned.case,
         "entries": entries,
+        "hashes": operator.hashes,
     }
 
 

@@ -129,6 +129,7 @@ class _Server:
         self._hello = hello
         self._heartbeat = heartbeat
         self._suites: dict[Path, dict[str, Operator]] = {}
+        self._hashes: dict[Path, dict[str, tuple[str, ...]]] = {}
         pin_flags(tf32=hello.settings.tf32)
         if hello.device.kind == "cuda":
             _load_driver()
@@ -142,8 +143,13 @@ class _Server:
                 yield from self._turns.take(job)
             case CloseCase():
                 yield from self._turns.close(job)
-            case OpenCase():
-                yield from self._turns.open(job, self._load(job.path)[job.operator])
+            case CaseJob():
+                try:
+                    operator = self._operator(job)
+                except SuiteError as error:  # it was loaded before, when it was described
+                    yield Ended(entry=None, status=Status.FAILED, reason=str(error))
+                    return
+                yield from self._of_case(job, operator)
             case Wait():
                 pass
             case FindDevices():
@@ -160,11 +166,14 @@ class _Server:
                 yield from diagnose(self._hello.device)
             case Describe():
                 yield from self._describe(job)
-            case CaseJob():
-                from pairbench.execute.worker.stages import run_stage
 
-                operator = self._load(job.path)[job.operator]
-                yield from run_stage(job, operator, self._hello, self._heartbeat)
+    def _of_case(self, job: CaseJob, operator: Operator) -> Iterator[Any]:
+        if isinstance(job, OpenCase):
+            yield from self._turns.open(job, operator)
+            return
+        from pairbench.execute.worker.stages import run_stage
+
+        yield from run_stage(job, operator, self._hello, self._heartbeat)
 
     @functools.cached_property
     def _turns(self) -> "InterleavedCases":
@@ -197,6 +206,24 @@ class _Server:
                 refuse_strays(self._hello.stand_in, path)
             self._suites[path] = loaded
         return self._suites[path]
+
+    def _operator(self, job: CaseJob) -> Operator:
+        """Return the operator of a job.
+
+        Raises:
+            SuiteError: the suite cannot be loaded any more, or was changed since it was described: of what would run now, its records would
+                have the hashes of other code.
+        """
+        if job.path not in self._hashes:
+            from pairbench.execute.worker.describe.operators import Hashes
+
+            loaded = self._load(job.path)
+            self._hashes[job.path] = {name: Hashes.of(job.path, one).all() for name, one in loaded.items()}
+        if job.hashes and self._hashes[job.path].get(job.operator) != job.hashes:
+            raise SuiteError(
+                f"suite {job.path.name}: {job.operator!r} was changed since the command began; run it again"
+            )
+        return self._suites[job.path][job.operator]
 
     def _describe(self, job: Describe) -> Iterator[Any]:
         from pairbench.execute.worker.describe.operators import describe

@@ -17,7 +17,7 @@ judged by their history."""
 _SHORT, _LATEST = 40, 12
 """The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
 levels."""
-_SERIES = 3_000
+_SERIES = 2_000
 """The number of series that are judged in all. Some 2,000 take a second."""
 _RUNS = 40
 """The number of runs that are judged: each takes a while to be read, however small it is."""

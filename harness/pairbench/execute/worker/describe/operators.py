@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,9 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
     Raises:
         SuiteError: the cost function fails on a case.
     """
-    oracle = operator.oracle or operator.baseline.function
-    source = functools.partial(_source, path.resolve())
-    definition = [
-        operator.name,
-        source(operator.inputs),
-        source(oracle),
-        repr(operator.tolerance),
-        operator.constants,
-        operator.state,
-        *_reset_text(operator, source),
-    ]
+    hashed = Hashes.of(path, operator)
 
-    def described(name: str, variant: Variant) -> ImplementationDescription:
-        implementation = [source(variant.function), source(variant.prepare) if variant.prepare else ""]
-        digest = _digest(implementation)
+    def described(name: str, variant: Variant, digest: str) -> ImplementationDescription:
         return ImplementationDescription(name=name, needs=variant.needs, hash=digest, builds_on=variant.builds_on)
 
     return OperatorDescription(
@@ -52,14 +41,58 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         name=operator.name,
         summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
         source=operator.source,
-        definition_hash=_digest(definition),
-        implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
-        impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
+        definition_hash=hashed.definition,
+        implementations=tuple(
+            map(described, operator.implementations, operator.implementations.values(), hashed.implementations)
+        ),
+        impostors=tuple(map(described, operator.impostors, operator.impostors.values(), hashed.impostors)),
         cases=operator.cases,
         costs={case.key: cost for case in operator.cases if (cost := _cost(operator, dict(case.axes), case.key))},
         claims=operator.claims,
         code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hashes:
+    """What code an operator consists of."""
+
+    definition: str
+    implementations: tuple[str, ...]
+    """The baseline's first, then the variants' in the order of declaration."""
+    impostors: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path, operator: Operator) -> "Hashes":
+        """Return the hashes of an operator that was just loaded: constants of a suite may change once its functions are called.
+
+        Args:
+            path: The suite's file.
+            operator: As loaded from it.
+        """
+        source = functools.partial(_source, path.resolve())
+        definition = [
+            operator.name,
+            source(operator.inputs),
+            source(operator.oracle or operator.baseline.function),
+            repr(operator.tolerance),
+            operator.constants,
+            operator.state,
+            *_reset_text(operator, source),
+        ]
+
+        def hashed(variant: Variant) -> str:
+            return _digest([source(variant.function), source(variant.prepare) if variant.prepare else ""])
+
+        return cls(
+            definition=_digest(definition),
+            implementations=tuple(map(hashed, operator.implementations.values())),
+            impostors=tuple(map(hashed, operator.impostors.values())),
+        )
+
+    def all(self) -> tuple[str, ...]:
+        """Return them as `OperatorDescription.hashes` has them."""
+        return (self.definition, *self.implementations, *self.impostors)
 
 
 def _functions(operator: Operator) -> list[Callable[..., Any]]:

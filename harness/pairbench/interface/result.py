@@ -1,0 +1,183 @@
+"""What a run gave: its rows as a frame, its table, its chart, and its way into a store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairbench.errors import SelectionError, UsageError
+from pairbench.interface.frames import frame_of, samples_frame, with_axes
+from pairbench.model.latency import p50_of, speedup_of
+from pairbench.model.outcome import Status
+from pairbench.model.record import Record, Samples
+from pairbench.workflow.setup import configure, store_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+    """The records of a run with their raw samples. In a notebook it shows itself as a table and a chart."""
+
+    records: tuple[Record, ...]
+    """One for each case, implementation and mode on each device, in the order of the table."""
+    raw_samples: tuple[Samples, ...] = field(default=())
+    """The samples behind them, one value for each round of each; empty where they have been pruned."""
+    store: str | None = None
+    """The store that has the run; None where no store has it, so that `save` is the way to keep it."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the run: then what was finished is here."""
+    lines: tuple[str, ...] = ()
+    """What the command line says at the end of a run: its id, how long it took, what ended the measuring."""
+    source: str = ""
+    """The suite that was written for operators and functions without a file; empty where they had one. As a file it is the way
+    to run the same on the command line."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, by which `pairbench.compare` and the command line know it; empty for a run without records."""
+        return self.records[0].run_id if self.records else ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run came to its end with nothing mismatched, failed, or broken: where the command line exits with 0."""
+        broken = any(record.operator is None or Status(record.status).bad for record in self.records)
+        return not (broken or self.interrupted)
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """The records as a frame: the columns of `results/README.md`, and then one for each axis of the cases."""
+        return with_axes(frame_of(self.records))
+
+    @property
+    def samples(self) -> "pd.DataFrame":
+        """Every single sample as a row, latencies in ns, with its block and its place in it."""
+        return samples_frame(self.raw_samples)
+
+    def best(self) -> "pd.DataFrame":
+        """Return the fastest implementation of each case in each mode, the baseline included, with its median in us and its speedup."""
+        import pandas as pd
+
+        fastest: dict[tuple[str, ...], Record] = {}
+        for record in self.records:
+            key = (record.device_name, record.suite, str(record.case), str(record.mode))
+            now, before = p50_of(record), fastest.get(key)
+            known = p50_of(before) if before is not None else None
+            if record.status == Status.MEASURED and now and (known is None or now.estimate < known.estimate):
+                fastest[key] = record
+        return pd.DataFrame([_best_row(record) for record in fastest.values()], columns=_BEST)
+
+    def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
+        """Draw one line an implementation along an axis of the cases, with 95 % intervals, and mark where lines cross the baseline's.
+
+        Cases that differ in other axes have panels of their own.
+
+        Args:
+            x: The axis of the cases; where not given, the only one that varies.
+            y: `device_p50_us`, `call_p50_us`, `host_p50_us`, `speedup`, `gbps` or `tflops`; where not given, the latency that
+                is the result, the device's on a GPU and the call's on a CPU.
+            log: Whether both axes are logarithmic; where not given, they are where values spread widely.
+
+        Raises:
+            SelectionError: there is no such axis, or no value to draw.
+
+        Returns:
+            A figure of matplotlib, which notebooks show; `.savefig("file.png")` keeps it.
+        """
+        from pairbench.report.charts.axis import axis_chart
+        from pairbench.report.charts.axis_figure import draw_axis
+
+        return draw_axis(axis_chart(self.records, x, y, log=log))
+
+    def save(self, store: str | Path | None = None) -> None:
+        """Put the run into a store, where `compare`, `trend` and the command line find it. Done again, nothing is doubled.
+
+        Args:
+            store: A folder or URL; where not given, that of `[tool.pairbench]`, else `results`.
+
+        Raises:
+            UsageError: there is nothing to save.
+            StoreError: the store cannot be written.
+        """
+        from pairbench.model.environment import device_slug
+        from pairbench.store.writer import write_run
+
+        if not self.records:
+            raise UsageError("this run has no records, so there is nothing to save")
+        place = store_of(configure(store=None if store is None else str(store)))
+        for name, kind in {(one.device_name, one.device_kind) for one in self.records}:
+            write_run(
+                place,
+                run_id=self.run_id,
+                device_slug=device_slug(name, kind),
+                month=self.records[0].started_at[:7],
+                records=[one for one in self.records if one.device_name == name],
+                samples=[one for one in self.raw_samples if one.device_name == name],
+            )
+
+    def __str__(self) -> str:
+        from pairbench.report.table import render
+
+        table = render(self.records, "table") if self.records else "nothing was measured\n"
+        return "\n".join([table.rstrip(), *self.lines])
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{number} {status}" for status, number in _counts(self.records).items())
+        return f"<pairbench.Result {self.run_id or 'without records'}: {counts or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table, and the chart where there is an axis to draw along."""
+        from pairbench.report.charts.axis import axis_chart, crossover_sentences
+        from pairbench.report.charts.axis_figure import svg_element
+        from pairbench.report.notebook import html_table, html_text
+
+        table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])
+        picture = ""
+        try:
+            chart = axis_chart(self.records)
+            if any(len(line.points) > 1 for panel in chart.panels for line in panel.lines):
+                said = "".join(f"<p>{sentence}.</p>" for sentence in map(_escaped, crossover_sentences(chart)))
+                picture = svg_element(chart) + said
+        except SelectionError:  # no axis, or several: .plot(x=...) says which there are
+            pass
+        return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"
+
+
+_BEST = (
+    "operator",
+    "case",
+    "mode",
+    "device_name",
+    "implementation",
+    "p50_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+)
+
+
+def _best_row(record: Record) -> dict[str, Any]:
+    p50, speedup = p50_of(record), speedup_of(record)
+    return {
+        **{name: getattr(record, name) for name in _BEST[:5]},
+        "p50_us": p50.estimate / 1e3 if p50 else None,
+        "speedup": speedup.estimate if speedup else None,
+        "speedup_low": speedup.low if speedup else None,
+        "speedup_high": speedup.high if speedup else None,
+    }
+
+
+def _counts(records: Sequence[Record]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[record.status] = counts.get(record.status, 0) + 1
+    return counts
+
+
+def _escaped(text: str) -> str:
+    from html import escape
+
+    return escape(text)

@@ -1,0 +1,209 @@
+"""What looks at stored runs, or at commits: `read`, `samples`, `compare`, `ab` and `trend`."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pairbench.errors import InterruptedRunError, SelectionError, UsageError
+from pairbench.execute.garbage import collector_at_rest
+from pairbench.interface.frames import samples_frame
+from pairbench.interface.opened import refuse_in_worker
+from pairbench.interface.shown import SeriesTrend, Verdicts
+from pairbench.model.policy import DEFAULT, Policy
+from pairbench.workflow.setup import configure, store_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pairbench.config import Config
+
+Store = str | Path | None
+"""A folder or URL; None for that of `[tool.pairbench]`, else `results`."""
+
+
+def read(store: Store = None, *, run: str | None = None, columns: Iterable[str] | None = None) -> "pd.DataFrame":
+    """Return the records of a store as a frame, oldest run first, with the columns of `results/README.md`.
+
+    Args:
+        store: A folder or URL; that of `[tool.pairbench]` where not given.
+        run: The id of a run, the beginning of it, or `latest`; all runs where not given.
+        columns: Which columns; all where not given.
+
+    Raises:
+        StoreError: there is no such store or run, or it is empty.
+
+    Example:
+        >>> frame = pairbench.read("results")
+        >>> frame[frame.status == "measured"].groupby("operator").speedup.median()
+    """
+    from pairbench.store.reader import read_frame
+
+    place = store_of(_config(store))
+    run_ids = None if run is None else [_run_id(place, run)]
+    return _frame(read_frame(place, columns=None if columns is None else list(columns), run_ids=run_ids))
+
+
+def samples(store: Store = None, *, run: str = "latest", select: str | None = None) -> "pd.DataFrame":
+    """Return every single sample of a run as a row, latencies in ns; none where they have been pruned.
+
+    Args:
+        store: As in `read`.
+        run: The id of a run, the beginning of it, or `latest`.
+        select: An operator, a glob, or a whole case key; everything where not given.
+
+    Raises:
+        StoreError: there is no such store or run.
+        SelectionError: nothing of the run is selected.
+
+    Example:
+        >>> pairbench.samples("results", select="silu").groupby(["case", "implementation", "round"]).call_ns.median()
+    """
+    from pairbench.plan import parse_selection
+    from pairbench.store.reader import read_samples
+
+    place = store_of(_config(store))
+    run_id = _run_id(place, run)
+    found = read_samples(place, run_id).value
+    if select is not None:
+        wanted = parse_selection(select)
+        taken = tuple(one for one in found if wanted.takes_name(one.suite, one.operator, one.case))
+        if found and not taken:
+            raise SelectionError(f"{select!r} selects nothing of run {run_id}")
+        found = taken
+    return samples_frame(found)
+
+
+def compare(
+    reference: str = "auto",
+    current: str = "auto",
+    *,
+    select: str | Iterable[str] = (),
+    min_effect: float | None = None,
+    store: Store = None,
+) -> Verdicts:
+    """Compare a stored run with earlier ones, series by series, as `pairbench compare` does.
+
+    Args:
+        reference: What to compare with: auto, latest~N, last:N, a run id, a commit, branch or tag, a date, a parquet file, or another store.
+        current: What to judge, named in the same way; the newest run where not given.
+        select: Operators, globs, or case keys; everything where not given.
+        min_effect: Smallest change of a latency that counts, in percent; 2 where not given.
+        store: As in `read`.
+
+    Raises:
+        StoreError: a side names no run.
+        SelectionError: nothing is selected.
+
+    Example:
+        >>> assert pairbench.compare("latest~1").ok
+    """
+    from pairbench.workflow.compare.comparer import Comparer
+
+    with collector_at_rest():
+        comparer = Comparer.open(_config(store), policy=_policy(min_effect))
+        found = comparer.compare(reference, current, select=[select] if isinstance(select, str) else list(select))
+    notes = (*found.comparison.problems, *found.newer, *([found.note] if found.note else []))
+    return Verdicts(comparison=found.comparison, notes=notes)
+
+
+def ab(
+    base: str,
+    head: str | None = None,
+    select: str | Iterable[str] = (),
+    *,
+    device: str = "auto",
+    implementations: str | Iterable[str] = (),
+    min_effect: float | None = None,
+    rounds: int | None = None,
+    **settings: Any,
+) -> Verdicts:
+    """Compare two commits of suite files, measured in turns on one device, as `pairbench ab` does. Nothing is stored.
+
+    Args:
+        base: The commit, branch or tag to compare with.
+        head: The one to judge; where not given the working tree, uncommitted changes included.
+        select: Suite files, operators or case keys.
+        device: As in `run`.
+        implementations: As in `run`.
+        min_effect: As in `compare`.
+        rounds: How many times every case is timed; 5 where not given.
+        settings: As in `run`.
+
+    Raises:
+        UsageError: a commit is unknown, or nothing is selected.
+        KeyboardInterrupt: the user interrupted; half a comparison is none.
+
+    Example:
+        >>> print(pairbench.ab("main", select="my_ops.py"))
+    """
+    refuse_in_worker("ab")
+    from pairbench.workflow.ab.arguments import read_arguments
+    from pairbench.workflow.ab.measure import compare_commits
+
+    config = configure(rounds=rounds, **settings)
+    rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
+    names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
+    try:
+        found = compare_commits(config, read_arguments(config, base, rest, names), device, _policy(min_effect))
+    except InterruptedRunError:
+        raise KeyboardInterrupt from None
+    return Verdicts(comparison=found.comparison, notes=found.broken)
+
+
+def trend(
+    series: str,
+    *,
+    device_name: str | None = None,
+    timer: str | None = None,
+    last: int | None = None,
+    store: Store = None,
+) -> SeriesTrend:
+    """Return the history of one series with its changepoints, as `pairbench trend` does.
+
+    Args:
+        series: Its name such as `my_ops.py::silu[n=1024]-builtin-eager`, or a glob or a part of it that fits one alone.
+        device_name: Device model, or a part of its name, where several have the series.
+        timer: Whose values to take; the newest run's where not given.
+        last: How many of the newest runs to take; all where not given.
+        store: As in `read`.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+        SelectionError: the text names no series, or several.
+
+    Example:
+        >>> pairbench.trend("silu*builtin*").plot()
+    """
+    from pairbench.workflow.history.lookup import read_trend
+
+    with collector_at_rest():
+        found = read_trend(store_of(_config(store)), series, device_name=device_name, timer=timer, last=last)
+    return SeriesTrend(trend=found.value, notes=found.problems)
+
+
+def _config(store: Store) -> "Config":
+    return configure(store=None if store is None else str(store))
+
+
+def _policy(min_effect: float | None) -> Policy:
+    if min_effect is None:
+        return DEFAULT
+    if not 0 < min_effect < 100:
+        raise UsageError(f"min_effect is {min_effect:g}, expected a percentage between 0 and 100, such as 2")
+    return replace(DEFAULT, minimum_effect=min_effect / 100)
+
+
+def _run_id(place: Any, run: str) -> str:
+    from pairbench.store.reader import read_run
+
+    return read_run(place, run).value[0].run_id
+
+
+def _frame(reading: Any) -> "pd.DataFrame":
+    """Return what was read, and warn of what could not be."""
+    import warnings
+
+    for problem in reading.problems:
+        warnings.warn(problem, stacklevel=3)
+    return reading.value

@@ -1,0 +1,179 @@
+"""What measures, called as from a notebook: nothing runs in this process, and everything that was measured comes back."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pairbench
+from pairbench.errors import ConfigError, DeclarationError, SelectionError, UsageError
+from pairbench.interface.opened import file_of, open_targets
+from pairbench.model.environment import Device
+from pairbench.workflow.progress import PlainProgress
+
+QUICK: dict[str, Any] = {"case_seconds": 0.02, "min_samples": 10, "rounds": 1, "device": "cpu"}
+declared = pairbench.Operator(
+    "declared",
+    baseline=lambda x: x + x,
+    variants={"doubled": lambda x: 2 * x},
+    inputs=lambda make, n: {"x": make.normal(n)},
+    cases=pairbench.grid(n=[8, 16]),
+)
+
+
+def made(name: str, factor: float) -> pairbench.Operator:
+    """Return an operator that no file declares, with a local variable in it."""
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x * factor
+
+    return pairbench.Operator(
+        name,
+        baseline=plain,
+        variants={"added": lambda x: x + (factor - 1) * x, "wrong": lambda x: x * (factor + 0.1)},
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases=pairbench.grid(n=[64, 128]),
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Have workers forked, and a folder without settings."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAIRBENCH_WORKERS", "fork")
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def result(places: Path) -> pairbench.Result:
+    return pairbench.run(made("scaled", 3.0), **QUICK)
+
+
+def test_a_run_gives_records_samples_and_tables(result: pairbench.Result) -> None:
+    frame = result.frame
+    assert set(frame.status) == {"measured", "mismatched"} and not result.ok
+    assert sorted(frame.n.unique()) == [64, 128]
+    measured = frame[frame.status == "measured"]
+    assert set(measured.implementation) == {"baseline", "added"}
+    assert (measured.call_p50_ns > 0).all()
+    samples = result.samples
+    assert len(samples) == measured.n_samples.sum() and (samples.call_ns > 0).all()
+    text = str(result)
+    assert "scaled[n=128]" in text and "mismatched" in text and "not stored" in text
+    assert set(result.best().case) == set(frame.case)
+    assert "scaled[n=128]" in result._repr_html_() and "<svg" in result._repr_html_()
+    assert "factor=3.0" in result.source
+
+
+def test_a_run_can_be_saved_and_read(result: pairbench.Result, tmp_path: Path) -> None:
+    for _ in range(2):  # the second time nothing is doubled
+        result.save(tmp_path / "store")
+    assert len(pairbench.read(tmp_path / "store")) == len(result.records)
+    assert len(pairbench.samples(tmp_path / "store")) == len(result.samples)
+    assert len(pairbench.samples(tmp_path / "store", select="scaled[n=64]")) < len(result.samples)
+    with pytest.raises(SelectionError, match="'nothing' selects nothing"):
+        pairbench.samples(tmp_path / "store", select="nothing")
+
+
+def test_runs_in_a_store_are_compared(places: Path, result: pairbench.Result) -> None:
+    result.save()
+    again = pairbench.run(made("scaled", 3.0), store="results", **QUICK)
+    assert again.store == "results" and (places / "results").is_dir()
+    verdicts = pairbench.compare("latest~1", select="scaled")
+    assert len(verdicts.comparison.changes) == 6, "the suite has another name in each run"
+    assert "scaled[n=64]" in str(verdicts) and {"change", "verdict", "outcome"} <= set(verdicts.frame.columns)
+    trend = pairbench.trend("scaled[n=64]-added")
+    assert len(trend.frame) == 2 and trend.plot() is not None and "scaled[n=64]" in str(trend)
+
+
+def test_other_cases_in_place_of_the_declared_ones(places: Path) -> None:
+    given = pairbench.run(declared, cases=pairbench.grid(n=[32]), **QUICK)
+    assert list(given.frame.case.unique()) == ["declared[n=32]"] and given.ok, given
+
+
+def test_an_operator_of_a_file_is_run_from_it() -> None:
+    assert file_of(declared) == Path(__file__)
+    with open_targets(declared, cases=None) as opened:
+        assert opened.select == [f"{__file__}::declared"] and not opened.text
+
+
+def test_measure_takes_tensors_as_they_lie(places: Path) -> None:
+    x = torch.randn(6, 40).t()[::2]
+    # The oracle's inputs are of another dtype, and so lie otherwise.
+    seen = {
+        "plain": lambda x, n: x * n,
+        "strided": lambda y, n: y * n if y.stride(0) == 2 or y.dtype == torch.float64 else y,
+    }
+    layout = pairbench.measure(seen, [x, 4], name="layout", **QUICK)
+    assert layout.ok, layout
+    assert list(layout.frame.case.unique()) == ["layout[dtype=float32,n=4,x=20x6]"]
+
+
+def test_measure_refuses_what_differs(places: Path) -> None:
+    found = pairbench.measure({"silu": torch.nn.functional.silu, "relu": torch.relu}, torch.randn(100), **QUICK)
+    assert not found.ok
+    assert list(found.frame.status) == ["skipped", "mismatched"]  # without a variant there is nothing to time
+
+
+def test_verify_and_try(places: Path) -> None:
+    found = pairbench.verify(made("scaled", 3.0), device="cpu", impostors=True)
+    assert not found.ok and set(found.frame.status) == {"verified", "mismatched"} and found.impostors
+    tried = pairbench.try_(made("scaled", 3.0), device="cpu", implementations="added", case_seconds=0.02)
+    assert tried.ok and len(tried.frame) == 2 and "scaled[n=64]" in str(tried)
+
+
+def test_ctrl_c_gives_what_was_finished(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+
+    def stepped(self: PlainProgress, device: Device) -> None:
+        steps.append(device)
+        if len(steps) == 5:  # two cases are verified, and two timed
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(PlainProgress, "stepped", stepped)
+    cut = pairbench.run(made("scaled", 3.0), **{**QUICK, "rounds": 50})
+    assert cut.interrupted and not cut.ok and cut.records
+    assert "interrupted" in str(cut) and "interrupted" in cut._repr_html_()
+
+
+def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"3 is of type int, expected an Operator, a suite file or a SELECT"):
+        pairbench.run(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"cases= goes with an Operator; .* 'ops.py::silu\[n=1024\]'"):
+        pairbench.run("ops.py", cases=[{"n": 3}])
+    with pytest.raises(ConfigError, match="'roundz' is unknown; did you mean 'rounds'"):
+        pairbench.run(declared, roundz=3)
+    with pytest.raises(UsageError, match="two and more by name"):
+        pairbench.measure({"alone": abs})
+    with pytest.raises(UsageError, match=r"cases= has to say with which axes"):
+        pairbench.measure({"a": abs, "b": abs}, lambda make, n: {})
+    with pytest.raises(UsageError, match=r"argument 'x' is a Linear, expected tensors"):
+        pairbench.measure({"a": lambda x: x, "b": lambda x: x}, [torch.nn.Linear(1, 1)])
+    with pytest.raises(DeclarationError, match="expected a name of letters"):
+        pairbench.measure({"a": abs, "b c": abs}, torch.ones(1))
+    monkeypatch.setenv("PAIRBENCH_OWNER", "somebody")
+    with pytest.raises(UsageError, match="below `if __name__ == '__main__':`"):
+        pairbench.run(declared)
+
+
+def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", tmp_path / "ops.py")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
+    for arguments in (("init", "-q", "."), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    found = pairbench.ab("HEAD", select="ops.py::shifts", **{**QUICK, "rounds": 2})
+    assert {change.series.implementation for change in found.comparison.changes} == {"baseline", "named"}
+    assert "HEAD" in str(found) and len(found.frame) > 2
+    with pytest.raises(UsageError, match="'nowhere'"):
+        pairbench.ab("nowhere", select="ops.py")
