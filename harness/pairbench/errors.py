@@ -58,7 +58,7 @@ class StoreFailedError(PairbenchError):
 class IncompleteRunError(PairbenchError):
     """A run that was started from Python ended before its end, or not all of it is in the store."""
 
-    def __init__(self, message: str, result: object) -> None:
+    def __init__(self, message: str, result: object = None) -> None:
         super().__init__(message)
         self.result = result
         """The `Result` with everything that was measured until then."""

@@ -75,7 +75,7 @@ class CaseJob:
     case: Case
     entries: tuple[Entry, ...]
     hashes: tuple[str, ...] = ()
-    """Those of the operator's description, which the code that the worker loads must have; none where nothing is recorded of it."""
+    """Hashes of the described operator, which the code that the worker loads must have; none where nothing is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
