@@ -324,7 +324,15 @@ def _kill_all(run: Run) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iterable[str] = KILLS) -> Counts:
+def trials(
+    kills: int,
+    interrupts: int,
+    seed: int,
+    *,
+    jobs: int = 2,
+    kinds: Iterable[str] = KILLS,
+    length_s: float | None = None,
+) -> Counts:
     """Kill and interrupt runs, in as many projects as there are jobs.
 
     Args:
@@ -333,15 +341,18 @@ def trials(kills: int, interrupts: int, seed: int, *, jobs: int = 2, kinds: Iter
         seed: Of the moments.
         jobs: How many at a time.
         kinds: What is killed, in turns.
+        length_s: About how long a run takes, in seconds; one is made where nobody says.
     """
     seen = Counts()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder, ThreadPoolExecutor(jobs) as threads:
-        began = time.monotonic()
-        whole = Run(Project(Path(folder) / "whole"), "")
-        if whole.process.wait(_ENDS_S) not in (0, 1):
-            seen.wrong.append(f"a run that is left alone fails: {whole.errors.read_text()[-300:]}")
-            return seen
-        plans = list(_plans(kills, interrupts, random.Random(seed), tuple(kinds), time.monotonic() - began))
+        if length_s is None:
+            began = time.monotonic()
+            whole = Run(Project(Path(folder) / "whole"), "")
+            if whole.process.wait(_ENDS_S) not in (0, 1):
+                seen.wrong.append(f"a run that is left alone fails: {whole.errors.read_text()[-300:]}")
+                return seen
+            length_s = time.monotonic() - began
+        plans = list(_plans(kills, interrupts, random.Random(seed), tuple(kinds), length_s))
 
         def work(job: int) -> None:
             project = Project(Path(folder) / str(job))

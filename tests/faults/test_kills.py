@@ -9,7 +9,7 @@ from tests.faults.kills import trials
 def test_killed_and_interrupted_runs_leave_nothing_and_lose_nothing(
     kills: int, interrupts: int, kinds: list[str]
 ) -> None:
-    seen = trials(kills, interrupts, seed=7, kinds=kinds)
+    seen = trials(kills, interrupts, seed=7, kinds=kinds, length_s=4.0)
     assert not seen.wrong
     done = sum(count for what, count in seen.counts.items() if what.startswith(("kill", "SIG")))
     assert done == kills + interrupts
