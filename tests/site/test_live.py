@@ -68,8 +68,8 @@ def test_a_run_is_seen_while_it_goes_on(browser: Browser, folder: Path, server: 
     expect(now).to_be_hidden()
     expect(page.get_by_text("The store holds no run.")).to_be_visible()
 
-    run = start(folder, "run", "my_ops.py", "--device", "cpu", "--store", "store", "--rounds", "2")
-    expect(now).to_contain_text(re.compile(r"\d+ of 16 steps"), timeout=60_000)
+    run = start(folder, "run", "my_ops.py", "--device", "cpu", "--store", "store", "--rounds", "6")
+    expect(now).to_contain_text(re.compile(r"\d+ of 32 steps"), timeout=60_000)
     expect(now.locator("code")).to_contain_text("silu[n=")
     expect(now.get_by_role("progressbar")).to_be_visible()
     # The page comes again by itself, before the run has ended.
