@@ -23,6 +23,8 @@ CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
 # In two processes, in the groups and in the order that tests/conftest.py gives.
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
 
+OBJECT_STORE_TESTS = ("tests/store/test_uploads.py", "tests/faults/test_crowd.py", "tests/faults/test_failing.py")
+
 NO_GPU = (
     "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
 )
@@ -87,14 +89,14 @@ def gate(session: nox.Session) -> None:
 def faults(session: nox.Session) -> None:
     """Kill, interrupt, damage, fill and fuzz what there is for half an hour, and count. `-- kills --scale 0.1` makes a part of one attack."""
     _install(session, "-e", ".[test,s3]")
-    # The object store needs other versions than those that pairbench is tested with.
-    server = pathlib.Path(session.cache_dir) / "object-store"
-    session.run("python", "-m", "venv", str(server), silent=True)
-    session.run(str(server / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", external=True)
-    environment = {"PAIRBENCH_S3_SERVER": str(server / "bin" / "moto_server")}
-    if not session.posargs:
-        session.run("python", "-m", "pytest", "-q", "tests/faults", "tests/store/test_uploads.py", env=environment)
-    session.run("python", "-m", "tests.faults.bench", *session.posargs, env=environment)
+    session.run("python", "-m", "tests.faults.bench", *session.posargs, env=_object_store(session))
+
+
+@nox.session
+def s3(session: nox.Session) -> None:
+    """Run the tests that need an object store: moto's server, in an environment of its own. Arguments go to pytest."""
+    _install(session, "-e", ".[test,s3]")
+    session.run("python", "-m", "pytest", *(session.posargs or OBJECT_STORE_TESTS), env=_object_store(session))
 
 
 @nox.session
@@ -155,6 +157,14 @@ def speed(session: nox.Session) -> None:
 
 def _install(session: nox.Session, *what: str) -> None:
     session.install(*(["-c", CONSTRAINTS] if CONSTRAINTS else []), *what)
+
+
+def _object_store(session: nox.Session) -> dict[str, str]:
+    """Install an object store, and return the variable that names its command. It needs other versions than those pairbench is tested with."""
+    place = pathlib.Path(session.cache_dir) / "object-store"
+    session.run("python", "-m", "venv", str(place), silent=True)
+    session.run(str(place / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", external=True)
+    return {"PAIRBENCH_S3_SERVER": str(place / "bin" / "moto_server")}
 
 
 def _extra(name: str) -> list[str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults import bench
-from tests.faults.bench import ATTACKS, KINDS, PAGE, Seen, attack, filled, kind_of, table
+from tests.faults.attacks import ATTACKS, Attack
+from tests.faults.bench import KINDS, PAGE, Seen, attack, filled, kind_of, table
 
 
 @pytest.mark.parametrize(
@@ -26,8 +27,8 @@ def test_each_sentence_has_its_kind(sentence: str, kind: str) -> None:
 
 
 def test_an_attack_is_made_in_its_parts_and_shown_in_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ATTACKS, "disks", bench.Attack(**{**vars(ATTACKS["disks"]), "needs": lambda: "no disk here"}))
-    monkeypatch.setitem(ATTACKS, "messages", bench.Attack(**{**vars(ATTACKS["messages"]), "tries": 20, "parts": 2}))
+    monkeypatch.setitem(ATTACKS, "disks", Attack(**{**vars(ATTACKS["disks"]), "needs": lambda: "no disk here"}))
+    monkeypatch.setitem(ATTACKS, "messages", Attack(**{**vars(ATTACKS["messages"]), "tries": 20, "parts": 2}))
     messages, disks = attack(["messages", "disks"])
     assert (messages.tried, messages.wrong, disks.tried, disks.why_not) == (20, (), 0, "no disk here")
     rows = table([messages, disks]).splitlines()

@@ -15,7 +15,8 @@ from pairbench.cli.options import (
     TimeoutOption,
 )
 from pairbench.cli.say import configure, put, say
-from pairbench.cli.verdicts import annotate_github, policy_of
+from pairbench.cli.verdicts import annotate_github
+from pairbench.model.policy import policy_of
 
 
 def ab(

@@ -73,14 +73,13 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.errors import UsageError
-    from pairbench.report.charts.axis import axis_chart, chart_rows, crossover_sentences
+    from pairbench.report.charts.axis import SUFFIXES, axis_chart, chart_rows, crossover_sentences
     from pairbench.report.render import render_rows, to_json
     from pairbench.workflow.plot import stored_points
 
-    suffixes = (".png", ".svg", ".html")
-    if target is not None and target.suffix.lower() not in suffixes:
+    if target is not None and target.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"--output {str(target)!r} ends in {target.suffix or 'nothing'!r}, expected {', '.join(suffixes)}"
+            f"--output {str(target)!r} ends in {target.suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}"
         )
     config = configure(output, store=store)
     reading = stored_points(config, select or [], run=run_id, device_name=device_name)

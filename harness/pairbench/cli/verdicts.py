@@ -1,7 +1,6 @@
-"""What the verbs that judge have in common: the thresholds from their options, and what they print besides the table."""
+"""What the verbs that judge print besides the table."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,24 +10,7 @@ from pairbench.cli.say import say
 
 if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
-    from pairbench.model.policy import Policy
     from pairbench.workflow.compare.comparer import ComparedRuns
-
-
-def policy_of(min_effect: float | None) -> "Policy":
-    """Return the thresholds that hold.
-
-    Raises:
-        UsageError: no such effect.
-    """
-    from pairbench.errors import UsageError
-    from pairbench.model.policy import DEFAULT
-
-    if min_effect is None:
-        return DEFAULT
-    if not 0 < min_effect < 100:
-        raise UsageError(f"--min-effect is {min_effect:g}, expected a percentage between 0 and 100, such as 2")
-    return replace(DEFAULT, minimum_effect=min_effect / 100)
 
 
 def report_problems(compared: "ComparedRuns") -> None:

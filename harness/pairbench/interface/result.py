@@ -1,8 +1,9 @@
 """What a run gave: its rows as a frame, its table, its chart, and its way into a store."""
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,9 @@ class Result:
         return "\n".join([table.rstrip(), *self.lines])
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{number} {status}" for status, number in _counts(self.records).items())
+        counts = ", ".join(
+            f"{number} {status}" for status, number in Counter(record.status for record in self.records).items()
+        )
         return f"<pairbench.Result {self.run_id or 'without records'}: {counts or 'nothing'}>"
 
     def _repr_html_(self) -> str:
@@ -139,7 +142,7 @@ class Result:
         try:
             chart = axis_chart(self.records)
             if any(len(line.points) > 1 for panel in chart.panels for line in panel.lines):
-                said = "".join(f"<p>{sentence}.</p>" for sentence in map(_escaped, crossover_sentences(chart)))
+                said = "".join(f"<p>{sentence}.</p>" for sentence in map(escape, crossover_sentences(chart)))
                 picture = svg_element(chart) + said
         except SelectionError:  # no axis, or several: .plot(x=...) says which there are
             pass
@@ -168,16 +171,3 @@ def _best_row(record: Record) -> dict[str, Any]:
         "speedup_low": speedup.low if speedup else None,
         "speedup_high": speedup.high if speedup else None,
     }
-
-
-def _counts(records: Sequence[Record]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for record in records:
-        counts[record.status] = counts.get(record.status, 0) + 1
-    return counts
-
-
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(text)

@@ -1,16 +1,15 @@
 """What looks at stored runs, or at commits: `read`, `samples`, `compare`, `ab` and `trend`."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairbench.errors import InterruptedRunError, SelectionError, UsageError
+from pairbench.errors import InterruptedRunError, SelectionError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.frames import samples_frame
 from pairbench.interface.opened import refuse_in_worker
 from pairbench.interface.shown import SeriesTrend, Verdicts
-from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.policy import policy_of
 from pairbench.workflow.setup import configure, store_of
 
 if TYPE_CHECKING:
@@ -60,13 +59,14 @@ def samples(store: Store = None, *, run: str = "latest", select: str | None = No
         >>> pairbench.samples("results", select="silu").groupby(["case", "implementation", "round"]).call_ns.median()
     """
     from pairbench.plan import parse_selection
+    from pairbench.store.moved import current_name
     from pairbench.store.reader import read_samples
 
     place = store_of(_config(store))
     run_id = _run_id(place, run)
     found = read_samples(place, run_id).value
     if select is not None:
-        wanted = parse_selection(select)
+        wanted = parse_selection(current_name(select, place.moved))
         taken = tuple(one for one in found if wanted.takes_name(one.suite, one.operator, one.case))
         if found and not taken:
             raise SelectionError(f"{select!r} selects nothing of run {run_id}")
@@ -101,7 +101,7 @@ def compare(
     from pairbench.workflow.compare.comparer import Comparer
 
     with collector_at_rest():
-        comparer = Comparer.open(_config(store), policy=_policy(min_effect))
+        comparer = Comparer.open(_config(store), policy=policy_of(min_effect, name="min_effect"))
         found = comparer.compare(reference, current, select=[select] if isinstance(select, str) else list(select))
     notes = (*found.comparison.problems, *found.newer, *([found.note] if found.note else []))
     return Verdicts(comparison=found.comparison, notes=notes)
@@ -145,7 +145,9 @@ def ab(
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
     try:
-        found = compare_commits(config, read_arguments(config, base, rest, names), device, _policy(min_effect))
+        found = compare_commits(
+            config, read_arguments(config, base, rest, names), device, policy_of(min_effect, name="min_effect")
+        )
     except InterruptedRunError:
         raise KeyboardInterrupt from None
     return Verdicts(comparison=found.comparison, notes=found.broken)
@@ -184,14 +186,6 @@ def trend(
 
 def _config(store: Store) -> "Config":
     return configure(store=None if store is None else str(store))
-
-
-def _policy(min_effect: float | None) -> Policy:
-    if min_effect is None:
-        return DEFAULT
-    if not 0 < min_effect < 100:
-        raise UsageError(f"min_effect is {min_effect:g}, expected a percentage between 0 and 100, such as 2")
-    return replace(DEFAULT, minimum_effect=min_effect / 100)
 
 
 def _run_id(place: Any, run: str) -> str:

@@ -1,6 +1,8 @@
 """What a gate calls a change: every threshold of judging, with the reason for its value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from pairbench.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +50,20 @@ class Policy:
 
 
 DEFAULT = Policy()
+
+
+def policy_of(min_effect: float | None, *, name: str = "--min-effect") -> Policy:
+    """Return the default thresholds with another minimum effect.
+
+    Args:
+        min_effect: In percent; None for the default one.
+        name: What the user calls it.
+
+    Raises:
+        UsageError: it is no such percentage.
+    """
+    if min_effect is None:
+        return DEFAULT
+    if not 0 < min_effect < 100:
+        raise UsageError(f"{name} is {min_effect:g}, expected a percentage between 0 and 100, such as 2")
+    return replace(DEFAULT, minimum_effect=min_effect / 100)

@@ -206,11 +206,10 @@ def _opened(url: str) -> tuple[Any, str]:
 
 def _impatient(filesystem: Any) -> Any:
     """Return a file system on S3 that gives up after some 20 s of silence. The one of a URL does after 100 s, each time that something is asked."""
-    _, (options,) = filesystem.__reduce__()  # the only way to what the URL says
-    try:
-        return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
-    except (TypeError, ValueError):  # options that only a URL can have
+    if filesystem.type_name != "s3":
         return filesystem
+    _, (options,) = filesystem.__reduce__()  # the only way to what the URL says
+    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
 
 
 def is_run_id(text: str) -> bool:

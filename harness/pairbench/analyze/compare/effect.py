@@ -72,9 +72,8 @@ def estimate(
     latency = (reference.mean + current.mean) / 2
     within = np.bincount(runs.series, runs.count - 1, minlength=size).astype(np.float64)
     square = np.bincount(runs.series, runs.square, minlength=size)
-    ticks = policy.tick_ns * np.exp(
-        -np.maximum(latency, 0.0)
-    )  # no latency is below a nanosecond, whatever a record says
+    # No latency is below a nanosecond, whatever a damaged record says.
+    ticks = policy.tick_ns * np.exp(-np.maximum(latency, 0.0))
     least = policy.least_spread**2 + ticks**2 / 12
     variance = np.maximum(square / np.maximum(within, 1), least)
     lent_variance, lent = np.ones(size), np.zeros(size)

@@ -211,14 +211,14 @@ class _Server:
         """Return the operator of a job.
 
         Raises:
-            SuiteError: the suite cannot be loaded any more, or was changed since it was described: of what would run now, its records would
-                have the hashes of other code.
+            SuiteError: the suite cannot be loaded any more, or was changed since it was described. Records would have the hashes of the
+                old code and the times of the new.
         """
         if job.path not in self._hashes:
-            from pairbench.execute.worker.describe.operators import Hashes
+            from pairbench.execute.worker.describe.operators import hashes_of
 
             loaded = self._load(job.path)
-            self._hashes[job.path] = {name: Hashes.of(job.path, one).all() for name, one in loaded.items()}
+            self._hashes[job.path] = {name: hashes_of(job.path, one) for name, one in loaded.items()}
         # Triton's interpreter puts other objects in the place of kernels, which have other hashes; who times or profiles runs without it.
         comparable = job.hashes and os.environ.get("TRITON_INTERPRET") != "1"
         found = self._suites[job.path].get(job.operator)

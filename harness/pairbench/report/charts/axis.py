@@ -16,6 +16,8 @@ from pairbench.report.comparison.words import shorten
 from pairbench.report.latency_words import AXES
 from pairbench.stats import Interval
 
+SUFFIXES = (".png", ".svg", ".html")
+"""Kinds of files that a chart can be drawn into."""
 MOST_PANELS = 12
 """Panels that a chart may have; more cannot be read, and need a selection."""
 _LOG_FROM = 8.0

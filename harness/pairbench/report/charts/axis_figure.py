@@ -19,7 +19,6 @@ from pairbench.report.charts.kit import GREY, STYLE, color_of, marker_of
 from pairbench.report.charts.series_figure import to_bytes
 from pairbench.report.comparison.words import shorten
 
-SUFFIXES = (".png", ".svg", ".html")
 _TICKS = 10
 """Values of the axis up to which each is named."""
 

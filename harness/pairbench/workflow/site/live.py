@@ -26,7 +26,7 @@ _SCRIPT = b'<script src="/assets/live.js"></script>\n'
 _EVERY_S, _FAR_S = 0.3, 5.0
 """Seconds between two looks at a store: at a folder, and at one that is elsewhere."""
 _REST = 4.0
-"""Seconds without a build after one that took a second: a run on this machine needs its cores more."""
+"""Seconds of rest after a look, or a build, that took a second: a run on this machine needs its cores more."""
 _PING_S = 10.0
 _KEPT = 50
 """Number of builds whose files are remembered for a page that was away."""
@@ -115,9 +115,8 @@ def _watch(
         looked = now
         try:
             found = fingerprint(store)
-            if found == seen:
-                continue
-            board.tell_build(build_site(config, options).published.written)
+            if found != seen:
+                board.tell_build(build_site(config, options).published.written)
             seen, failed = found, ""
         except PairbenchError as error:  # a file that has just been replaced is there the next time
             if str(error) != failed:

@@ -5,7 +5,6 @@ import hashlib
 import inspect
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,13 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
     Raises:
         SuiteError: the cost function fails on a case.
     """
-    hashed = Hashes.of(path, operator)
+    definition_hash, *hashes = hashes_of(path, operator)
+    digests = iter(hashes)
 
-    def described(name: str, variant: Variant, digest: str) -> ImplementationDescription:
-        return ImplementationDescription(name=name, needs=variant.needs, hash=digest, builds_on=variant.builds_on)
+    def described(name: str, variant: Variant) -> ImplementationDescription:
+        return ImplementationDescription(
+            name=name, needs=variant.needs, hash=next(digests), builds_on=variant.builds_on
+        )
 
     return OperatorDescription(
         suite=suite,
@@ -41,11 +43,9 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         name=operator.name,
         summary=(inspect.getdoc(operator.baseline.function) or "").partition("\n")[0],
         source=operator.source,
-        definition_hash=hashed.definition,
-        implementations=tuple(
-            map(described, operator.implementations, operator.implementations.values(), hashed.implementations)
-        ),
-        impostors=tuple(map(described, operator.impostors, operator.impostors.values(), hashed.impostors)),
+        definition_hash=definition_hash,
+        implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
+        impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
         cases=operator.cases,
         costs={case.key: cost for case in operator.cases if (cost := _cost(operator, dict(case.axes), case.key))},
         claims=operator.claims,
@@ -53,46 +53,29 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hashes:
-    """What code an operator consists of."""
+def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
+    """Return what `OperatorDescription.hashes` has of an operator that was just loaded: what its functions refer to may change once they run.
 
-    definition: str
-    implementations: tuple[str, ...]
-    """The baseline's first, then the variants' in the order of declaration."""
-    impostors: tuple[str, ...]
+    Args:
+        path: The suite's file.
+        operator: As loaded from it.
 
-    @classmethod
-    def of(cls, path: Path, operator: Operator) -> "Hashes":
-        """Return the hashes of an operator that was just loaded: constants of a suite may change once its functions are called.
-
-        Args:
-            path: The suite's file.
-            operator: As loaded from it.
-        """
-        source = functools.partial(_source, path.resolve())
-        definition = [
-            operator.name,
-            source(operator.inputs),
-            source(operator.oracle or operator.baseline.function),
-            repr(operator.tolerance),
-            operator.constants,
-            operator.state,
-            *_reset_text(operator, source),
-        ]
-
-        def hashed(variant: Variant) -> str:
-            return _digest([source(variant.function), source(variant.prepare) if variant.prepare else ""])
-
-        return cls(
-            definition=_digest(definition),
-            implementations=tuple(map(hashed, operator.implementations.values())),
-            impostors=tuple(map(hashed, operator.impostors.values())),
-        )
-
-    def all(self) -> tuple[str, ...]:
-        """Return them as `OperatorDescription.hashes` has them."""
-        return (self.definition, *self.implementations, *self.impostors)
+    Returns:
+        The hash of the definition, then those of the implementations and of the impostors, in the order of declaration.
+    """
+    source = functools.partial(_source, path.resolve())
+    definition = [
+        operator.name,
+        source(operator.inputs),
+        source(operator.oracle or operator.baseline.function),
+        repr(operator.tolerance),
+        operator.constants,
+        operator.state,
+        *_reset_text(operator, source),
+    ]
+    variants = (*operator.implementations.values(), *operator.impostors.values())
+    parts = ([source(one.function), source(one.prepare) if one.prepare else ""] for one in variants)
+    return (_digest(definition), *map(_digest, parts))
 
 
 def _functions(operator: Operator) -> list[Callable[..., Any]]:

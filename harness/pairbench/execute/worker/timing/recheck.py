@@ -63,8 +63,8 @@ def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, se
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged as
-    long as that takes no time to speak of. Of long calls none is: a call on new values is judged as well, and who computes less than
-    that on known ones takes less time for it.
+    long as that takes no time to speak of. Of long calls none is: `_recheck` judges a call on new values, and a call that does less
+    work on known values than on new ones shows in its time.
     """
     ended: set[Entry] = set()
     sets = [{**ready.inputs, **values} for values in ready.values.sets]

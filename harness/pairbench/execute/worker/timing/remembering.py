@@ -8,7 +8,7 @@ from pairbench.execute.worker import trusted
 _FACTOR, _BEYOND_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
 """Factor, and ns by device kind that the clock is off by, beyond which calls on new values are slower than those on known ones."""
 _PAIRS, _PAIRS_S = (9, 24), 1.0
-"""Number of pairs that convict: at least, and at most, which is for calls that take less than these seconds together."""
+"""Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
 _SHARE = 0.75
 """Share of the pairs in which the call on new values must be slower: something else slows either call of a pair at times."""
 
@@ -30,8 +30,8 @@ def suspicious(known_ns: Sequence[float], new_ns: Sequence[float], *, device_typ
 def remembers(more: Callable[[int], list[tuple[float, float]]], *, device_type: str) -> str | None:
     """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered.
 
-    On a busy machine every other call takes twice as long. Seven calls of each kind would by chance alone convict one honest
-    implementation of some hundreds; 24 pairs convict one of two millions. Few acquit.
+    On a busy machine every other call takes twice as long. By chance alone, seven calls of each kind look like that for one
+    honest implementation in some hundreds, and 24 pairs for one in two millions. As soon as half of the pairs do not, no more are made.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
