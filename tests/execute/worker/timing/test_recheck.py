@@ -26,19 +26,42 @@ def test_a_long_call_is_made_once_on_new_values_and_again_only_where_that_took_l
     made: list[int] = []
 
     def call_again(ready: Any, timed: Any, news: list[Any], known: Any, *, alike: bool = False) -> recheck._Again:
-        assert alike is bool(made)  # what convicts is taken under the same conditions
+        assert alike  # what counts is taken under the same conditions
         made.append(len(news))
-        return recheck._Again([], [] if known is None else [25e6] * 3, [new_ms * 1e6] * len(news))
+        return recheck._Again([], [25e6] * len(news), [new_ms * 1e6] * len(news))
 
     monkeypatch.setattr(recheck, "_call_again", call_again)
     monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: [{}] * count)
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
     timed: Any = SimpleNamespace(call_ns=[25e6, 26e6])
-    once = call_again(ready, timed, [{}], None)
+    once = recheck._Again([], [25e6], [new_ms * 1e6])
     rights: Any = recheck._Rights(ready, [])
     sentence = recheck._judge_again(ready, timed, once, rights, {})
     assert (sentence is not None) is blamed
-    assert made == ([1] * 25 if blamed else [1])
+    assert made == ([1] * 24 if blamed else [])
+
+
+@pytest.mark.parametrize(
+    ("remembers", "timed_ms", "known_ms"), [(True, 2.0, 0.01), (False, 2.0, 2.0), (False, 1.5, 1.5)]
+)
+def test_a_long_call_is_compared_with_itself_on_the_same_new_values(
+    monkeypatch: pytest.MonkeyPatch, remembers: bool, timed_ms: float, known_ms: float
+) -> None:
+    """What remembers by a version computes anew in each timed call, for values change there: its times are true, and it is found out here."""
+    calls: list[float] = []
+
+    def sample(run: Any, keep: Any = None) -> Any:
+        calls.append(0.01 if remembers and calls else 2.0)
+        return SimpleNamespace(call_ns=calls[-1] * 1e6, kept="an output" if keep else None)
+
+    monkeypatch.setattr(recheck, "_put", lambda *_: calls.clear())
+    monkeypatch.setattr(recheck, "synchronize", lambda _: None)
+    call = SimpleNamespace(observe=None, captures=1)
+    timer = SimpleNamespace(sample=sample, flush=lambda: None)
+    ready: Any = SimpleNamespace(calls={"entry": call}, timer=timer, device=None)
+    timed: Any = SimpleNamespace(entry="entry", lead_in=1, call_ns=[timed_ms * 1e6] * 3)
+    made = recheck._call_twice(ready, timed, {})
+    assert (made.outputs, made.new_ns, made.known_ns) == ([(0, "an output")], [2e6], [known_ms * 1e6])
 
 
 @pytest.mark.parametrize(("round_index", "share"), [(0, 1.0), (1, 0.25), (2, 0.25)])

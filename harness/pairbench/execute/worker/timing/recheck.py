@@ -94,8 +94,10 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     known = copy_tree(ready.inputs) if _compares(ready) else None
     again: list[tuple[Timed, _Again]] = []
     for timed in entries:
-        made_of = (news[:1], None) if _is_long(timed) else (news, known)
-        step = functools.partial(_call_again, ready, timed, *made_of)
+        if known is not None and _is_long(timed):
+            step = functools.partial(_call_twice, ready, timed, news[0])
+        else:
+            step = functools.partial(_call_again, ready, timed, news, known)
         made = guarded(ready.job, timed.index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
@@ -140,7 +142,8 @@ def _call_again(
     """
     call, outputs = ready.calls[timed.entry], list[tuple[int, Any]]()
     known_ns, new_ns = list[float](), list[float]()
-    lead_in = min(timed.lead_in, 1)  # enough to tell twice as long from as long, and seven would take most of the time
+    # One is enough to tell twice as long from as long, and seven would take most of the time.
+    lead_in = 1 if alike else min(timed.lead_in, 1)
 
     def call_known() -> None:
         for _ in range(lead_in):
@@ -167,6 +170,18 @@ def _call_again(
     return _Again(outputs, known_ns, new_ns)
 
 
+def _call_twice(ready: Ready, timed: Timed, new: dict[str, Any]) -> _Again:
+    """Call each capture, or once, on new inputs, and then once more on the same ones, which are known by then.
+
+    A call that remembers the inputs of timed calls alone has latencies by which it is not long, or takes longer than those here.
+    """
+    made = _call_again(ready, timed, [new], None)
+    ready.timer.flush()
+    known_ns = ready.timer.sample(ready.calls[timed.entry].observe).call_ns
+    synchronize(ready.device)
+    return _Again(made.outputs, [min(known_ns, statistics.median(timed.call_ns))], made.new_ns)
+
+
 def _is_long(timed: Timed) -> bool:
     """Return whether a call takes so long that hardly anything else doubles it; making it many times would be most of a round."""
     return statistics.median(timed.call_ns) >= _LONG_NS
@@ -181,9 +196,8 @@ def _judge_again(
 ) -> str | None:
     if wrong := rights.contradict(again.outputs):
         return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
-    # Calls are timed on values that came again and again; what is long needs no others to compare with.
-    known_ns, least = (timed.call_ns, 1) if _is_long(timed) else (again.known_ns, _NEW_CALLS)
-    if known is None or not suspicious(known_ns, again.new_ns, device_type=ready.device.type, least=least):
+    least = 1 if _is_long(timed) else _NEW_CALLS
+    if known is None or not suspicious(again.known_ns, again.new_ns, device_type=ready.device.type, least=least):
         return None
 
     def more(attempt: int) -> list[tuple[float, float]]:
