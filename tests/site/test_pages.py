@@ -42,14 +42,14 @@ def links(file: Path) -> Links:
     return parser
 
 
-def broken(site: Site) -> Iterator[str]:
-    """Yield the links that lead nowhere."""
+def broken(site: Site, repository: str = REPOSITORY) -> Iterator[str]:
+    """Yield the links that lead nowhere; of other addresses only those of the repository are right."""
     for file in sorted(site.folder.rglob("*.html")):
         for href in links(file).found:
             parts = urlsplit(href)
             target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
             if parts.scheme or parts.netloc:
-                ok = href.startswith(f"{REPOSITORY}/")
+                ok = href.startswith(f"{repository}/")
             else:
                 ok = target.is_file() and target.is_relative_to(site.folder)
                 # An address with = holds the state of a page, not a place on it.
