@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS, EVENTFUL
@@ -84,6 +84,15 @@ def test_two_devices_fit_on_a_phone(browse: Callable[..., Opener], eventful: Sit
     assert box.evaluate("node => node.scrollWidth - node.clientWidth") <= 1, "but for rounding"
 
 
+def test_a_phone_shows_the_first_numbers_of_the_heat_map(browse: Callable[..., Opener], eventful: Site) -> None:
+    page = browse(eventful, viewport={"width": 375, "height": 900})(EVENTFUL["operator"])
+    table = page.locator("table.heat").first
+    table.scroll_into_view_if_needed()
+    for cell in table.locator("tbody tr").first.locator("td").all()[:2]:
+        box = cell.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= 375
+
+
 @pytest.mark.parametrize("kind", EVENTFUL)
 def test_print_clips_nothing_and_keeps_colours(
     browse: Callable[..., Opener], eventful: Site, screenshots: Path, kind: str
@@ -91,8 +100,7 @@ def test_print_clips_nothing_and_keeps_colours(
     page = browse(eventful, viewport={"width": 700, "height": 990})(EVENTFUL[kind])
     page.emulate_media(media="print")
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
-    for chart in page.locator(".chart:visible").all():
-        chart.locator(".main-svg").first.wait_for()
+    expect(page.locator(".chart:visible:not(:has(.main-svg))")).to_have_count(0)
     clipped = page.evaluate(CLIPPED)
     page.screenshot(path=screenshots / f"{kind}-print.png", full_page=True)
     assert clipped == []
