@@ -58,5 +58,5 @@ def load_of(environment: str | None) -> HostLoad | None:
 
 def withheld(device_kind: str | None, environment: str | None) -> str | None:
     """Return why the speedups of a record are not shown, or None where they are: on a CPU that had other work to do."""
-    load = load_of(environment)
-    return load.disturbs("cpu") if load is not None and device_kind == "cpu" else None
+    load = load_of(environment) if device_kind == "cpu" else None
+    return load.disturbs("cpu") if load is not None else None

@@ -85,7 +85,7 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
     whole = int(value)
     if value == whole and -_WHOLE < whole < _WHOLE:
         return whole
-    rounded = float(f"%.{digits - 1}e" % value)
+    rounded = float("%.*g" % (digits, value))
     if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
         return float(value)
     whole = int(rounded)
