@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.training import OUTPUT_GRADIENTS, output_gradients, require_gradients
 from pairbench.execute.worker.trees import leaves
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
@@ -95,7 +97,8 @@ def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int
         torch.manual_seed(number)
         random.seed(number)
         np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
-        inputs = operator.inputs(make, **dict(case.axes))
+        axes = {axis: value for axis, value in case.axes if axis != "direction" or not operator.gradients}
+        inputs = operator.inputs(make, **axes)
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
         raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
     for name in (*operator.constants, *operator.state):
@@ -105,7 +108,19 @@ def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int
     for path, leaf in leaves(inputs):
         if why := _unsupported(leaf):
             raise DeclarationError(f"inputs() returned {path!r} as {why}")
-    return inputs
+    return _for_training(operator, inputs, make) if operator.direction else inputs
+
+
+def _for_training(operator: Operator, inputs: dict[str, Any], make: Make) -> dict[str, Any]:
+    """Return the inputs, those that are differentiated by requiring a gradient, with gradients of the baseline's outputs among them."""
+    require_gradients(operator, inputs)
+    if operator.direction == "fwd":
+        return inputs
+    try:
+        outputs = make_call(operator.towards("fwd"), operator.baseline, "eager", inputs).run()
+    except Exception:  # it is verified next, which says what is wrong with it
+        outputs = None
+    return {**inputs, OUTPUT_GRADIENTS: output_gradients(outputs, make.generator)}
 
 
 def _unsupported(leaf: Any) -> str | None:

@@ -182,6 +182,7 @@ def _profile_entry(
         launches=counted,
         ops=memory.count_ops(call.run),
         peak_bytes=peak,
+        saved_bytes=call.training.saved_bytes() if call.training else None,
         allocations=allocations,
         reason=counted.reason,
     )
