@@ -300,7 +300,9 @@ def _tolerance(operator: str, value: Any) -> Tolerance | dict[str, Tolerance]:
     )
 
 
-def _gradient_tolerance(operator: str, value: Any, gradients: tuple[str, ...]) -> Tolerance | dict[str, Tolerance] | None:
+def _gradient_tolerance(
+    operator: str, value: Any, gradients: tuple[str, ...]
+) -> Tolerance | dict[str, Tolerance] | None:
     if value is None:
         return None
     if not gradients:

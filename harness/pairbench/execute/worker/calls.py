@@ -67,7 +67,6 @@ class Call:
             return outputs
         return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
 
-
     def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
         """Capture the call as a CUDA graph; see `graphs.capture`.
 

@@ -44,7 +44,7 @@ from pairbench.model.plan import Entry
 
 def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
     """Yield the results of one stage of one case."""
-    device = begin_case(config, job)
+    device = begin_case(config, job, operator)
     match job:
         case VerifyCase():
             yield from of_case(_verify(job, operator, heartbeat, device))
@@ -70,9 +70,14 @@ def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat:
     release(device)
 
 
-def begin_case(config: WorkerConfig, job: CaseJob) -> torch.device:
+def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
     """Forget what was compiled and cached for earlier cases, and return the device."""
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
+    if operator.direction:
+        # A compiled backward writes over what was saved for it, and so refuses a graph that is retained, unless it is told before.
+        import torch._functorch.config
+
+        torch._functorch.config.donated_buffer = operator.direction != "bwd"
     device = torch_device(config.device)
     release(device)
     return device

@@ -65,7 +65,13 @@ def output_gradients(outputs: Any, generator: torch.Generator) -> dict[str, torc
     drawn = dict[str, torch.Tensor]()
     for path, output in leaves(outputs):
         if isinstance(output, torch.Tensor) and output.requires_grad:
-            dtype = output.dtype if output.is_complex() else torch.float64 if output.dtype == torch.float64 else torch.float32
+            dtype = (
+                output.dtype
+                if output.is_complex()
+                else torch.float64
+                if output.dtype == torch.float64
+                else torch.float32
+            )
             if output.dim():
                 values = torch.randn(output.shape, dtype=dtype, device=output.device, generator=generator)
             else:
@@ -187,7 +193,9 @@ class Training:
             return None
         found = dict(leaves(outputs))
         if missing := [path for path in self.output_gradients if path not in found]:
-            return f"returns {', '.join(path or 'one value' for path in found)}, the baseline {missing[0] or 'one value'}"
+            return (
+                f"returns {', '.join(path or 'one value' for path in found)}, the baseline {missing[0] or 'one value'}"
+            )
         if not self.output_gradients:
             return self._detached("")
         detached = [path for path in self.output_gradients if not getattr(found[path], "requires_grad", False)]
@@ -257,7 +265,9 @@ class Training:
         again = self._afresh()
         if self.operator.direction != "bwd":
             return capture(again.run, shared_pool, before=reset)
-        return capture_behind(again.build, again.run, again.ready, shared_pool, reset, lambda: self.capture(None, reset))
+        return capture_behind(
+            again.build, again.run, again.ready, shared_pool, reset, lambda: self.capture(None, reset)
+        )
 
     def _afresh(self) -> "Training":
         own = _own_leaves(self.kwargs, list(self.targets.values()))
