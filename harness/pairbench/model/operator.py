@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import TIERS, Case, make_case
+from pairbench.model.case import TIERS, Case, Direction, check_gradients, gradient_of, make_case, with_directions
 from pairbench.model.claim import Claim, check_claims
-from pairbench.model.direction import Direction, check_gradients, gradient_of, with_directions
 from pairbench.model.tolerance import Tolerance
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -100,7 +100,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     """
     state = _own_state(operator, inputs)
     initial = copy_tree(state) if operator.reset is True else {}
-    reset = functools.partial(_reset, operator, state, initial)
+    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial)
     kwargs = {**arguments(inputs), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     training = Training.of(operator, function, kwargs, inputs) if operator.direction else None

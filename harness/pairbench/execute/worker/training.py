@@ -15,8 +15,8 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, capture, capture_behind
-from pairbench.execute.worker.trees import leaves, map_tensors, tensors
-from pairbench.model.direction import gradient_path
+from pairbench.execute.worker.trees import leaves, map_tensors, named_tensors, tensors
+from pairbench.model.case import gradient_path
 from pairbench.model.operator import Operator
 
 OUTPUT_GRADIENTS = "output gradient"
@@ -33,51 +33,6 @@ _NO_BACKWARD = (
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return what of a case's inputs implementations are given."""
     return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
-
-
-def require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
-    """Have the inputs that the operator names require a gradient.
-
-    Raises:
-        DeclarationError: a name is none of an input, or not of one that can have a gradient.
-    """
-    found = dict(_named(inputs))
-    for name in operator.gradients:
-        if name not in found:
-            raise DeclarationError(
-                f"gradients names {name!r}, but inputs() returns only {', '.join(found) or 'nothing'}; "
-                "parameters of a module are named with it, as in 'module.weight'"
-            )
-        target = found[name]
-        if not (target.is_floating_point() or target.is_complex()) or not target.is_leaf:
-            what = "computed from what requires a gradient itself" if not target.is_leaf else f"of {target.dtype}"
-            raise DeclarationError(
-                f"gradients names {name!r}, which is {what}, expected a tensor of floating-point numbers that inputs() made"
-            )
-        target.requires_grad_()
-
-
-def output_gradients(outputs: Any, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Return gradients of all outputs that can have one, by the path of the output: normal, and between 1 and 2 for a single number.
-
-    They are never 1, so that who forgets to multiply by them is wrong.
-    """
-    drawn = dict[str, torch.Tensor]()
-    for path, output in leaves(outputs):
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            dtype = (
-                output.dtype
-                if output.is_complex()
-                else torch.float64
-                if output.dtype == torch.float64
-                else torch.float32
-            )
-            if output.dim():
-                values = torch.randn(output.shape, dtype=dtype, device=output.device, generator=generator)
-            else:
-                values = 1.25 + 0.75 * torch.rand((), dtype=dtype, device=output.device, generator=generator)
-            drawn[path] = values.to(output.dtype)
-    return drawn
 
 
 @dataclass(kw_only=True)
@@ -108,9 +63,9 @@ class Training:
             kwargs: Its arguments.
             inputs: Of the case, which the gradients of the outputs are among.
         """
-        named = dict(_named(kwargs))
+        named = dict(named_tensors(kwargs))
         own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
-        found = dict(_named(own))
+        found = dict(named_tensors(own))
         return cls(
             operator=operator,
             function=function,
@@ -271,7 +226,7 @@ class Training:
 
     def _afresh(self) -> "Training":
         own = _own_leaves(self.kwargs, list(self.targets.values()))
-        found = dict(_named(own))
+        found = dict(named_tensors(own))
         return Training(
             operator=self.operator,
             function=self.function,
@@ -284,28 +239,13 @@ class Training:
 
 def accumulated(inputs: dict[str, Any]) -> str:
     """Return what is to be added to a reason where calls left a gradient in `.grad` of an input; else nothing."""
-    for name, tensor in _named(inputs):
+    for name, tensor in named_tensors(inputs):
         if tensor.is_leaf and tensor.grad is not None:
             return (
                 f"; calls leave a gradient in {name}.grad, to which each call adds: declare gradients=({name!r},) and return the outputs "
                 "alone, or use torch.autograd.grad"
             )
     return ""
-
-
-def _named(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of a tree, and the parameters of its modules themselves, by name."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from _named(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(tree, list | tuple):
-        for index, value in enumerate(tree):
-            yield from _named(value, f"{path}[{index}]")
-    elif isinstance(tree, torch.nn.Module):
-        for name, parameter in tree.named_parameters():
-            yield f"{path}.{name}", parameter
-    elif isinstance(tree, torch.Tensor):
-        yield path, tree
 
 
 def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, Any]:

@@ -32,6 +32,21 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
+def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a tree, and the parameters of its modules themselves, by name."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from named_tensors(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from named_tensors(value, f"{path}[{index}]")
+    elif isinstance(tree, torch.nn.Module):
+        for name, parameter in tree.named_parameters():
+            yield f"{path}.{name}", parameter
+    elif isinstance(tree, torch.Tensor):
+        yield path, tree
+
+
 def map_tensors(
     tree: Any,
     change: Callable[[torch.Tensor], torch.Tensor],

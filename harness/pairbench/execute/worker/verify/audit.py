@@ -12,7 +12,7 @@ from pairbench.execute.worker.training import OUTPUT_GRADIENTS, arguments
 from pairbench.execute.worker.trees import copy_tree, leaves, map_tensors, refill, same_bits, tensors
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import judge
-from pairbench.model.direction import gradient_of
+from pairbench.model.case import gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
@@ -95,8 +95,8 @@ def audit_declared(
     One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
     """
     if operator.direction in ("fwd", "bwd"):  # one that is wrong only the other way is right here
-        reason = "tried in the direction fwd_bwd, which judges outputs and gradients"
-        return ImpostorResult(impostor=name, declared=True, rejected=False, reason=reason, tried=False)
+        elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"
+        return ImpostorResult(impostor=name, declared=True, rejected=False, reason=elsewhere, tried=False)
     impostor = operator.impostors[name]
     inputs = copy_tree(references[0].inputs)
     try:

@@ -18,7 +18,7 @@ from pairbench.execute.worker.verify.distance import (
     output_spacing,
     resolve_tolerance,
 )
-from pairbench.model.direction import gradient_of
+from pairbench.model.case import gradient_of
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import Tolerance
 
