@@ -24,7 +24,9 @@ from pairbench.suite.load import load_suite
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 SUITE = load_suite(ROOT / "tests/suites/training.py")
-TRAINING = sorted(path for path in (ROOT / "suites/train").glob("*.py") if not path.name.startswith(("kernels", "train")))
+TRAINING = sorted(
+    path for path in (ROOT / "suites/train").glob("*.py") if not path.name.startswith(("kernels", "train"))
+)
 
 
 def at(operator: Operator, direction: str, **axes: object) -> tuple[Operator, dict[str, Any]]:
@@ -65,7 +67,9 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
     outputs = operator.baseline.function(**kwargs)
     given = call.shared[OUTPUT_GRADIENTS]
     roots = dict(leaves(outputs))
-    right = torch.autograd.grad([roots[path] for path in given], list(call.training.targets.values()), list(given.values()))  # type: ignore[union-attr]
+    right = torch.autograd.grad(
+        [roots[path] for path in given], list(call.training.targets.values()), list(given.values())
+    )  # type: ignore[union-attr]
     for target, gradient in zip(operator.gradients, right, strict=True):
         torch.testing.assert_close(found[f"gradient of {target}"], gradient)
     torch.testing.assert_close(found["output"], outputs)

@@ -82,7 +82,7 @@ def _capture(
     training: Training | None,
     shared_pool: tuple[int, int] | None = None,
 ) -> Replay:
-    return training.capture(shared_pool, reset) if training else capture(run, shared_pool, before=reset)
+    return training.capture(shared_pool, reset) if training else capture(run, shared_pool=shared_pool, before=reset)
 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
