@@ -109,6 +109,18 @@ def cost(tokens, hidden, direction):
     return 8.0 * tokens * hidden, {"fwd": 8.0, "bwd": 12.0, "fwd_bwd": 20.0}[direction] * tokens * hidden
 
 
+class _Greedy(_Norm):
+    @staticmethod
+    def backward(ctx, gradient):
+        found = _Norm.backward(ctx, gradient)
+        gradient.zero_()
+        return found
+
+
+def greedy(x, weight):
+    return _Greedy.apply(x, weight)
+
+
 CASES = {"smoke": grid(tokens=[6], hidden=[32])}
 GRADIENTS = dict(gradients=("x", "weight"), tolerance=REASSOCIATED)
 
@@ -140,6 +152,7 @@ wrong = Operator(
         "accumulates": accumulates,
         "overwrites": overwrites,
         "unscaled": unscaled,
+        "greedy": greedy,
     },
     inputs=inputs,
     cases=CASES,

@@ -129,6 +129,8 @@ def test_modules_with_several_outputs_and_an_input_that_is_used_twice(direction:
         ("forgetful", "bwd", "its gradient of 'weight' is None"),
         ("accumulates", "fwd", "calls backward() itself, which adds to x.grad"),
         ("accumulates", "bwd", "calls backward() itself, which adds to x.grad"),
+        ("greedy", "bwd", "changes its input 'output gradient'"),
+        ("greedy", "fwd_bwd", "changes its input 'output gradient'"),
         ("overwrites", "bwd", "its second backward over one graph"),
         ("unscaled", "bwd", "gradient of x differs from the baseline's"),
         ("unscaled", "fwd_bwd", "gradient of x differs from the baseline's"),

@@ -45,6 +45,11 @@ class Call:
         return refill(own, {name: replacement[name] for name in own})
 
     @property
+    def given(self) -> dict[str, Any]:
+        """The arguments as the implementation sees them: in training those with leaves of this call's own."""
+        return self.training.kwargs if self.training else self.kwargs
+
+    @property
     def captures(self) -> int:
         """How many runs it takes to replay each capture once; 1 without a rotation."""
         return len(self.run.replays) if isinstance(self.run, Rotation) else 1

@@ -17,7 +17,7 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of each leaf, parameters and buffers of modules included, in a fixed order."""
     if isinstance(tree, dict):
         for key, value in tree.items():
-            yield from leaves(value, f"{path}.{key}" if path else str(key))
+            yield from leaves(value, f"{path}.{key}" if path and key != "" else path or str(key))
     elif isinstance(tree, list | tuple):
         for index, value in enumerate(tree):
             yield from leaves(value, f"{path}[{index}]")
