@@ -10,6 +10,7 @@ import torch
 
 from pairbench import REASSOCIATED, Operator, Tolerance
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker import training
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.execute.worker.inputs import build_inputs
@@ -42,7 +43,7 @@ def call_of(operator: Operator, direction: str, implementation: str = "baseline"
 
 
 def status_of(implementation: str, direction: str, operator: Operator = SUITE["wrong"]) -> tuple[Status, str]:
-    directed, inputs = at(operator, direction)
+    directed, _ = at(operator, direction)
     case = next(case for case in operator.cases if dict(case.axes)["direction"] == direction)
     references = tuple(make_expected(directed, build_inputs(directed, case, CPU, seed)) for seed in (0, 1))
     try:
@@ -63,13 +64,12 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
     operator = SUITE[name]
     call = call_of(operator, "fwd_bwd")
     found = call.observe()
-    kwargs = call.training.kwargs if call.training else {}
-    outputs = operator.baseline.function(**kwargs)
+    assert call.training
+    outputs = operator.baseline.function(**call.training.kwargs)
     given = call.shared[OUTPUT_GRADIENTS]
     roots = dict(leaves(outputs))
-    right = torch.autograd.grad(
-        [roots[path] for path in given], list(call.training.targets.values()), list(given.values())
-    )  # type: ignore[union-attr]
+    targets = list(call.training.targets.values())
+    right = torch.autograd.grad([roots[path] for path in given], targets, list(given.values()))
     for target, gradient in zip(operator.gradients, right, strict=True):
         torch.testing.assert_close(found[f"gradient of {target}"], gradient)
     torch.testing.assert_close(found["output"], outputs)
@@ -97,6 +97,37 @@ def test_backward_goes_over_one_graph_until_the_values_change() -> None:
     torch.testing.assert_close(
         changed["gradient of x"], make_call(directed, operator.baseline, "eager", fresh).observe()["gradient of x"]
     )
+
+
+def test_a_captured_backward_is_behind_a_forward_that_is_replayed_for_new_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = list[tuple[Any, Any, Any]]()
+
+    def capture_behind(first: Any, call: Any, ready: Any, *_: Any) -> None:
+        made.append((first, call, ready))
+
+    monkeypatch.setattr(training, "capture_behind", capture_behind)
+    call = call_of(SUITE["right"], "bwd")
+    call.capture()
+    ((first, run, ready),) = made
+    assert first.__self__ is not call.training  # nodes of a graph remember the stream in which they were made
+    replays = list[int]()
+
+    def replay() -> None:
+        replays.append(1)
+        first()
+
+    before = ready(lambda: None, replay)
+    before()
+    before()
+    assert len(replays) == 1
+    _, fresh = at(SUITE["right"], "bwd")
+    fresh["x"] = fresh["x"].detach() * 2
+    refill(call.shared, fresh)
+    before()
+    assert len(replays) == 2
+    torch.testing.assert_close(run()["gradient of x"], call.observe()["gradient of x"])
 
 
 def test_gradients_of_outputs_are_seeded_and_never_one() -> None:
@@ -267,6 +298,6 @@ def test_the_oracle_agrees_with_finite_differences(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert torch.autograd.gradcheck(weighed, targets)
-    oracle = make_expected(directed, inputs).oracle
+    oracle: Any = make_expected(directed, inputs).oracle
     for name, gradient in zip(names, torch.autograd.grad(weighed(*targets), targets), strict=True):
         torch.testing.assert_close(oracle[f"gradient of {name}"], gradient)

@@ -77,7 +77,8 @@ def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.
         # A compiled backward writes over what was saved for it, and so refuses a graph that is retained, unless it is told before.
         import torch._functorch.config
 
-        torch._functorch.config.donated_buffer = operator.direction != "bwd"
+        if hasattr(torch._functorch.config, "donated_buffer"):  # not in releases before it was there
+            torch._functorch.config.donated_buffer = operator.direction != "bwd"
     device = torch_device(config.device)
     release(device)
     return device
