@@ -14,7 +14,7 @@ from kernels_train_cross_entropy import losses_and_gradients
 from torch.utils.checkpoint import checkpoint
 from train_common import LLAMA_8B, QWEN_05B, QWEN_7B, computes_in_float32, cost_of, of, size_of, spoilt, wide
 
-from pairbench import REASSOCIATED, Claim, Operator, Tolerance, Variant, grid
+from pairbench import REASSOCIATED, Claim, Cost, Operator, Tolerance, Variant, grid
 
 IGNORE = -100
 CHUNKS = 8
@@ -33,7 +33,11 @@ def inputs(make, tokens, hidden, vocabulary, dtype, ignored="some"):
 
 
 def cost(tokens, hidden, vocabulary, dtype, direction, ignored="some"):
+    """Of backward alone nothing more is demanded than to scale gradients that forward may have computed."""
     size, product = size_of(dtype), 2 * tokens * hidden * vocabulary
+    if direction == "bwd":
+        values = (tokens + vocabulary) * hidden
+        return Cost(flops=float(values), bytes=float(2 * values * size))
     return cost_of(
         direction,
         flops=product,

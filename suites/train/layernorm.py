@@ -18,7 +18,7 @@ from train_common import (
     wide,
 )
 
-from pairbench import REASSOCIATED, Operator, Variant, grid
+from pairbench import REASSOCIATED, Operator, Tolerance, Variant, grid
 
 EPS = 1e-5
 
@@ -134,6 +134,8 @@ train_layernorm = Operator(
         "rms": Variant(rms, valid=several),
     },
     tolerance=REASSOCIATED,
+    # On a CPU PyTorch's own adds up the gradient of the bias in bfloat16.
+    gradient_tolerance={**REASSOCIATED, "bfloat16": Tolerance(rtol=1.6e-2, atol_rms=4e-2)},
     cost=cost,
     source="linkedin/Liger-Kernel layer_norm, triton tutorial 05-layer-norm",
 )

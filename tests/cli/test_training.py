@@ -28,7 +28,7 @@ def records(folder: Path, *arguments: str, forked: bool = True) -> dict[tuple[st
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], dict[str, Any]]:
-    return records(tmp_path_factory.mktemp("training"), SUITE)
+    return records(tmp_path_factory.mktemp("training"), *(f"{SUITE}::{name}" for name in ("right", "wrong", "modules")))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -60,6 +60,13 @@ def test_a_wrong_backward_is_never_timed(found: dict[tuple[str, str, str], dict[
             record = found["wrong", direction, name]
             assert record["status"] in ("failed", "mismatched") and record["call_p50_ns"] is None
         assert found["wrong", direction, "good"]["status"] == "measured"
+
+
+@pytest.mark.timing
+def test_a_backward_that_remembers_is_found_and_an_honest_one_is_not_blamed(tmp_path: Path) -> None:
+    found = records(tmp_path, f"{SUITE}::remembering")
+    assert found["remembering", "bwd", "good"]["status"] == "measured"
+    assert "it remembers results" in found["remembering", "bwd", "remembers"]["reason"]
 
 
 @pytest.mark.slow

@@ -121,6 +121,40 @@ def greedy(x, weight):
     return _Greedy.apply(x, weight)
 
 
+class Strange(torch.Tensor):
+    """A kind of tensor of the suite's own."""
+
+
+class _Lazy(_Norm):
+    @staticmethod
+    def backward(ctx, gradient):
+        of_x, of_weight = _Norm.backward(ctx, gradient)
+        return of_x.as_subclass(Strange), of_weight
+
+
+def lazy(x, weight):
+    return _Lazy.apply(x, weight)
+
+
+_SEEN = {}
+
+
+class _Remembers(_Norm):
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight, _ = ctx.saved_tensors
+        key = float(x[0, 0]), float(gradient[0, 0])
+        if key not in _SEEN:
+            for _ in range(400):  # long enough to be told from a look into a dictionary
+                found = _Norm.backward(ctx, gradient)
+            _SEEN[key] = found
+        return tuple(one.clone() for one in _SEEN[key])
+
+
+def remembers(x, weight):
+    return _Remembers.apply(x, weight)
+
+
 CASES = {"smoke": grid(tokens=[6], hidden=[32])}
 GRADIENTS = dict(gradients=("x", "weight"), tolerance=REASSOCIATED)
 
@@ -153,9 +187,20 @@ wrong = Operator(
         "overwrites": overwrites,
         "unscaled": unscaled,
         "greedy": greedy,
+        "lazy": lazy,
     },
     inputs=inputs,
     cases=CASES,
+    **GRADIENTS,
+)
+
+
+remembering = Operator(
+    "remembering",
+    baseline=plain,
+    variants={"good": function, "remembers": remembers},
+    inputs=inputs,
+    cases={"smoke": [dict(tokens=6, hidden=32, direction="bwd")]},
     **GRADIENTS,
 )
 

@@ -160,6 +160,7 @@ def test_modules_with_several_outputs_and_an_input_that_is_used_twice(direction:
         ("forgetful", "bwd", "its gradient of 'weight' is None"),
         ("accumulates", "fwd", "calls backward() itself, which adds to x.grad"),
         ("accumulates", "bwd", "calls backward() itself, which adds to x.grad"),
+        ("lazy", "bwd", "gradient of x is a Strange, expected a plain torch.Tensor"),
         ("greedy", "bwd", "changes its input 'output gradient'"),
         ("greedy", "fwd_bwd", "changes its input 'output gradient'"),
         ("overwrites", "bwd", "its second backward over one graph"),
