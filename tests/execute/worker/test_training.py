@@ -104,7 +104,7 @@ def test_a_captured_backward_is_behind_a_forward_that_is_replayed_for_new_values
 ) -> None:
     made = list[tuple[Any, Any, Any]]()
 
-    def capture_behind(first: Any, call: Any, ready: Any, *_: Any) -> None:
+    def capture_behind(first: Any, call: Any, _pool: Any, *, ready: Any, **_: Any) -> None:
         made.append((first, call, ready))
 
     monkeypatch.setattr(training, "capture_behind", capture_behind)
@@ -118,14 +118,13 @@ def test_a_captured_backward_is_behind_a_forward_that_is_replayed_for_new_values
         replays.append(1)
         first()
 
-    before = ready(lambda: None, replay)
-    before()
-    before()
+    ready(replay)
+    ready(replay)
     assert len(replays) == 1
     _, fresh = at(SUITE["right"], "bwd")
     fresh["x"] = fresh["x"].detach() * 2
     refill(call.shared, fresh)
-    before()
+    ready(replay)
     assert len(replays) == 2
     torch.testing.assert_close(run()["gradient of x"], call.observe()["gradient of x"])
 

@@ -78,16 +78,9 @@ class Call:
         Raises:
             CaptureError: it cannot be captured.
         """
-        return _capture(self.run, self.reset, self.training, shared_pool)
-
-
-def _capture(
-    run: Callable[[], Any],
-    reset: Callable[[], None],
-    training: Training | None,
-    shared_pool: tuple[int, int] | None = None,
-) -> Replay:
-    return training.capture(shared_pool, reset) if training else capture(run, shared_pool=shared_pool, before=reset)
+        return (
+            self.training.capture(shared_pool) if self.training else capture(self.run, shared_pool, before=self.reset)
+        )
 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
@@ -108,13 +101,13 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     reset: Callable[[], None] = functools.partial(_reset, operator, state, initial)
     kwargs = {**arguments(inputs), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
-    training = Training.of(operator, function, kwargs, inputs) if operator.direction else None
+    training = Training.of(operator, function, kwargs, inputs, reset) if operator.direction else None
     run: Callable[[], Any] = training.run if training else functools.partial(function, **kwargs)
     if mode == "graph":
-        run = _capture(run, reset, training)
+        run = training.capture() if training else capture(run, before=reset)
         refill(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
-        reset = run.before if isinstance(run, Replay) else training.ready(reset)
+        reset = run.before if isinstance(run, Replay) else training.ready
     return Call(
         operator=operator,
         variant=variant,

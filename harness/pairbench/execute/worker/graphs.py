@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,9 +93,10 @@ def capture(
 def capture_behind(
     first: Callable[[], Any],
     call: Callable[[], Any],
-    ready: Callable[[Callable[[], None], Callable[[], Any]], Callable[[], None]],
     shared_pool: tuple[int, int] | None,
+    *,
     reset: Callable[[], None],
+    ready: Callable[[Callable[[], Any]], None],
     again: Callable[[], Replay],
 ) -> Replay:
     """Capture a call that reads what another one writes, each as a graph of its own in one pool.
@@ -102,9 +104,9 @@ def capture_behind(
     Args:
         first: what comes before the call.
         call: what to capture.
-        ready: returns what comes before each replay, given what puts the state back and what replays `first`.
         shared_pool: as in `capture`.
         reset: puts the state back.
+        ready: does what comes before each replay, given what replays `first`.
         again: captures both once more.
 
     Raises:
@@ -122,9 +124,8 @@ def capture_behind(
     captured = _capture_once(call, pool, _nothing)
     if isinstance(captured, str):
         raise CaptureError(captured)
-    before = ready(reset, written)
     written()
-    return Replay(call, captured.graph, captured.outputs, before, again)
+    return Replay(call, captured.graph, captured.outputs, functools.partial(ready, written), again)
 
 
 def _capture_once(

@@ -48,12 +48,19 @@ class Training:
     output_gradients: dict[str, torch.Tensor]
     watched: list[torch.Tensor]
     """The inputs that the graph depends on, and that change their values only as they are refilled."""
+    reset: Callable[[], None]
+    """Puts the call's state back."""
     _outputs: Any = field(default=None, init=False)
     _versions: list[int] | None = field(default=None, init=False)
 
     @classmethod
     def of(
-        cls, operator: Operator, function: Callable[..., Any], kwargs: dict[str, Any], inputs: dict[str, Any]
+        cls,
+        operator: Operator,
+        function: Callable[..., Any],
+        kwargs: dict[str, Any],
+        inputs: dict[str, Any],
+        reset: Callable[[], None],
     ) -> "Training":
         """Make leaves at the addresses of the inputs.
 
@@ -62,6 +69,7 @@ class Training:
             function: The implementation, compiled or not.
             kwargs: Its arguments.
             inputs: Of the case, which the gradients of the outputs are among.
+            reset: Puts its state back.
         """
         named = dict(named_tensors(kwargs))
         own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
@@ -73,6 +81,7 @@ class Training:
             targets={name: found[name] for name in operator.gradients},
             output_gradients=inputs.get(OUTPUT_GRADIENTS, {}),
             watched=tensors({name: value for name, value in kwargs.items() if name not in operator.state}),
+            reset=reset,
         )
 
     def run(self) -> Any:
@@ -100,16 +109,16 @@ class Training:
             return False
         return bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
 
-    def ready(self, reset: Callable[[], None], build: Callable[[], Any] | None = None) -> Callable[[], None]:
-        """Return what comes before each call, outside of the clock: `reset`, and the graph where it is stale."""
+    def ready(self, build: Callable[[], Any] | None = None) -> None:
+        """Do what comes before each call, outside of the clock: put its state back, and build the graph where it is stale.
 
-        def before() -> None:
-            reset()
-            if self.stale:
-                (build or self.build)()
-                self._versions = [tensor._version for tensor in self.watched]
-
-        return before
+        Args:
+            build: Builds it in another way, as a replay does.
+        """
+        self.reset()
+        if self.stale:
+            (build or self.build)()
+            self._versions = [tensor._version for tensor in self.watched]
 
     def _forward(self) -> Any:
         with self._explained(None):
@@ -208,7 +217,7 @@ class Training:
         del outputs  # until here, so that no two storages had one address
         return total
 
-    def capture(self, shared_pool: tuple[int, int] | None, reset: Callable[[], None]) -> Replay:
+    def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
         """Capture the call as a CUDA graph, with leaves of its own: nodes remember the stream in which they were made.
 
         A backward is captured over a forward that was captured before it, whose replay writes what was saved at the same addresses; that
@@ -219,9 +228,9 @@ class Training:
         """
         again = self._afresh()
         if self.operator.direction != "bwd":
-            return capture(again.run, shared_pool, before=reset)
+            return capture(again.run, shared_pool, before=self.reset)
         return capture_behind(
-            again.build, again.run, again.ready, shared_pool, reset, lambda: self.capture(None, reset)
+            again.build, again.run, shared_pool, reset=self.reset, ready=again.ready, again=self.capture
         )
 
     def _afresh(self) -> "Training":
@@ -234,6 +243,7 @@ class Training:
             targets={name: found[name] for name in self.targets},
             output_gradients=self.output_gradients,
             watched=self.watched,
+            reset=self.reset,
         )
 
 
