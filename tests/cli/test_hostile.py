@@ -153,6 +153,6 @@ def test_beside_broken_files_the_good_are_measured(broken: dict[str, Any], broke
 
 
 def test_every_suite_is_tried(suites: Path, tried: set[str]) -> None:
-    """Each file of tests/suites is in a run of these tests, or of those that need a GPU or look into calls."""
-    for_gpu = {"gpu_assert", "gpu_illegal", "gpu_oom", "itself", "exam", "planted", "modules"}
-    assert {path.stem for path in suites.glob("*.py")} == (tried | for_gpu | {"slow"}) - {"my_ops"}
+    """Each file of tests/suites is in a run of these tests, or of those that need a GPU, look into calls or train."""
+    elsewhere = {"gpu_assert", "gpu_illegal", "gpu_oom", "itself", "exam", "planted", "modules", "training"}
+    assert {path.stem for path in suites.glob("*.py")} == (tried | elsewhere | {"slow"}) - {"my_ops"}

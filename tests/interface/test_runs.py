@@ -119,6 +119,28 @@ def test_measure_takes_tensors_as_they_lie(places: Path) -> None:
     assert list(layout.frame.case.unique()) == ["layout[dtype=float32,n=4,x=20x6]"]
 
 
+def test_measure_takes_gradients(places: Path) -> None:
+    functions = {"plain": lambda x, y: x * torch.sigmoid(x) * y, "silu": lambda x, y: torch.nn.functional.silu(x) * y}
+    found = pairbench.measure(functions, {"x": torch.randn(64), "y": torch.randn(64)}, gradients=["x"], **QUICK)
+    frame = found.frame
+    assert set(frame["status"]) == {"measured"} and frame["saved_bytes"].notna().all()
+    assert {case.partition("direction=")[2].partition(",")[0] for case in frame["case"]} == {"fwd", "bwd", "fwd_bwd"}
+
+
+def test_an_operator_with_gradients_is_sent_with_them(places: Path) -> None:
+    operator = pairbench.Operator(
+        "squares",
+        baseline=lambda x: x * x,
+        variants={"square": torch.square},
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases=pairbench.grid(n=[8]),
+        gradients=["x"],
+        gradient_tolerance=pairbench.REASSOCIATED,
+    )
+    found = pairbench.verify(operator, cases=pairbench.grid(n=[16], direction=["bwd"]), device="cpu")
+    assert list(found.frame["case"].unique()) == ["squares[direction=bwd,n=16]"]
+
+
 def test_measure_refuses_what_differs(places: Path) -> None:
     found = pairbench.measure({"silu": torch.nn.functional.silu, "relu": torch.relu}, torch.randn(100), **QUICK)
     assert not found.ok

@@ -131,6 +131,7 @@ BASELINE: dict[str, Any] = {
         KernelCount(name="mul<c10::BFloat16>", count=5, total_ns=30000.0),
     ),
     "peak_bytes": 2**40,
+    "saved_bytes": 2**39,
     "allocations_per_call": 5,
     "flops": 1e9,
     "bytes_moved": 1.5e8,

@@ -61,6 +61,8 @@ def test_every_operator_of_the_catalogue() -> None:
         *("block_causal_attention", "block_mask_cache", "cached_attention"),
         *("rope3d", "qk_norm_rope", "rmsnorm", "ln_modulate", "gate_residual_norm"),
         *("linear_gelu", "ffn_gelu", "qkv_projection", "causal_dit", "causal_dit_block"),
+        *("train_rmsnorm", "train_layernorm", "train_add_rmsnorm", "train_rope", "train_swiglu", "train_geglu"),
+        *("train_cross_entropy", "train_fused_linear_cross_entropy"),
     }
     assert found["depthwise_conv1d"].source == "candle #3531"
     for one in found.values():

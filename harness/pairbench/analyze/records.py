@@ -220,6 +220,7 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
         "kernels": launches.kernel_counts,
         "peak_bytes": profile.peak_bytes,
         "allocations_per_call": profile.allocations,
+        "saved_bytes": profile.saved_bytes,
     }
 
 

@@ -49,6 +49,7 @@ def open_functions(
     cases: Cases | None,
     name: str | None,
     tolerance: Tolerance | Mapping[str, Tolerance] | None,
+    gradients: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[tuple[Opened, str]]:
     """Make an operator of functions, and hold its suite until the call is over.
@@ -59,6 +60,7 @@ def open_functions(
         cases: The points for `args`, where that is a function.
         name: Of the operator; the first function's where not given.
         tolerance: How far outputs may differ.
+        gradients: Arguments, by name, of which backward is measured too.
         options: Settings by their names on the command line.
 
     Raises:
@@ -77,7 +79,13 @@ def open_functions(
                 "args is a function inputs(make, ...), so cases= has to say with which axes: cases=grid(n=[1024])"
             )
         operator = Operator(
-            called, baseline=functions[first], variants=variants, inputs=args, cases=cases, tolerance=tolerance
+            called,
+            baseline=functions[first],
+            variants=variants,
+            inputs=args,
+            cases=cases,
+            tolerance=tolerance,
+            gradients=gradients,
         )
         with open_targets(operator, cases=None, **options) as opened:
             yield opened, "auto"
@@ -94,11 +102,13 @@ def open_functions(
         inputs=lambda make, **_axes: {},  # noqa: ARG005 (the suite has another)
         cases=[axes],
         tolerance=tolerance,
+        gradients=gradients,
     )
     source = SourceText()
     calls = _calls(source, functions, list(values))
     names = {"torch": source.imported("torch"), "path": source.imported("pathlib")}
     given = "" if tolerance is None else f"    tolerance={source.expression(declared.tolerance, 'tolerance=')},\n"
+    given += f"    gradients={declared.gradients!r},\n" if declared.gradients else ""
     source.add(_SUITE.format(file=_VALUES, **names))
     variants_text = ", ".join(f"{key!r}: {calls[key]}" for key in others)
     source.add(

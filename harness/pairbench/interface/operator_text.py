@@ -21,6 +21,7 @@ def with_cases(operator: Operator, cases: Cases | None) -> Operator:
     if cases is None:
         return operator
     given: dict[str, Any] = {**vars(operator), "cases": cases, "claims": ()}
+    del given["direction"]  # a worker's
     return Operator(given.pop("name"), **given)
 
 
@@ -45,10 +46,12 @@ def add_operator(source: SourceText, operator: Operator) -> None:
         **{name: source.expression(value, f"{name}= of {what}") for name, value in callables.items() if value},
         "tolerance": operator.tolerance != Tolerance()
         and source.expression(operator.tolerance, f"tolerance= of {what}"),
+        "gradient_tolerance": operator.gradient_tolerance is not None
+        and source.expression(operator.gradient_tolerance, f"gradient_tolerance= of {what}"),
         "claims": operator.claims and source.expression(operator.claims, f"claims= of {what}"),
         **{
             name: repr(value)
-            for name in ("constants", "state", "source", "owner")
+            for name in ("constants", "state", "gradients", "source", "owner")
             if (value := getattr(operator, name))
         },
     }

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ def measure(
     cases: Cases | None = None,
     name: str | None = None,
     tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
+    gradients: Sequence[str] = (),
     device: str | None = None,
     mode: Words = None,
     rounds: int | None = None,
@@ -93,6 +94,7 @@ def measure(
         cases: The points that `inputs` is called with: `grid(n=[1024, 4096])`.
         name: What to call it in tables; the first function's name where not given.
         tolerance: How far outputs may differ; by the output's dtype where not given.
+        gradients: Arguments, by name, of which the gradients are needed: forward, backward and both are then measured.
         device: As in `run`; where not given, the device that the tensors are on.
         mode: As in `run`.
         rounds: As in `run`.
@@ -112,7 +114,16 @@ def measure(
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(_kept(store))
         opened, where = stack.enter_context(
-            open_functions(functions, args, cases=cases, name=name, tolerance=tolerance, store=kept, **options)
+            open_functions(
+                functions,
+                args,
+                cases=cases,
+                name=name,
+                tolerance=tolerance,
+                gradients=gradients,
+                store=kept,
+                **options,
+            )
         )
         return _run(opened, device or where, None, store=None if store is None else kept)
 

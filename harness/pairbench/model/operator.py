@@ -1,5 +1,6 @@
 """Declarations: an operator with its baseline, its variants and all that is needed to verify and time them."""
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import TIERS, Case, make_case
+from pairbench.model.case import TIERS, Case, Direction, check_gradients, gradient_of, make_case, with_directions
 from pairbench.model.claim import Claim, check_claims
 from pairbench.model.tolerance import Tolerance
 
@@ -99,6 +100,12 @@ class Operator:
     state: tuple[str, ...] = ()
     """Inputs that a call may change, as KV caches; each implementation has its own copy, and what a call leaves in
     them is judged like its output."""
+    gradients: tuple[str, ...] = ()
+    """Inputs, or parameters of modules among them, of which training needs the gradients. Each case then has the axis `direction`."""
+    gradient_tolerance: Tolerance | Mapping[str, Tolerance] | None = None
+    """The tolerance of all gradients, or one for each name in `gradients` or dtype; None for that of outputs."""
+    direction: Direction | None = field(default=None, init=False)
+    """What calls compute, in a worker that is at a case of it; None where no gradients are named."""
     reset: bool | Callable[..., object] = False
     """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
@@ -123,6 +130,8 @@ class Operator:
         cost: Callable[..., Any] | None = None,
         constants: Sequence[str] = (),
         state: Sequence[str] = (),
+        gradients: Sequence[str] = (),
+        gradient_tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
         reset: bool | Callable[..., object] = False,
         source: str = "",
         owner: str = "",
@@ -145,12 +154,15 @@ class Operator:
         set_field(self, "variants", _steps(name, _implementations(name, "variant", variants)))
         set_field(self, "impostors", _implementations(name, "impostor", impostors or {}))
         set_field(self, "inputs", inputs)
-        set_field(self, "cases", _cases(name, inputs, cases))
+        set_field(self, "gradients", _names(name, "gradients", gradients))
+        set_field(self, "cases", _cases(name, inputs, cases, directed=bool(self.gradients)))
         set_field(self, "oracle", oracle)
         set_field(self, "tolerance", _tolerance(name, tolerance))
         set_field(self, "cost", cost)
         set_field(self, "constants", _names(name, "constants", constants))
         set_field(self, "state", _names(name, "state", state))
+        set_field(self, "gradient_tolerance", _gradient_tolerance(name, gradient_tolerance, self.gradients))
+        set_field(self, "direction", None)
         set_field(self, "reset", _reset(name, reset, self.state))
         set_field(self, "source", str(source))
         set_field(self, "owner", _owner(name, owner))
@@ -159,6 +171,7 @@ class Operator:
             raise DeclarationError(
                 f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one"
             )
+        check_gradients(name, self.gradients, self.constants, self.state)
         for key, variant in {"baseline": self.baseline, **self.variants}.items():
             if variant.prepare is not None and not self.constants:
                 raise DeclarationError(
@@ -171,11 +184,24 @@ class Operator:
         """The baseline, under that name, and the variants, in the order of declaration."""
         return {"baseline": self.baseline, **self.variants}
 
-    def tolerance_for(self, dtype: str) -> Tolerance:
-        """Return the tolerance for an output of a dtype, named as in `bfloat16`."""
-        if isinstance(self.tolerance, Tolerance):
-            return self.tolerance
-        return self.tolerance.get(dtype, Tolerance())
+    def tolerance_for(self, dtype: str, path: str = "") -> Tolerance:
+        """Return the tolerance for an output, or a gradient, of a dtype, named as in `bfloat16`."""
+        given = self.tolerance
+        if self.gradient_tolerance is not None and (name := gradient_of(path)) is not None:
+            given = self.gradient_tolerance
+            if isinstance(given, Mapping) and name in given:
+                return given[name]
+        return given if isinstance(given, Tolerance) else given.get(dtype, Tolerance())
+
+    def at(self, case: Case) -> "Operator":
+        """Return the operator whose calls compute what a case asks for: itself, or one of a direction."""
+        return self.towards(dict(case.axes)["direction"]) if self.gradients else self  # type: ignore[arg-type]
+
+    def towards(self, direction: Direction) -> "Operator":
+        """Return the operator whose calls go in a direction."""
+        directed = copy.copy(self)
+        object.__setattr__(directed, "direction", direction)
+        return directed
 
 
 def _implementation(operator: str, what: str, value: Any) -> Variant:
@@ -206,7 +232,7 @@ def _steps(operator: str, variants: dict[str, Variant]) -> dict[str, Variant]:
     return variants
 
 
-def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case, ...]:
+def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: bool) -> tuple[Case, ...]:
     tiers = cases if isinstance(cases, Mapping) else {"smoke": cases}
     for tier, points in tiers.items():
         if tier not in TIERS:
@@ -217,12 +243,17 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case,
             raise DeclarationError(
                 f"operator {operator!r}: the {tier} cases are {points!r}, expected a list of dict(axis=value)"
             )
-    all_cases = tuple(make_case(operator, point, tier) for tier, points in tiers.items() for point in points)
+    all_cases = tuple(
+        make_case(operator, whole, tier)
+        for tier, points in tiers.items()
+        for point in points
+        for whole in (with_directions(operator, point) if directed else (point,))
+    )
     if not all_cases:
         raise DeclarationError(
             f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])"
         )
-    _check_axes(operator, inputs, all_cases)
+    _check_axes(operator, inputs, all_cases, {"direction"} if directed else set())
     seen: dict[str, str] = {}
     for case in all_cases:
         if case.key in seen:
@@ -234,7 +265,7 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any) -> tuple[Case,
     return all_cases
 
 
-def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...]) -> None:
+def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[str]) -> None:
     parameters = list(inspect.signature(inputs).parameters.values())
     if not parameters or parameters[0].kind not in (parameters[0].POSITIONAL_ONLY, parameters[0].POSITIONAL_OR_KEYWORD):
         raise DeclarationError(f"operator {operator!r}: inputs() takes no arguments, expected inputs(make, axis, ...)")
@@ -244,7 +275,7 @@ def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ..
     required = {p.name for p in axes if p.name in known and p.default is p.empty}
     wanted = f"inputs({', '.join(p.name for p in parameters)})"
     for case in cases:
-        given = {axis for axis, _ in case.axes}
+        given = {axis for axis, _ in case.axes} - added
         if not takes_any and (unknown := sorted(given - known)):
             raise DeclarationError(
                 f"operator {operator!r}: case {case.key} names the axis {unknown[0]!r}, which {wanted} does not take; "
@@ -266,6 +297,18 @@ def _tolerance(operator: str, value: Any) -> Tolerance | dict[str, Tolerance]:
     raise DeclarationError(
         f"operator {operator!r}: tolerance is {value!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype"
     )
+
+
+def _gradient_tolerance(
+    operator: str, value: Any, gradients: tuple[str, ...]
+) -> Tolerance | dict[str, Tolerance] | None:
+    if value is None:
+        return None
+    if not gradients:
+        raise DeclarationError(
+            f"operator {operator!r}: gradient_tolerance= is about gradients, but none are named: gradients=['x']"
+        )
+    return _tolerance(operator, value)
 
 
 def _reset(operator: str, value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:

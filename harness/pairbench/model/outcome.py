@@ -175,6 +175,8 @@ class Profile:
     ops: int | None = None
     peak_bytes: int | None = None
     allocations: int | None = None
+    saved_bytes: int | None = None
+    """What a forward keeps for backward; None where no gradients are declared."""
     reason: str | None = None
     """Why one of these numbers is missing; None where all are there."""
 

@@ -180,6 +180,9 @@ class Record:
 
     peak_bytes: int | None = column("peak memory above the inputs during a call")
     allocations_per_call: int | None = column("allocations of a call")
+    saved_bytes: int | None = column(
+        "what a forward keeps for backward, inputs and parameters left out; null where no gradients are declared"
+    )
 
     flops: float | None = column("operations that the case demands (declared cost)")
     bytes_moved: float | None = column("bytes that the case demands (declared cost)")

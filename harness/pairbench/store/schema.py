@@ -12,6 +12,7 @@
 #      derived, see `store.derived`. host_p50_ns is taken with an empty queue; before, behind what a flush had queued
 #   5  autotuned
 #   6  commit_subject, commit_author, commit_number, pull_request: whose a change is
+#   7  saved_bytes
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ import pyarrow as pa
 from pairbench.model.plain import whole_text
 from pairbench.model.record import Record, Samples
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""

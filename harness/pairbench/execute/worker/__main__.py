@@ -226,7 +226,7 @@ class _Server:
             raise SuiteError(
                 f"suite {job.path.name}: {job.operator!r} was changed since the command began; run it again"
             )
-        return found
+        return found.at(job.case)
 
     def _describe(self, job: Describe) -> Iterator[Any]:
         from pairbench.execute.worker.describe.operators import describe

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.graphs import Rotation, capture
+from pairbench.execute.worker.graphs import Replay, Rotation, capture
+from pairbench.execute.worker.training import Training, arguments
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.model.operator import Operator, Variant
 
@@ -27,9 +28,11 @@ class Call:
     """The keyword arguments of the call: the shared inputs, its own copies of state, what it prepared."""
     run: Callable[[], Any]
     reset: Callable[[], None]
-    """Puts its state back, if the operator declares how; to be called before `run`, outside of the clock."""
+    """Puts its state back, if the operator declares how, and builds the graph of a backward; to be called before `run`, outside of the clock."""
     initial: dict[str, Any]
     """What `reset` restores; empty where it restores no values."""
+    training: Training | None = None
+    """What `run` goes through in training; None where no gradients are named."""
 
     def refill(self, fresh: dict[str, Any]) -> bool:
         """Put fresh values into what only this call uses, at the same addresses; False where their shapes differ.
@@ -40,6 +43,11 @@ class Call:
         refill(self.initial, {name: fresh[name] for name in self.initial})
         replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
         return refill(own, {name: replacement[name] for name in own})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments as the implementation sees them: in training those with leaves of this call's own."""
+        return self.training.kwargs if self.training else self.kwargs
 
     @property
     def captures(self) -> int:
@@ -58,14 +66,26 @@ class Call:
         except TypeError:
             _check_names(self.variant.function, self.kwargs)
             raise
+        if self.training is not None:
+            self.training.check(outputs)
         if not self.operator.state:
             return outputs
         return {"output": outputs, "state": {name: self.kwargs[name] for name in self.operator.state}}
 
+    def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
+        """Capture the call as a CUDA graph; see `graphs.capture`.
+
+        Raises:
+            CaptureError: it cannot be captured.
+        """
+        return (
+            self.training.capture(shared_pool) if self.training else capture(self.run, shared_pool, before=self.reset)
+        )
+
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     """Return why an implementation computes something else for these inputs, or None where it does not."""
-    if variant.valid is None or (valid := variant.valid(**copy_tree(inputs))) is True:
+    if variant.valid is None or (valid := variant.valid(**copy_tree(arguments(inputs)))) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
@@ -78,13 +98,16 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     """
     state = _own_state(operator, inputs)
     initial = copy_tree(state) if operator.reset is True else {}
-    reset = functools.partial(_reset, operator, state, initial)
-    kwargs = {**inputs, **state, **_prepared(operator, variant, inputs)}
+    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial)
+    kwargs = {**arguments(inputs), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
-    eager = functools.partial(function, **kwargs)
-    run = capture(eager, before=reset) if mode == "graph" else eager
+    training = Training.of(operator, function, kwargs, inputs, reset) if operator.direction else None
+    run: Callable[[], Any] = training.run if training else functools.partial(function, **kwargs)
     if mode == "graph":
+        run = training.capture() if training else capture(run, before=reset)
         refill(state, {name: inputs[name] for name in state})  # capturing has called it some times
+    if training:
+        reset = run.before if isinstance(run, Replay) else training.ready
     return Call(
         operator=operator,
         variant=variant,
@@ -94,6 +117,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
         run=run,
         reset=reset,
         initial=initial,
+        training=training,
     )
 
 

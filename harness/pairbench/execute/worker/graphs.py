@@ -1,9 +1,10 @@
 """Calls captured as CUDA graphs: a replay, a rotation of several replays, and the clean-up of a failed capture."""
 
+import collections
 import contextlib
-import itertools
+import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,8 @@ class Replay:
     outputs: Any
     before: Callable[[], None] = _nothing
     """What puts the call's state back."""
+    again: "Callable[[], Replay] | None" = None
+    """Captures the call once more, where `capture` alone does not."""
 
     def __call__(self) -> Any:
         """Replay the graph and return its outputs."""
@@ -87,6 +90,44 @@ def capture(
     return captured
 
 
+def capture_behind(
+    first: Callable[[], Any],
+    call: Callable[[], Any],
+    shared_pool: tuple[int, int] | None,
+    *,
+    reset: Callable[[], None],
+    ready: Callable[[Callable[[], Any]], None],
+    again: Callable[[], Replay],
+) -> Replay:
+    """Capture a call that reads what another one writes, each as a graph of its own in one pool.
+
+    Args:
+        first: what comes before the call.
+        call: what to capture.
+        shared_pool: as in `capture`.
+        reset: puts the state back.
+        ready: does what comes before each replay, given what replays `first`.
+        again: captures both once more.
+
+    Raises:
+        CaptureError: one of them cannot be captured.
+    """
+    pool = shared_pool or torch.cuda.graph_pool_handle()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        reset()
+        first()
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    written = capture(first, pool, before=reset)
+    captured = _capture_once(call, pool, _nothing)
+    if isinstance(captured, str):
+        raise CaptureError(captured)
+    written()
+    return Replay(call, captured.graph, captured.outputs, functools.partial(ready, written), again)
+
+
 def _capture_once(
     call: Callable[[], Any], shared_pool: tuple[int, int] | None, before: Callable[[], None]
 ) -> Replay | str:
@@ -121,11 +162,18 @@ class Rotation:
     """
 
     replays: tuple[Replay, ...]
-    turns: Iterator[Replay]
+    turns: collections.deque[Replay]
+    """The replays, the next one first."""
 
     def __call__(self) -> Any:
         """Replay the next capture and return its outputs."""
-        return next(self.turns)()
+        replay = self.turns[0]
+        self.turns.rotate(-1)
+        return replay()
+
+    def before(self) -> None:
+        """Do what comes before the next replay."""
+        self.turns[0].before()
 
 
 def rotate(replay: Replay) -> Replay | Rotation:
@@ -133,8 +181,9 @@ def rotate(replay: Replay) -> Replay | Rotation:
     if _replays_us(replay, 1) > _LONG_US or _replays_us(replay, _CAPTURE_WARM_UP) > _SHORT_US:
         return replay
     # The others in memory of their own: to lie elsewhere is what they are for, and short calls need little.
-    replays = (replay, *(capture(replay.call, before=replay.before) for _ in range(_CAPTURES - 1)))
-    return Rotation(replays, itertools.cycle(replays))
+    again = replay.again or (lambda: capture(replay.call, before=replay.before))
+    replays = (replay, *(again() for _ in range(_CAPTURES - 1)))
+    return Rotation(replays, collections.deque(replays))
 
 
 def _replays_us(replay: Replay, times: int) -> float:

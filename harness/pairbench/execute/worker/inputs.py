@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.training import OUTPUT_GRADIENTS
+from pairbench.execute.worker.trees import leaves, named_tensors
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
@@ -95,7 +97,8 @@ def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int
         torch.manual_seed(number)
         random.seed(number)
         np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
-        inputs = operator.inputs(make, **dict(case.axes))
+        axes = {axis: value for axis, value in case.axes if axis != "direction" or not operator.gradients}
+        inputs = operator.inputs(make, **axes)
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
         raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
     for name in (*operator.constants, *operator.state):
@@ -105,7 +108,64 @@ def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int
     for path, leaf in leaves(inputs):
         if why := _unsupported(leaf):
             raise DeclarationError(f"inputs() returned {path!r} as {why}")
-    return inputs
+    return _for_training(operator, inputs, make) if operator.direction else inputs
+
+
+def _for_training(operator: Operator, inputs: dict[str, Any], make: Make) -> dict[str, Any]:
+    """Return the inputs, those that are differentiated by requiring a gradient, with gradients of the baseline's outputs among them."""
+    _require_gradients(operator, inputs)
+    if operator.direction == "fwd":
+        return inputs
+    try:
+        outputs = make_call(operator.towards("fwd"), operator.baseline, "eager", inputs).run()
+    except Exception:  # it is verified next, which says what is wrong with it
+        outputs = None
+    return {**inputs, OUTPUT_GRADIENTS: _output_gradients(outputs, make.generator)}
+
+
+def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
+    """Have the inputs that the operator names require a gradient.
+
+    Raises:
+        DeclarationError: a name is none of an input, or not of one that can have a gradient.
+    """
+    found = dict(named_tensors(inputs))
+    for name in operator.gradients:
+        if name not in found:
+            raise DeclarationError(
+                f"gradients names {name!r}, but inputs() returns only {', '.join(found) or 'nothing'}; "
+                "parameters of a module are named with it, as in 'module.weight'"
+            )
+        target = found[name]
+        if not (target.is_floating_point() or target.is_complex()) or not target.is_leaf:
+            what = "computed from what requires a gradient itself" if not target.is_leaf else f"of {target.dtype}"
+            raise DeclarationError(
+                f"gradients names {name!r}, which is {what}, expected a tensor of floating-point numbers that inputs() made"
+            )
+        target.requires_grad_()
+
+
+def _output_gradients(outputs: Any, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Return gradients of all outputs that can have one, by the path of the output: normal, and between 1 and 2 for a single number.
+
+    They are never 1, so that who forgets to multiply by them is wrong.
+    """
+    drawn = dict[str, torch.Tensor]()
+    for path, output in leaves(outputs):
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            dtype = (
+                output.dtype
+                if output.is_complex()
+                else torch.float64
+                if output.dtype == torch.float64
+                else torch.float32
+            )
+            if output.dim():
+                values = torch.randn(output.shape, dtype=dtype, device=output.device, generator=generator)
+            else:
+                values = 1.25 + 0.75 * torch.rand((), dtype=dtype, device=output.device, generator=generator)
+            drawn[path] = values.to(output.dtype)
+    return drawn
 
 
 def _unsupported(leaf: Any) -> str | None:

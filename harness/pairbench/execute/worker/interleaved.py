@@ -45,7 +45,7 @@ class InterleavedCases:
         yield from of_case(self._get_ready(job, operator))
 
     def _get_ready(self, job: OpenCase, operator: Operator) -> Iterator[Any]:
-        device = begin_case(self._config, job)
+        device = begin_case(self._config, job, operator)
         ready = yield from make_ready(job, operator, self._config, self._heartbeat, device)
         if len(ready.timed) < len(job.entries):
             return

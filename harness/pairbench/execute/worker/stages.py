@@ -44,7 +44,7 @@ from pairbench.model.plan import Entry
 
 def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
     """Yield the results of one stage of one case."""
-    device = begin_case(config, job)
+    device = begin_case(config, job, operator)
     match job:
         case VerifyCase():
             yield from of_case(_verify(job, operator, heartbeat, device))
@@ -70,9 +70,15 @@ def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat:
     release(device)
 
 
-def begin_case(config: WorkerConfig, job: CaseJob) -> torch.device:
+def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
     """Forget what was compiled and cached for earlier cases, and return the device."""
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
+    if operator.direction:
+        # A compiled backward writes over what was saved for it, and so refuses a graph that is retained, unless it is told before.
+        import torch._functorch.config
+
+        if hasattr(torch._functorch.config, "donated_buffer"):  # not in releases before it was there
+            torch._functorch.config.donated_buffer = operator.direction != "bwd"
     device = torch_device(config.device)
     release(device)
     return device
@@ -182,6 +188,7 @@ def _profile_entry(
         launches=counted,
         ops=memory.count_ops(call.run),
         peak_bytes=peak,
+        saved_bytes=call.training.saved_bytes() if call.training else None,
         allocations=allocations,
         reason=counted.reason,
     )

@@ -17,7 +17,7 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of each leaf, parameters and buffers of modules included, in a fixed order."""
     if isinstance(tree, dict):
         for key, value in tree.items():
-            yield from leaves(value, f"{path}.{key}" if path else str(key))
+            yield from leaves(value, f"{path}.{key}" if path and key != "" else path or str(key))
     elif isinstance(tree, list | tuple):
         for index, value in enumerate(tree):
             yield from leaves(value, f"{path}[{index}]")
@@ -30,6 +30,21 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def tensors(tree: Any) -> list[torch.Tensor]:
     """Return the tensors of a tree."""
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a tree, and the parameters of its modules themselves, by name."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from named_tensors(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from named_tensors(value, f"{path}[{index}]")
+    elif isinstance(tree, torch.nn.Module):
+        for name, parameter in tree.named_parameters():
+            yield f"{path}.{name}", parameter
+    elif isinstance(tree, torch.Tensor):
+        yield path, tree
 
 
 def map_tensors(

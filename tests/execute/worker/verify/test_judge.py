@@ -23,11 +23,11 @@ INTERESTING = [0.0, -0.0, 1.0, -1.0, 3.0, 1e-5, 1.0000125, 1.5, 300.0, math.inf,
 
 
 def mismatch(value: Any, expected: Any, oracle: Any = None, tolerance: Tolerance | None = None) -> str | None:
-    return judge(value, expected, oracle, lambda dtype: tolerance or Tolerance()).mismatch
+    return judge(value, expected, oracle, lambda *_: tolerance or Tolerance()).mismatch
 
 
 def numbers(found: Any, expected: Any, oracle: Any = None, tolerance: Tolerance | None = None) -> Correctness:
-    correctness = judge(found, expected, oracle, lambda dtype: tolerance or Tolerance()).correctness
+    correctness = judge(found, expected, oracle, lambda *_: tolerance or Tolerance()).correctness
     assert correctness is not None
     return correctness
 
@@ -162,9 +162,9 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     value = expected + 1e-3 * torch.randn(101, generator=generator)
     value[70] += 3
     oracle = expected.double() + 1e-8
-    whole = judge(value, expected, oracle, lambda dtype: Tolerance(rtol=1e-3, atol_rms=1e-3))
+    whole = judge(value, expected, oracle, lambda *_: Tolerance(rtol=1e-3, atol_rms=1e-3))
     monkeypatch.setattr(module, "_CHUNK", 7)
-    pieces = judge(value, expected, oracle, lambda dtype: Tolerance(rtol=1e-3, atol_rms=1e-3))
+    pieces = judge(value, expected, oracle, lambda *_: Tolerance(rtol=1e-3, atol_rms=1e-3))
     assert whole.mismatch == pieces.mismatch and "at [70]" in str(whole.mismatch)
     assert whole.correctness and pieces.correctness
     for name in Correctness.__dataclass_fields__:
@@ -365,7 +365,7 @@ TRUTH = torch.ones(20_000, dtype=torch.float64)
 def test_an_element_in_ten_thousand_may_be_off_the_baseline_if_it_is_right() -> None:
     """The baseline is three spacings above the variant there, and the truth lies between them."""
     value, expected = many(at_5=0.99), many(at_5=1.015625)
-    found = judge(value, expected, TRUTH, lambda _: TWO_SPACINGS)
+    found = judge(value, expected, TRUTH, lambda *_: TWO_SPACINGS)
     assert (found.mismatch, found.strays) == (None, 1)
     assert found.correctness is not None
     assert found.correctness.margin == 1.0
@@ -396,7 +396,7 @@ def test_a_stray_is_as_near_to_the_truth_as_the_baseline(
     variant: dict[str, float], baseline: dict[str, float], let_through: bool
 ) -> None:
     """Two spacings are 0.016 here: the baseline does not keep them to the truth itself."""
-    found = judge(many(**variant), many(**baseline), TRUTH, lambda _: TWO_SPACINGS)
+    found = judge(many(**variant), many(**baseline), TRUTH, lambda *_: TWO_SPACINGS)
     assert (found.mismatch is None) == let_through
     assert (found.strays > 0) == let_through
 
@@ -425,7 +425,7 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
             limit = resolve_tolerance(expected, tolerance)
             off = shift * (limit.atol + limit.rtol * expected.double().abs())
             outputs = (expected.double() + off).to(dtype)
-            clear = clearly_right(outputs, expected, {str(dtype).removeprefix("torch."): tolerance}.__getitem__)
+            clear = clearly_right(outputs, expected, lambda *_, limit=tolerance: limit)
             assert not clear or mismatch(outputs, expected, tolerance=tolerance) is None
             right += clear
     assert right >= 4
@@ -452,5 +452,5 @@ def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object) -> N
     assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), usual)
 
 
-def usual(_: str) -> Tolerance:
+def usual(_: str, path: str) -> Tolerance:
     return Tolerance()

@@ -81,7 +81,7 @@ class _Subject:
         self._call = call
         self._device = device
         self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
-        self._names = names_of(roots(call.kwargs))
+        self._names = names_of(roots(call.given))
         self._marks = _Marks()
 
     def breakdown(self, entry: Entry) -> Breakdown:

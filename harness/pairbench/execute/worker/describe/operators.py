@@ -72,6 +72,7 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         operator.constants,
         operator.state,
         *_reset_text(operator, source),
+        *_gradients_text(operator),
     ]
     variants = (*operator.implementations.values(), *operator.impostors.values())
     parts = ([source(one.function), source(one.prepare) if one.prepare else ""] for one in variants)
@@ -91,6 +92,11 @@ def _reset_text(operator: Operator, source: Callable[[Callable[..., Any]], str])
     if operator.reset is True:
         return ["reset"]
     return [f"reset {source(operator.reset)}"] if operator.reset else []
+
+
+def _gradients_text(operator: Operator) -> list[str]:
+    """Return what `gradients` adds to a definition: nothing where there are none."""
+    return [f"gradients {operator.gradients} {operator.gradient_tolerance!r}"] if operator.gradients else []
 
 
 def _cost(operator: Operator, axes: dict[str, Any], key: str) -> tuple[float, float] | None:

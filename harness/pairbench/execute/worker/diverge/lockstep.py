@@ -91,7 +91,7 @@ def diverge(
             return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
         baseline = make_call(operator, operator.baseline, "eager", copy_tree(inputs))
         call = make_call(operator, variant, "eager", copy_tree(inputs))
-        ours, theirs = roots(call.kwargs), roots(baseline.kwargs)
+        ours, theirs = roots(call.given), roots(baseline.given)
         if missing := _missing(entry, ours, theirs):
             return NoDivergence(entry=entry, reason=missing, bad=False)
         if len(ours) == len(theirs) == 1:  # one tree each, whatever the arguments are called
@@ -162,7 +162,7 @@ class _Lockstep:
         """Return the baseline in float64 and its outputs, or why it does not run in float64."""
         try:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_tree(self._inputs))
-            oracle = _Side(call=call, names=names_of(roots(call.kwargs)), device=self._baseline.device)
+            oracle = _Side(call=call, names=names_of(roots(call.given)), device=self._baseline.device)
             return oracle, copy_tree(oracle.run()), None
         except BaseException as error:
             return None, None, f"the baseline does not run in float64: {explain(error)[1]}"

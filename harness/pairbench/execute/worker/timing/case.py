@@ -79,6 +79,7 @@ def time_with_do_bench(
     for timed in entries:
         with of_entry(timed, heartbeat), watch.turn(0):
             at = time.perf_counter_ns() - began
+            timed.reset()
             times = triton.testing.do_bench(timed.run, return_mode="all")
             recorder.throttling()
             taken.append(_samples(timed, at, [value * 1e6 for value in times]))

@@ -199,7 +199,10 @@ class Blocks:
                     self._change_values()
                 timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
                 # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
-                host_ns = self._timer.sample_host(timed.run) if timed.lead_in else None
+                host_ns = None
+                if timed.lead_in:
+                    timed.reset()  # the device's clock may have a graph of its own, and put its state back alone
+                    host_ns = self._timer.sample_host(timed.run)
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)

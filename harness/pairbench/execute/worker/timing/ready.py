@@ -14,7 +14,7 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.autotuned import choices
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, capture, rotate
+from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
@@ -70,7 +70,8 @@ def make_ready(
                 synchronize(device)
             first_call_ns = float(time.perf_counter_ns() - started)
             if isinstance(call.run, Replay):
-                call = replace(call, run=rotate(call.run))
+                rotation = rotate(call.run)
+                call = replace(call, run=rotation, reset=rotation.before)
             return call, first_call_ns, tuple(chosen)
 
         made = guarded(job, index, heartbeat, step)
@@ -132,7 +133,7 @@ def _device_clocks(
     if torch.cuda.mem_get_info()[0] < _ROOM * needed:
         replays = {}
     return {
-        entry: DeviceClock(timer, call.run, replays.get(entry), call.reset)
+        entry: DeviceClock(timer, call.run, replays.get(entry), getattr(replays.get(entry), "before", call.reset))
         for entry, call in calls.items()
         if entry.mode != "graph"
     }
@@ -140,6 +141,6 @@ def _device_clocks(
 
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
     try:
-        return rotate(capture(call.run, pool, before=call.reset))
+        return rotate(call.capture(pool))
     except CaptureError:
         return None

@@ -211,6 +211,7 @@ def _judge_again(
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
     refill(ready.inputs, inputs)
     call.refill(inputs)
+    call.reset()  # outside of the clock, that of `observe` finds nothing to do: a backward's graph is not part of it
 
 
 class _Rights:

@@ -8,9 +8,11 @@ import torch
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
-from pairbench.execute.worker.trees import copy_tree, map_tensors, refill, same_bits, tensors
+from pairbench.execute.worker.training import OUTPUT_GRADIENTS, arguments
+from pairbench.execute.worker.trees import copy_tree, leaves, map_tensors, refill, same_bits, tensors
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import judge
+from pairbench.model.case import gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
@@ -27,8 +29,42 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
                 continue  # zeros for an output that is zero is no impostor
             outputs = _replaced(reference.outputs, index, wrong)
             verdict = judge(outputs, reference.outputs, None, operator.tolerance_for)
-            where = f" of output {index}" if len(tensors(reference.outputs)) > 1 else ""
-            results.append(_result(f"{name}{where}", False, verdict.mismatch))
+            results.append(_result(f"{name}{_where(reference.outputs, index)}", False, verdict.mismatch))
+    return results + _audit_gradients(operator, reference)
+
+
+def _where(outputs: Any, index: int) -> str:
+    """Return which output was spoilt, where there are several or it is a gradient."""
+    paths = [path for path, leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    if name := gradient_of(paths[index]):
+        return f" as gradient of {name}"
+    return f" of output {index}" if len(paths) > 1 else ""
+
+
+def _audit_gradients(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
+    """Judge the mistakes that only gradients have: that of another input, and one that the output's gradient does not scale."""
+    if operator.direction not in ("bwd", "fwd_bwd"):
+        return []
+    right = {path: leaf for path, leaf in leaves(reference.outputs) if gradient_of(path)}
+    ones = {path: torch.ones_like(given) for path, given in reference.inputs[OUTPUT_GRADIENTS].items()}
+    alike = copy_tree({**reference.inputs, OUTPUT_GRADIENTS: ones})
+    unscaled = dict(leaves(copy_tree(make_call(operator, operator.baseline, "eager", alike).observe())))
+    wrong = [("not scaled by the output's gradient", path, unscaled[path]) for path in right]
+    wrong += [
+        (f"the gradient of {gradient_of(other)}", path, right[other])
+        for path in right
+        for other in right
+        if other != path and right[other].shape == right[path].shape and right[other].dtype == right[path].dtype
+    ]
+    paths = [path for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
+    results = []
+    for name, path, gradient in wrong:
+        if same_bits(gradient, right[path]):
+            continue
+        index = paths.index(path)
+        outputs = _replaced(reference.outputs, index, gradient)
+        verdict = judge(outputs, reference.outputs, None, operator.tolerance_for)
+        results.append(_result(f"{name}{_where(reference.outputs, index)}", False, verdict.mismatch))
     return results
 
 
@@ -58,10 +94,13 @@ def audit_declared(
 
     One seed on which it is rejected is enough: an impostor that caches its first answer is right the first time.
     """
+    if operator.direction in ("fwd", "bwd"):  # one that is wrong only the other way is right here
+        elsewhere = "tried in the direction fwd_bwd, which judges outputs and gradients"
+        return ImpostorResult(impostor=name, declared=True, rejected=False, reason=elsewhere, tried=False)
     impostor = operator.impostors[name]
     inputs = copy_tree(references[0].inputs)
     try:
-        valid = impostor.valid is None or impostor.valid(**inputs) is True
+        valid = impostor.valid is None or impostor.valid(**arguments(inputs)) is True
     except BaseException as error:
         return _result(name, True, None, f"not tried: its `valid` fails: {explain(error)[1]}")
     if not valid:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
-from pairbench.execute.worker.graphs import CaptureError, Replay, capture
+from pairbench.execute.worker.graphs import CaptureError, Replay
+from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import changed_input, copy_tree, has_room, refill, tensors, upcast_tree
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.distance import distance
@@ -69,10 +70,10 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any]) -> tuple[Any | Non
 
 
 def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    baseline = operator.baseline
     exact = upcast_tree(inputs)
-    if operator.oracle is None:
-        return make_call(operator, baseline, "eager", exact).observe()
+    if operator.oracle is None or operator.direction:
+        judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
+        return make_call(operator, judge_by, "eager", exact).observe()
     if callable(operator.reset):
         operator.reset(**{name: exact[name] for name in operator.state})
     outputs = operator.oracle(**exact)
@@ -150,7 +151,7 @@ def _verify(
     correctnesses = [item.correctness for item in verdicts if item.correctness]
     correctness = worst(correctnesses) if correctnesses else None
     if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
-        return _mismatched(entry, wrong, correctness)
+        return _mismatched(entry, wrong + accumulated(call.shared), correctness)
     tried = device.type == "cuda"
     uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
     return Verification(
@@ -197,6 +198,10 @@ def _verdicts(
     del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
     yield judged(outputs, first)
     yield judged(run(first), first)
+    if operator.direction == "bwd":
+        verdict = judged(_copied(call.run()), first)
+        again_why = "its second backward over one graph, which is retained, gives something else; what was saved is not to be written over: "
+        yield replace(verdict, mismatch=again_why + verdict.mismatch) if verdict.mismatch else verdict
     if call.mode == "eager":
         with PoisonEmpty():
             outputs = run(first)
@@ -218,7 +223,8 @@ def _strays(verdicts: list[OutputVerdict]) -> str | None:
 
 def _uncapturable(call: Call) -> str | None:
     try:
-        replay = capture(call.run, before=call.reset)
+        replay = call.capture()
+        replay.before()
         replay()
         torch.cuda.synchronize()
     except CaptureError as error:

@@ -18,6 +18,7 @@ from pairbench.execute.worker.verify.distance import (
     output_spacing,
     resolve_tolerance,
 )
+from pairbench.model.case import gradient_of
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import Tolerance
 
@@ -38,7 +39,7 @@ def judge(
     outputs: Any,
     baseline: Any,
     oracle: Any | None,
-    tolerance_for: Callable[[str], Tolerance],
+    tolerance_for: Callable[[str, str], Tolerance],
 ) -> OutputVerdict:
     """Judge outputs by the baseline's, element by element, and by the oracle's, as a whole.
 
@@ -46,7 +47,7 @@ def judge(
         outputs: What the implementation returned.
         baseline: What the baseline returned for the same inputs.
         oracle: The float64 outputs, or None to leave the oracle rule out.
-        tolerance_for: The tolerance of an output dtype, by the dtype's name.
+        tolerance_for: The tolerance of an output, by its dtype's name and its path.
     """
     mine, theirs = list(leaves(outputs)), list(leaves(baseline))
     if [path for path, _ in mine] != [path for path, _ in theirs]:
@@ -55,7 +56,7 @@ def judge(
     worst: Correctness | None = None
     strays = 0
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
-        name = f"output {path}" if path else "output"
+        name = path if gradient_of(path) else f"output {path}" if path else "output"
         if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
             if is_dataclass(value):
                 return _mismatch(
@@ -66,7 +67,7 @@ def judge(
             continue
         if why := _not_plain(value, expected):
             return _mismatch(f"{name} is {why}")
-        verdict = _judge_tensor(name, value, expected, truth, tolerance_for)
+        verdict = _judge_tensor(name, value, expected, truth, tolerance_for(dtype_name(expected), path))
         worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
         strays += verdict.strays
         if verdict.mismatch:
@@ -74,7 +75,7 @@ def judge(
     return OutputVerdict(mismatch=None, correctness=worst, strays=strays)
 
 
-def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str], Tolerance]) -> bool:
+def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
     """Return whether outputs are so near to the baseline's that `judge` cannot find anything wrong; False says nothing.
 
     See `judge` for the arguments.
@@ -83,8 +84,8 @@ def clearly_right(outputs: Any, baseline: Any, tolerance_for: Callable[[str], To
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return False
     return all(
-        _alike(value, expected) and clearly_within(value, expected, tolerance_for(dtype_name(expected)))
-        for (_, value), (_, expected) in zip(mine, theirs, strict=True)
+        _alike(value, expected) and clearly_within(value, expected, tolerance_for(dtype_name(expected), path))
+        for (path, value), (_, expected) in zip(mine, theirs, strict=True)
     )
 
 
@@ -124,7 +125,7 @@ def _judge_tensor(
     value: torch.Tensor,
     expected: torch.Tensor,
     truth: torch.Tensor | None,
-    tolerance_for: Callable[[str], Tolerance],
+    tolerance: Tolerance,
 ) -> OutputVerdict:
     if value.shape != expected.shape:
         return _mismatch(f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}")
@@ -134,7 +135,6 @@ def _judge_tensor(
         return _mismatch(f"{name} is on {value.device}, the baseline's is on {expected.device}")
     if (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
-    tolerance = tolerance_for(dtype_name(expected))
     allowed = resolve_tolerance(expected, tolerance)
     beyond = find_beyond(value, expected, truth, allowed)
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))

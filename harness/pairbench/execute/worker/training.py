@@ -1,0 +1,277 @@
+"""Calls of an operator with gradients: forward, backward or both, of one implementation, and sentences on what goes wrong.
+
+`fwd` is the forward pass as training runs it, with the graph for a backward. `bwd` is `torch.autograd.grad` over such a graph, which is
+built outside of the clock, and again whenever the inputs have other values; it is retained, for it is gone through several times.
+`fwd_bwd` is both in one call, after which the graph is let go. Nothing is ever computed by subtraction.
+"""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker.graphs import Replay, capture, capture_behind
+from pairbench.execute.worker.trees import leaves, map_tensors, named_tensors, tensors
+from pairbench.model.case import gradient_path
+from pairbench.model.operator import Operator
+
+OUTPUT_GRADIENTS = "output gradient"
+"""Name under which the gradients of outputs are among a case's inputs, by the path of the output; no parameter has such a name."""
+_NO_BACKWARD = (
+    "must implement either the backward",
+    "no autograd formula was registered",
+    "is not implemented",
+    "not differentiable",
+)
+"""How torch says that an operator has no backward."""
+
+
+def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a case's inputs implementations are given."""
+    return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
+
+
+@dataclass(kw_only=True)
+class Training:
+    """One implementation in one direction, with leaves of its own: no two implementations share a node of a graph, or `.grad`."""
+
+    operator: Operator
+    function: Callable[..., Any]
+    kwargs: dict[str, Any]
+    """The arguments; what is differentiated by is a leaf of this object's own, at the address of the input."""
+    targets: dict[str, torch.Tensor]
+    """What is differentiated by, by name, among the arguments."""
+    output_gradients: dict[str, torch.Tensor]
+    watched: list[torch.Tensor]
+    """The inputs that the graph depends on, and that change their values only as they are refilled."""
+    reset: Callable[[], None]
+    """Puts the call's state back."""
+    _outputs: Any = field(default=None, init=False)
+    _versions: list[int] | None = field(default=None, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        operator: Operator,
+        function: Callable[..., Any],
+        kwargs: dict[str, Any],
+        inputs: dict[str, Any],
+        reset: Callable[[], None],
+    ) -> "Training":
+        """Make leaves at the addresses of the inputs.
+
+        Args:
+            operator: With a direction.
+            function: The implementation, compiled or not.
+            kwargs: Its arguments.
+            inputs: Of the case, which the gradients of the outputs are among.
+            reset: Puts its state back.
+        """
+        named = dict(named_tensors(kwargs))
+        own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
+        found = dict(named_tensors(own))
+        return cls(
+            operator=operator,
+            function=function,
+            kwargs=own,
+            targets={name: found[name] for name in operator.gradients},
+            output_gradients=inputs.get(OUTPUT_GRADIENTS, {}),
+            watched=tensors({name: value for name, value in kwargs.items() if name not in operator.state}),
+            reset=reset,
+        )
+
+    def run(self) -> Any:
+        """Compute what the direction says."""
+        match self.operator.direction:
+            case "bwd":
+                return self._differentiate(self._outputs, retain=True)
+            case "fwd_bwd":
+                outputs = self._forward()
+                gradients = self._differentiate(outputs, retain=False)
+                # Detached, or the outputs would keep what is left of the graph.
+                return {"output": map_tensors(outputs, torch.Tensor.detach, lambda module: module), **gradients}
+        return self._forward()
+
+    def build(self) -> None:
+        """Build the graph that backward goes through."""
+        self._outputs = None  # its memory may be needed
+        self._versions = [tensor._version for tensor in self.watched]
+        self._outputs = self._forward()
+
+    @property
+    def stale(self) -> bool:
+        """Return whether backward would go through a graph of other values than those in place."""
+        if self.operator.direction != "bwd":
+            return False
+        return bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
+
+    def ready(self, build: Callable[[], Any] | None = None) -> None:
+        """Do what comes before each call, outside of the clock: put its state back, and build the graph where it is stale.
+
+        Args:
+            build: Builds it in another way, as a replay does.
+        """
+        self.reset()
+        if self.stale:
+            (build or self.build)()
+            self._versions = [tensor._version for tensor in self.watched]
+
+    def _forward(self) -> Any:
+        with self._explained(None):
+            return self.function(**self.kwargs)
+
+    def _differentiate(self, outputs: Any, *, retain: bool) -> dict[str, Any]:
+        with self._explained(outputs):
+            found = {"": outputs} if isinstance(outputs, torch.Tensor) else dict(leaves(outputs))
+            roots = [found[path] for path in self.output_gradients]
+            given = [
+                gradient if gradient.dtype == root.dtype else gradient.to(root.dtype)
+                for gradient, root in zip(self.output_gradients.values(), roots, strict=True)
+            ]
+            gradients = torch.autograd.grad(
+                roots, tuple(self.targets.values()), given, retain_graph=retain, allow_unused=True
+            )
+        return {gradient_path(name): gradient for name, gradient in zip(self.targets, gradients, strict=True)}
+
+    @contextlib.contextmanager
+    def _explained(self, outputs: Any) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if why := self._why_not(outputs, error):
+                raise DeclarationError(why) from error
+            raise
+
+    def _why_not(self, outputs: Any, error: Exception) -> str | None:
+        """Return a sentence on why a call failed that says more than torch does, or None."""
+        if why := self._own_backward():
+            return why
+        text = str(error).strip().partition("\n")[0]
+        if isinstance(error, RuntimeError | NotImplementedError) and any(part in text for part in _NO_BACKWARD):
+            return f"has no backward: {text}"
+        if outputs is None:
+            return None
+        found = dict(leaves(outputs))
+        if missing := [path for path in self.output_gradients if path not in found]:
+            return (
+                f"returns {', '.join(path or 'one value' for path in found)}, the baseline {missing[0] or 'one value'}"
+            )
+        if not self.output_gradients:
+            return self._detached("")
+        detached = [path for path in self.output_gradients if not getattr(found[path], "requires_grad", False)]
+        return self._detached(detached[0]) if detached else None
+
+    def _detached(self, path: str) -> str:
+        names = " or ".join(repr(name) for name in self.targets)
+        return (
+            f"its output{f' {path}' if path else ''} is detached from {names}: it has no graph to go back through, so there is no backward; "
+            "leave out detach(), .data and no_grad(), and wrap a kernel in a torch.autograd.Function that has one"
+        )
+
+    def _own_backward(self) -> str | None:
+        for name, target in self.targets.items():
+            if target.grad is not None:
+                return (
+                    f"calls backward() itself, which adds to {name}.grad from call to call; return the outputs alone: "
+                    "gradients= has them differentiated"
+                )
+        return None
+
+    def check(self, outputs: Any) -> None:
+        """Check what a call returned.
+
+        Raises:
+            DeclarationError: it differentiates itself, returns nothing that could be differentiated, or has no gradient of an input.
+        """
+        if why := self._own_backward():
+            raise DeclarationError(why)
+        if self.operator.direction == "fwd":
+            if not any(output.requires_grad for output in tensors(outputs)):
+                raise DeclarationError(self._detached(""))
+            return
+        for name in self.targets:
+            if outputs[gradient_path(name)] is None:
+                raise DeclarationError(
+                    f"its gradient of {name!r} is None: no output depends on {name!r}, or a Function's backward returns None for it; "
+                    f"gradients= names {', '.join(self.targets)}, and each needs one"
+                )
+
+    def saved_bytes(self) -> int:
+        """Return the bytes that one forward keeps for backward: of distinct storages, those of its arguments left out."""
+        given = {tensor.untyped_storage().data_ptr() for tensor in tensors(self.kwargs)}
+        kept = dict[int, int]()
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in given:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            outputs = self._forward()
+        total = sum(kept.values())
+        del outputs  # until here, so that no two storages had one address
+        return total
+
+    def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
+        """Capture the call as a CUDA graph, with leaves of its own: nodes remember the stream in which they were made.
+
+        A backward is captured over a forward that was captured before it, whose replay writes what was saved at the same addresses; that
+        replay comes before the backward's, outside of the clock, as building the graph does.
+
+        Raises:
+            CaptureError: it cannot be captured.
+        """
+        again = self._afresh()
+        if self.operator.direction != "bwd":
+            return capture(again.run, shared_pool, before=self.reset)
+        return capture_behind(
+            again.build, again.run, shared_pool, reset=self.reset, ready=again.ready, again=self.capture
+        )
+
+    def _afresh(self) -> "Training":
+        own = _own_leaves(self.kwargs, list(self.targets.values()))
+        found = dict(named_tensors(own))
+        return Training(
+            operator=self.operator,
+            function=self.function,
+            kwargs=own,
+            targets={name: found[name] for name in self.targets},
+            output_gradients=self.output_gradients,
+            watched=self.watched,
+            reset=self.reset,
+        )
+
+
+def accumulated(inputs: dict[str, Any]) -> str:
+    """Return what is to be added to a reason where calls left a gradient in `.grad` of an input; else nothing."""
+    for name, tensor in named_tensors(inputs):
+        if tensor.is_leaf and tensor.grad is not None:
+            return (
+                f"; calls leave a gradient in {name}.grad, to which each call adds: declare gradients=({name!r},) and return the outputs "
+                "alone, or use torch.autograd.grad"
+            )
+    return ""
+
+
+def _own_leaves(tree: dict[str, Any], targets: list[torch.Tensor]) -> dict[str, Any]:
+    """Return a tree with leaves of its own in the place of some tensors, at the same addresses; all other tensors are shared."""
+    own = {id(target): _own_leaf(target) for target in targets}
+
+    def change_module(module: torch.nn.Module) -> torch.nn.Module:
+        held = [*module.parameters(), *module.buffers()]
+        if not any(id(tensor) in own for tensor in held):
+            return module
+        return copy.deepcopy(module, {id(tensor): own.get(id(tensor), tensor) for tensor in held})
+
+    changed: dict[str, Any] = map_tensors(tree, lambda tensor: own.get(id(tensor), tensor), change_module)
+    return changed
+
+
+def _own_leaf(target: torch.Tensor) -> torch.Tensor:
+    leaf = target.detach()
+    return torch.nn.Parameter(leaf) if isinstance(target, torch.nn.Parameter) else leaf.requires_grad_()
