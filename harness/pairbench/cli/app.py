@@ -22,6 +22,7 @@ from pairbench.cli.dashboard import dashboard
 from pairbench.cli.diverge import diverge
 from pairbench.cli.doctor import doctor
 from pairbench.cli.export import export
+from pairbench.cli.fleet import fleet_verbs
 from pairbench.cli.import_ import import_
 from pairbench.cli.listing import list_
 from pairbench.cli.plot import plot
@@ -89,6 +90,7 @@ for verb in (
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
     app.command(verb.__name__.rstrip("_"), help=text)(verb)
 app.add_typer(store_verbs, name="store")
+app.add_typer(fleet_verbs, name="fleet")
 
 
 def main() -> None:

@@ -34,9 +34,7 @@ def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> dict[str, list[Store
     found: dict[str, list[StoredRun]] = {}
     for run_id in sorted(environments.keys() - cut_short):
         if key := unit_of(run_id):
-            found.setdefault(key, []).append(
-                StoredRun(run_id=run_id, environments=frozenset(environments[run_id]))
-            )
+            found.setdefault(key, []).append(StoredRun(run_id=run_id, environments=frozenset(environments[run_id])))
     return found
 
 

@@ -34,7 +34,9 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
     except OSError as error:
         raise UsageError(f"folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
     if there:
-        raise UsageError(f"folder {str(folder)!r} holds {there[0]!r} already, expected a new folder: a fleet in use needs its own")
+        raise UsageError(
+            f"folder {str(folder)!r} holds {there[0]!r} already, expected a new folder: a fleet in use needs its own"
+        )
     begins = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)  # clocks of hosts differ
     ends = begins + dt.timedelta(days=days)
 
@@ -46,9 +48,19 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
         builder = x509.CertificateBuilder().subject_name(name(role)).issuer_name(name(AUTHORITY))
         builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
         builder = builder.not_valid_before(begins).not_valid_after(ends)
-        builder = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
+        )
         usages = dict.fromkeys(
-            ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+            (
+                "content_commitment",
+                "key_encipherment",
+                "data_encipherment",
+                "key_agreement",
+                "encipher_only",
+                "decipher_only",
+            ),
+            False,
         )
         usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usages)
         builder = builder.add_extension(usage, critical=True)
@@ -60,7 +72,11 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
     rows = [_write(folder / f"{AUTHORITY}.pem", _pem(certificate(AUTHORITY, signer, signer)), "every host")]
     for role in ROLES:
         key = ec.generate_private_key(ec.SECP256R1())
-        where = {"scheduler": "the scheduler's host", "worker": "every worker's host", "client": "whoever calls `fleet run`"}[role]
+        where = {
+            "scheduler": "the scheduler's host",
+            "worker": "every worker's host",
+            "client": "whoever calls `fleet run`",
+        }[role]
         rows.append(_write(folder / f"{role}.key", _key(key), where))
         rows.append(_write(folder / f"{role}.pem", _pem(certificate(role, key, signer)), where))
     return rows

@@ -68,9 +68,13 @@ def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> 
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"] or PORT) > 65535:
-        raise UsageError(f"scheduler {text!r} is no address, expected one like tls://host:{PORT}, or tcp://127.0.0.1:{PORT}")
+        raise UsageError(
+            f"scheduler {text!r} is no address, expected one like tls://host:{PORT}, or tcp://127.0.0.1:{PORT}"
+        )
     if found["scheme"] == "tls" and certificates is None:
-        raise UsageError(f"scheduler {text!r} needs --certificates FOLDER; `pairbench fleet certificates FOLDER` makes them")
+        raise UsageError(
+            f"scheduler {text!r} needs --certificates FOLDER; `pairbench fleet certificates FOLDER` makes them"
+        )
     if found["scheme"] == "tcp" and not is_loopback(text) and not insecure:
         raise UsageError(
             f"scheduler {text!r} has no TLS and is not on this machine: whoever reaches it may run code as you, on every host. Make "
