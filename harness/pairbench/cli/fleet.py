@@ -175,7 +175,7 @@ def run(
         insecure=insecure,
         patience_s=patience,
     )
-    put(render_fleet(done.hosts, done.results, output, config.shown_store), nl=False)
+    put(render_fleet(done.hosts, done.results, output, config.shown_store, done.seconds), nl=False)
     if done.exit_code:
         raise typer.Exit(done.exit_code)
 

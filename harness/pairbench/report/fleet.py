@@ -38,7 +38,7 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
     return rows
 
 
-def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str) -> str:
+def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
     """Return what became of all units, in one of the formats.
 
     Args:
@@ -46,11 +46,12 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
         results: What became of each unit.
         output: table, markdown or json.
         store: The store, as it may be shown.
+        seconds: From the first unit to the last.
     """
     ends = Counter(result.end for result in results)
     if output == "json":
         units = [{**plain(result), "key": result.unit.key} for result in results]
-        return to_json({"store": store, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units})
+        return to_json({"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units})
     parts = [
         render_rows(
             "hosts", [{k: v for k, v in row.items() if k != "now"} for row in host_rows(hosts, {}, results)], output

@@ -30,7 +30,7 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = sorted(os.listdir(folder))
+        there = sorted(file.name for file in folder.iterdir())
     except OSError as error:
         raise UsageError(f"folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
     if there:

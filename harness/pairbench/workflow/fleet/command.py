@@ -23,6 +23,8 @@ class DoneFleet:
     hosts: tuple[Host, ...]
     results: tuple[UnitResult, ...]
     interrupted: bool
+    seconds: float
+    """From the first unit to the last."""
 
     @property
     def exit_code(self) -> int:
@@ -79,4 +81,4 @@ def run_fleet(
         named = [unit for unit in asked if unit.device != ANY]
         left = [unit for unit in asked if unit.device == ANY]
         done = run_units(named, drive, lambda hosts: on_models(left, hosts))
-    return DoneFleet(hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set())
+    return DoneFleet(hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set(), seconds=done.seconds)

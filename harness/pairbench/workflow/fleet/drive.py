@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbench.analyze.fleet.queue import Waiting
+from pairbench.analyze.fleet.queue import Last, Waiting
 from pairbench.analyze.fleet.stored import stored_units
 from pairbench.errors import PairbenchError
 from pairbench.model.plain import plain
@@ -62,6 +62,8 @@ class Progress:
     """The unit that each host measures, by the address of its worker."""
     results: list[UnitResult] = field(default_factory=list)
     waiting: int = 0
+    seconds: float = 0.0
+    """From the first unit to the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ class _Run:
         self._named = secrets.token_hex(4)
         self._number = 0
         self._missing: dict[str, float] = {}
-        self._devices: dict[Unit, str] = {}
+        self._last: dict[Unit, Last] = {}
         self._present: frozenset[str] = frozenset()
         self._last_look = 0.0
 
@@ -147,6 +149,7 @@ class _Run:
         left = [unit for unit in units if unit not in have]
         self._last = last_devices(drive.store, left)
         self._line_up(left)
+        began = time.monotonic()
         while (self._waiting or self._futures or self._lost) and not drive.interrupted.is_set():
             self.look()
             self._find_lost()
@@ -154,6 +157,7 @@ class _Run:
             self._give_up_missing()
             self._show()
             self._take_results()
+        progress.seconds = time.monotonic() - began
         if drive.interrupted.is_set():
             self._interrupt()
         self._show()
