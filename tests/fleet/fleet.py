@@ -37,7 +37,9 @@ def commit_all(folder: Path) -> str:
     who = ("-c", "user.name=A", "-c", "user.email=a@b.c")
     for arguments in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "made")):
         subprocess.run(["git", *arguments], cwd=folder, check=True)
-    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -74,7 +76,9 @@ def standin(folder: Path) -> Path:
 class Fleet:
     """A scheduler and some workers, each started again a moment after it has died."""
 
-    def __init__(self, folder: Path, project: Path, *, workers: int, worker_options: tuple[str, ...] = (), **more: str) -> None:
+    def __init__(
+        self, folder: Path, project: Path, *, workers: int, worker_options: tuple[str, ...] = (), **more: str
+    ) -> None:
         self.address = f"tcp://127.0.0.1:{free_port()}"
         self._environment = environment(folder, **more)
         self._folder, self._project = folder, project
@@ -106,7 +110,12 @@ class Fleet:
     def _start(self, name: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                self._commands[name], cwd=self._project, env=self._environment, stdout=log, stderr=log, start_new_session=True
+                self._commands[name],
+                cwd=self._project,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def _keep(self) -> None:
@@ -132,7 +141,13 @@ class Fleet:
     def run(self, *arguments: str, timeout: float = 600) -> "subprocess.CompletedProcess[str]":
         command = pairbench("fleet", "run", *arguments, "--scheduler", self.address)
         return subprocess.run(
-            command, cwd=self._project, env=self._environment, capture_output=True, text=True, check=False, timeout=timeout
+            command,
+            cwd=self._project,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
         )
 
     def start_run(self, *arguments: str) -> "subprocess.Popen[str]":

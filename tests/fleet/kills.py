@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pairbench.store.reader import read_frame
-from tests.fleet.fleet import ROOT, Fleet, environment, make_project, plan_of, standin
+from tests.fleet.fleet import Fleet, environment, make_project, plan_of, standin
 
 _HASH = """
 from pathlib import Path

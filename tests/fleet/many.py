@@ -55,9 +55,13 @@ def many_workers(folder: Path, *, workers: int, units: int, unit_s: float) -> Ma
     try:
         time.sleep(15)
         plan = plan_of(folder / "plan.json", None, units)
-        command = pairbench("fleet", "run", str(plan), "--store", str(folder / "store"), "--scheduler", address, "--format", "json")
+        command = pairbench(
+            "fleet", "run", str(plan), "--store", str(folder / "store"), "--scheduler", address, "--format", "json"
+        )
         before = _cpu_s(processes[0].pid)
-        run = subprocess.Popen(command, cwd=project, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen(
+            command, cwd=project, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         memory = []
         ideal = units * unit_s / (each * _PROCESSES)
         while run.poll() is None and len(memory) < 10:
@@ -107,14 +111,18 @@ def _serve(address: str, sleeper: str, count: int) -> None:
         made = []
         for number in range(count):
             name = f"{os.getpid()}-{number}"
-            offer = Offer(identity=f"cpu-{name}", kind="cpu", model="made-up", selector="cpu", environment_hash="e" * 16)
+            offer = Offer(
+                identity=f"cpu-{name}", kind="cpu", model="made-up", selector="cpu", environment_hash="e" * 16
+            )
             logs = Path(folder) / name
             logs.mkdir()
             choice = WorkerChoice(
                 address=address, certificates=None, insecure=False, devices="cpu", python=sleeper, ignores_load=True
             )
             made.append(
-                _Worker(Examined(name=name, offers=(offer,), findings=()), choice, address, None, logs, lambda _: None).serve()
+                _Worker(
+                    Examined(name=name, offers=(offer,), findings=()), choice, address, None, logs, lambda _: None
+                ).serve()
             )
         await asyncio.gather(*made)
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 
+from pairbench.errors import EmptyStoreError
 from pairbench.model.unit import VARIABLE, marked
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
-from pairbench.errors import EmptyStoreError
 from tests.builders import make_run, write_runs
 
 SECONDS, ENVIRONMENT = "STANDIN_SECONDS", "STANDIN_ENVIRONMENT"

@@ -51,7 +51,9 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
     ends = Counter(result.end for result in results)
     if output == "json":
         units = [{**plain(result), "key": result.unit.key} for result in results]
-        return to_json({"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units})
+        return to_json(
+            {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units}
+        )
     parts = [
         render_rows(
             "hosts", [{k: v for k, v in row.items() if k != "now"} for row in host_rows(hosts, {}, results)], output

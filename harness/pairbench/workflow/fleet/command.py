@@ -81,4 +81,6 @@ def run_fleet(
         named = [unit for unit in asked if unit.device != ANY]
         left = [unit for unit in asked if unit.device == ANY]
         done = run_units(named, drive, lambda hosts: on_models(left, hosts))
-    return DoneFleet(hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set(), seconds=done.seconds)
+    return DoneFleet(
+        hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set(), seconds=done.seconds
+    )

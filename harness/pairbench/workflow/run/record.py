@@ -294,7 +294,9 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
     if VARIABLE in os.environ and (commit := read_commit(config.root)) is not None:
-        where["commit"] = commit.sha  # a unit is of its commit: what another one measured by the same code is no point of its own
+        where["commit"] = (
+            commit.sha
+        )  # a unit is of its commit: what another one measured by the same code is no point of its own
     try:
         frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
     except EmptyStoreError:  # no store yet
