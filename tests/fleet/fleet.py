@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).parents[2]
 STANDIN = "tests.fleet.standin"
@@ -89,7 +90,7 @@ class Fleet:
         self._ending = threading.Event()
         self.kills = {"scheduler": 0, "worker": 0}
 
-    def __enter__(self) -> "Fleet":
+    def __enter__(self) -> Self:
         for name in self._commands:
             self._start(name)
         self._keeper = threading.Thread(target=self._keep)

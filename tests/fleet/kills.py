@@ -79,7 +79,7 @@ def kill_them(
         seconds = time.monotonic() - began
     frame, problems = read_frame(str(folder / "store"), columns=("case", "commit"))
     counts = Counter(frame["case"])
-    document = {"units": []}
+    document: dict[str, list[dict[str, str]]] = {"units": []}
     with contextlib.suppress(ValueError):
         document = json.loads(out)
     ends = Counter(unit["end"] for unit in document["units"])

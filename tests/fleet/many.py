@@ -62,7 +62,7 @@ def many_workers(folder: Path, *, workers: int, units: int, unit_s: float) -> Ma
         run = subprocess.Popen(
             command, cwd=project, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        memory = []
+        memory: list[float] = []
         ideal = units * unit_s / (each * _PROCESSES)
         while run.poll() is None and len(memory) < 10:
             time.sleep(ideal / 10)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 from pairbench.errors import EmptyStoreError
 from pairbench.model.unit import VARIABLE, marked
@@ -26,10 +27,10 @@ def main(arguments: list[str]) -> None:
     statuses = {}
     if not _there(place, case, commit):
         time.sleep(float(os.environ[SECONDS]))
-        row = {"commit": commit, "environment_hash": os.environ[ENVIRONMENT], "run_id": run_id}
+        row: dict[str, Any] = {"commit": commit, "environment_hash": os.environ[ENVIRONMENT], "run_id": run_id}
         write_runs(place, make_run(cases=[case], implementations=["baseline"], rounds=1, **row))
         statuses = {"measured": 1}
-    print(json.dumps({"run_id": run_id, "summary": {"statuses": statuses}}))
+    sys.stdout.write(json.dumps({"run_id": run_id, "summary": {"statuses": statuses}}))
 
 
 def _there(place: StoreLocation, case: str, commit: str) -> bool:

@@ -114,15 +114,15 @@ class UnitEnd(StrEnum):
     """What became of a unit."""
 
     DONE = "done"
-    """Measured, and stored."""
+    """A unit that was measured, and is stored."""
     STORED = "stored"
-    """The store had all of it."""
+    """A unit of which the store had everything."""
     SKIPPED = "skipped"
-    """It cannot be measured: its commit cannot be built, or has no such operator."""
+    """A unit that cannot be measured: its commit cannot be built, or has no such operator."""
     FAILED = "failed"
-    """The run failed, or its worker died time and again."""
+    """A unit whose run failed, or whose worker died time and again."""
     NOT_DONE = "not done"
-    """Interrupted, or no host could take it."""
+    """A unit that was interrupted, or not begun."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,8 +42,9 @@ def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit
                 f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
             )
         return tuple(_resolved(config, unit) for unit in read_plan(Path(arguments[0])))
-    plain = replace_all(_operators(config, arguments), wanted)
-    commits = [resolve(_repository(config), name) for name in wanted.commits] or [git(config.root, "rev-parse", "HEAD")]
+    plain = _of_operators(_operators(config, arguments), wanted)
+    commits: list[str | None] = [*(resolve(_repository(config), name) for name in wanted.commits)]
+    commits = commits or [git(config.root, "rev-parse", "HEAD")]
     return tuple(
         replace(unit, commit=commit, device=device)
         for commit in commits
@@ -52,7 +53,7 @@ def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit
     )
 
 
-def replace_all(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple[Unit, ...]:
+def _of_operators(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple[Unit, ...]:
     """Return a unit for each operator, on no device yet."""
     return tuple(
         Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
@@ -120,7 +121,7 @@ def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
     if chosen.survey.broken:
         raise UsageError("; ".join(suite.reason for suite in chosen.survey.broken))
     whole = {(operator.suite, operator.name): len(operator.cases) for operator in chosen.survey.operators}
-    found = []
+    found: list[tuple[str, ...]] = []
     for operator in chosen.operators():
         name = f"{operator.suite}::{operator.name}"
         if len(operator.cases) == whole[operator.suite, operator.name]:

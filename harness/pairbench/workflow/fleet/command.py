@@ -1,19 +1,26 @@
-"""What `pairbench fleet run` does: units are asked for, taken through the fleet, and added up."""
+"""What `pairbench fleet run` does: units are asked for, taken through the fleet, shown as they come back, and added up."""
 
+import contextlib
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pairbench.config import Config
 from pairbench.model.outcome import Status
+from pairbench.model.text import safe
 from pairbench.model.unit import Host, Unit, UnitEnd, UnitResult
+from pairbench.report.fleet import host_rows
 from pairbench.workflow.fleet.asked import ANY, on_models
 from pairbench.workflow.fleet.dask import checked_address, is_loopback, need_dask
-from pairbench.workflow.fleet.drive import Drive, run_units
-from pairbench.workflow.fleet.live import open_table
+from pairbench.workflow.fleet.drive import Drive, Progress, run_units
 from pairbench.workflow.interrupting import on_signals
 from pairbench.workflow.setup import store_of
+
+_LINE_EVERY_S = 10.0
+_HOSTS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +31,7 @@ class DoneFleet:
     results: tuple[UnitResult, ...]
     interrupted: bool
     seconds: float
-    """From the first unit to the last."""
+    """Seconds from the first unit to the last."""
 
     @property
     def exit_code(self) -> int:
@@ -84,3 +91,48 @@ def run_fleet(
     return DoneFleet(
         hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set(), seconds=done.seconds
     )
+
+
+@contextlib.contextmanager
+def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+    """Give what shows progress and what prints a message, both to stderr."""
+    if not sys.stderr.isatty():
+        yield _Lines().show, _say
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(stderr=True)
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+
+        def show(progress: Progress) -> None:
+            table = Table(title=_head(progress), title_justify="left", box=None, pad_edge=False)
+            rows = host_rows(progress.hosts, progress.flying, progress.results)
+            for name in ("host", "workers", "devices", "done", "other", "now"):
+                table.add_column(name, overflow="ellipsis", no_wrap=True)
+            for row in rows[:_HOSTS]:
+                table.add_row(*(safe(str(value)).replace("[", "\\[") for value in row.values()))
+            live.update(table)
+
+        yield show, lambda text: console.print(safe(text), markup=False, highlight=False)
+
+
+def _head(progress: Progress) -> str:
+    return f"{len(progress.results)} units over, {len(progress.flying)} under way, {progress.waiting} waiting, {len(progress.hosts)} workers"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{safe(text)}\n")
+    sys.stderr.flush()
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._at = 0.0
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._at >= _LINE_EVERY_S:
+            self._at = now
+            _say(f"pairbench: {_head(progress)}")

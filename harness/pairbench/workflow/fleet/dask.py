@@ -35,7 +35,7 @@ QUIET: dict[str, Any] = {
     # and count all that wait on a worker when it dies as if they had killed it.
     "distributed.scheduler.allowed-failures": 0,
     # None would wait for ever for a device that no host has any more.
-    "distributed.scheduler.no-workers-timeout": "60s",
+    "distributed.scheduler.no-workers-timeout": "15s",
     "distributed.scheduler.worker-ttl": "60s",
     "distributed.scheduler.events-cleanup-delay": "60s",
     "distributed.admin.log-length": 100,

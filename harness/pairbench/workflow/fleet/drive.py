@@ -63,7 +63,7 @@ class Progress:
     results: list[UnitResult] = field(default_factory=list)
     waiting: int = 0
     seconds: float = 0.0
-    """From the first unit to the last."""
+    """Seconds from the first unit to the last."""
 
 
 @dataclass(frozen=True, kw_only=True)

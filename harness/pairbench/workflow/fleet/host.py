@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pairbench.config import Config
 from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
-from pairbench.model.environment import Device
-from pairbench.model.finding import Finding
+from pairbench.model.environment import Device, Finding
 from pairbench.model.load import HostLoad
 from pairbench.model.unit import Offer
 from pairbench.workflow.setup import open_context, pick_devices

@@ -61,9 +61,9 @@ def last_devices(place: StoreLocation, units: Collection[Unit], models: Collecti
                 seen.setdefault(_identity(row), at)
         missing = [unit for unit in selections if unit not in found]
         for unit in missing:
-            row = next((row for row in rows if _measured(row, unit, selections[unit])), None)
-            if row is not None:
-                found[unit] = (_identity(row), row["hostname"])
+            newest = next((row for row in rows if _measured(row, unit, selections[unit])), None)
+            if newest is not None:
+                found[unit] = (_identity(newest), newest["hostname"])
         if len(found) == len(selections) or not some:
             break
     return {
