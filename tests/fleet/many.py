@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,8 @@ class Many:
     """Milliseconds that a host waits between two units, on average."""
     scheduler_mib: tuple[float, ...]
     """Memory of the scheduler, ten times while units went on."""
+    command_cpu_ms: float
+    """Processor time of the command for a unit, its start included."""
     scheduler_cpu_ms: float
     """Processor time of the scheduler for a unit."""
 
@@ -63,10 +66,12 @@ def many_workers(folder: Path, *, workers: int, units: int, unit_s: float) -> Ma
             command, cwd=project, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         memory: list[float] = []
+        spent_by_command = 0.0
         ideal = units * unit_s / (each * _PROCESSES)
-        while run.poll() is None and len(memory) < 10:
-            time.sleep(ideal / 10)
+        while run.poll() is None:
+            time.sleep(ideal / 12)
             memory.append(_memory_mib(processes[0].pid))
+            spent_by_command = _cpu_s(run.pid) if run.poll() is None else spent_by_command
         out, _ = run.communicate(timeout=600)
         cpu = _cpu_s(processes[0].pid) - before
     finally:
@@ -74,14 +79,18 @@ def many_workers(folder: Path, *, workers: int, units: int, unit_s: float) -> Ma
             process.send_signal(signal.SIGKILL)
             process.wait()
     document = json.loads(out)
-    seconds = document["seconds"]
+    seconds, spent = document["seconds"], [unit["seconds"] for unit in document["units"]]
+    counts = Counter(unit["host"] for unit in document["units"])
+    # What hosts wait for at the end, since units do not go into them evenly, is no matter of the queue.
+    uneven = sum(max(counts.values()) - count for count in counts.values()) * sum(spent) / units
     return Many(
         workers=each * _PROCESSES,
         units=units,
         unit_s=unit_s,
         seconds=seconds,
         done=sum(unit["end"] == "done" for unit in document["units"]),
-        idle_ms=1000 * (seconds * each * _PROCESSES - sum(unit["seconds"] for unit in document["units"])) / units,
+        idle_ms=1000 * (seconds * each * _PROCESSES - sum(spent) - uneven) / units,
+        command_cpu_ms=1000 * spent_by_command / units,
         scheduler_mib=tuple(memory),
         scheduler_cpu_ms=1000 * cpu / units,
     )

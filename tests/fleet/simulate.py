@@ -40,7 +40,11 @@ def hosts_of(count: int) -> list[Host]:
         Host(
             name=f"host{number}",
             address=f"tcp://{number}",
-            offers=(Offer(identity=f"GPU-{number}", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e"),),
+            offers=(
+                Offer(
+                    identity=f"GPU-{number}", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e"
+                ),
+            ),
         )
         for number in range(count)
     ]

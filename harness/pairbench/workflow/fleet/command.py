@@ -16,6 +16,7 @@ from pairbench.report.fleet import host_rows
 from pairbench.workflow.fleet.asked import ANY, on_models
 from pairbench.workflow.fleet.dask import checked_address, is_loopback, need_dask
 from pairbench.workflow.fleet.drive import Drive, Progress, run_units
+from pairbench.workflow.git.repository import git
 from pairbench.workflow.interrupting import on_signals
 from pairbench.workflow.setup import store_of
 
@@ -85,6 +86,9 @@ def run_fleet(
             show=show,
             interrupted=interrupted,
         )
+        head = git(config.root, "rev-parse", "HEAD")
+        if any(unit.commit == head for unit in asked if head) and git(config.root, "status", "--porcelain"):
+            notify("pairbench: uncommitted changes are not measured: a unit is of its commit")
         named = [unit for unit in asked if unit.device != ANY]
         left = [unit for unit in asked if unit.device == ANY]
         done = run_units(named, drive, lambda hosts: on_models(left, hosts))

@@ -221,26 +221,31 @@ class _Run:
         future.add_done_callback(lambda done: self._ended.put((done, unit, host, offer)))
 
     def _take_results(self) -> None:
-        """Wait for a unit to come back, but no longer than until the hosts are to be looked at."""
+        """Wait for units to come back, but no longer than until the hosts are to be looked at."""
+        back = []
         with contextlib.suppress(queue.Empty):
-            self._settle(*self._ended.get(timeout=_LOOK_S / 2))
+            back.append(self._ended.get(timeout=_LOOK_S / 2))
             while True:
-                self._settle(*self._ended.get_nowait())
+                back.append(self._ended.get_nowait())
+        finished = [one[0] for one in back if one[0].status == "finished"]
+        answers: dict[str, Any] = {}
+        if finished:
+            # All at once: one by one each waits for an answer of the scheduler and one of its host. None comes where the scheduler has gone
+            # in this very moment, whatever Dask then raises.
+            with contextlib.suppress(Exception):
+                answers = dict(zip((one.key for one in finished), self._client.gather(finished), strict=True))
+        for future, unit, host, offer in back:
+            self._settle(future, answers.get(future.key), unit, host, offer)
 
-    def _settle(self, future: Any, unit: Unit, host: Host, offer: Offer) -> None:
+    def _settle(self, future: Any, text: str | None, unit: Unit, host: Host, offer: Offer) -> None:
         if self._futures.get(host.address) is future:
             del self._futures[host.address]
             self.progress.flying.pop(host.address, None)
-        if future.status != "finished":
+        if text is None:
             self._lose(future, unit, host)
             return
-        try:
-            answer = json.loads(future.result(timeout=10))
-        except Exception:  # noqa: BLE001 (whatever Dask raises where the scheduler went in this very moment)
-            self._lose(future, unit, host)
-            return
-        finally:
-            future.release()
+        future.release()
+        answer = json.loads(text)
         if answer["end"] == BUSY:
             self._waiting.put_back(unit)
             return
