@@ -30,6 +30,7 @@ class Made:
 
     def run(self, *arguments: str, store: str = "store") -> tuple[dict[str, Any], int, str]:
         done = self.fleet.run(*arguments, "--store", str(self.folder / store), "--format", "json")
+        assert done.stdout, done.stderr
         return json.loads(done.stdout), done.returncode, done.stderr
 
 
@@ -45,6 +46,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     (project / "pyproject.toml").write_text(built)
     (project / "ops.py").write_text(f"import made_by_the_build\n{OPERATORS}")
     commits.append(commit_all(project))
+    # What is asked for by name is looked up in the files that are there, and the last commit's cannot be loaded unless it is built.
+    subprocess.run(["git", "checkout", "-q", commits[0]], cwd=project, check=True)
     with Fleet(folder, project, workers=1) as fleet:
         yield Made(folder, fleet, commits)
 
@@ -73,7 +76,7 @@ def test_what_a_build_installs_comes_first_and_is_made_once(made: Made) -> None:
     plan = made.folder / "built.toml"
     units = "".join(
         f'[[units]]\ncommit = "{made.commits[2]}"\noperators = ["ops.py::{name}"]\ndevice = "cpu"\n'
-        for name in ("linear", "softplus")
+        for name in ("linear", "shifts")
     )
     plan.write_text(units)
     document, code, said = made.run(str(plan), store="built")
