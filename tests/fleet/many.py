@@ -39,7 +39,7 @@ class Many:
     """Processor time of the scheduler for a unit."""
 
 
-def many_workers(folder: Path, *, workers: int, units: int, unit_s: float) -> Many:
+def many_workers(folder: Path, *, workers: int, units: int, unit_s: float, settle_s: float = 15) -> Many:
     """Have sleeping units done by many workers on this machine."""
     project = folder / "project"
     make_project(project, ops_py="# nobody looks\n")
@@ -56,23 +56,23 @@ def many_workers(folder: Path, *, workers: int, units: int, unit_s: float) -> Ma
         for command in starts
     ]
     try:
-        time.sleep(15)
+        time.sleep(settle_s)
         plan = plan_of(folder / "plan.json", None, units)
         command = pairbench(
             "fleet", "run", str(plan), "--store", str(folder / "store"), "--scheduler", address, "--format", "json"
         )
         before = _cpu_s(processes[0].pid)
-        run = subprocess.Popen(
-            command, cwd=project, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
         memory: list[float] = []
         spent_by_command = 0.0
         ideal = units * unit_s / (each * _PROCESSES)
-        while run.poll() is None:
-            time.sleep(ideal / 12)
-            memory.append(_memory_mib(processes[0].pid))
-            spent_by_command = _cpu_s(run.pid) if run.poll() is None else spent_by_command
-        out, _ = run.communicate(timeout=600)
+        # To a file: it is more than a pipe holds, and nobody reads before the end.
+        with (folder / "out.json").open("wb") as output:
+            run = subprocess.Popen(command, cwd=project, env=variables, stdout=output, stderr=subprocess.DEVNULL)
+            while run.poll() is None:
+                spent_by_command = _cpu_s(run.pid)
+                memory.append(_memory_mib(processes[0].pid))
+                time.sleep(ideal / 12)
+        out = (folder / "out.json").read_text()
         cpu = _cpu_s(processes[0].pid) - before
     finally:
         for process in processes:
