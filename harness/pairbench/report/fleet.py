@@ -78,7 +78,7 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
             }
         )
     words = ", ".join(f"{ends[end]} {_WORDS[end]}" for end in UnitEnd if ends[end]) or "nothing to do"
-    parts.append(f"{len(results)} units: {words}; store {store}\n")
+    parts.append(f"{len(results)} unit{'' if len(results) == 1 else 's'}: {words}; store {store}\n")
     if bad:
         parts.append(
             "Among what was measured: " + ", ".join(f"{count} {status}" for status, count in sorted(bad.items())) + "\n"

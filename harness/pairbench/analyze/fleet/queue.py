@@ -71,11 +71,11 @@ class Waiting:
 
         What can be measured nowhere else comes first.
         """
-        for offer in host.offers:
-            for need in (offer.identity, offer.model, offer.kind):
-                line = self._lines.get(need)
-                if line:
-                    return line.popleft(), offer
+        needs = [(offer.identity, offer) for offer in host.offers]
+        needs += [(name, offer) for offer in host.offers for name in (offer.model, offer.kind)]
+        for need, offer in needs:
+            if line := self._lines.get(need):
+                return line.popleft(), offer
         return None
 
     def missing(self, hosts: Iterable[Host]) -> dict[str, int]:

@@ -95,6 +95,10 @@ def run_units(
         return run.drive(dict.fromkeys([*units, *(devices(run.progress.hosts) if devices else ())]))
 
 
+def _units(count: int) -> str:
+    return "1 unit waits" if count == 1 else f"{count:,} units wait"
+
+
 class _Run:
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
@@ -269,7 +273,8 @@ class _Run:
             return
         self.progress.results.append(result)
         if result.end not in (UnitEnd.DONE, UnitEnd.STORED):
-            self._drive.notify(f"pairbench: {result.unit.name} on {result.host}: {result.end}: {result.reason}")
+            where = f" at {result.host}" if result.host else ""
+            self._drive.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
 
     def _lose(self, future: Any, unit: Unit, host: Host) -> None:
         """Take a unit without a result: its worker died, or the scheduler forgot it."""
@@ -317,7 +322,7 @@ class _Run:
         self._missing = {need: self._missing.get(need, now) for need in missing}
         for need, since in self._missing.items():
             if since == now:
-                self._drive.notify(f"pairbench: {missing[need]} units wait for {self._words(need)}")
+                self._drive.notify(f"pairbench: {_units(missing[need])} for {self._words(need)}")
             if now - since >= self._drive.patience_s:
                 for unit in self._waiting.give_up(need):
                     self._keep(
