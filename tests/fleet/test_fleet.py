@@ -48,6 +48,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     commits.append(commit_all(project))
     # What is asked for by name is looked up in the files that are there, and the last commit's cannot be loaded unless it is built.
     subprocess.run(["git", "checkout", "-q", commits[0]], cwd=project, check=True)
+    (project / "notes.txt").write_text("no code\n")
+    commits.append(commit_all(project))
     with Fleet(folder, project, workers=1) as fleet:
         yield Made(folder, fleet, commits)
 
@@ -62,6 +64,13 @@ def test_units_of_a_commit_are_measured_stored_and_not_measured_again(made: Made
     assert head.run_id.endswith(document["units"][0]["key"])
     again, code, _ = made.run(*arguments)
     assert (again["summary"], code, again["units"][0]["run_id"]) == ({"stored": 1}, 0, head.run_id)
+
+
+def test_another_commit_is_a_point_of_its_own_though_its_code_is_the_same(made: Made) -> None:
+    document, code, said = made.run("ops.py::linear", "--device", "cpu")
+    assert (document["units"][0]["unit"]["commit"], document["summary"], code) == (made.commits[3], {"done": 1}, 0), (
+        said
+    )
 
 
 def test_a_commit_that_cannot_be_built_is_skipped_with_its_log(made: Made) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,7 +129,6 @@ def test_a_worker_that_comes_back_has_another_name() -> None:
 
     async def scene(scheduler: Any, client: Any) -> None:
         import tempfile
-        from pathlib import Path
 
         choice = WorkerChoice(
             address=scheduler.address,
@@ -145,6 +145,47 @@ def test_a_worker_that_comes_back_has_another_name() -> None:
                 assert one.name != other.name
                 (host, _) = hosts_of(client.scheduler_info(n_workers=-1)["workers"] or await _known(client))
                 assert (host.name, host.offers, host.held_up) == ("host cuda:1", (offer,), None)
+
+    play(scene)
+
+
+def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pairbench.model.unit import Offer
+    from pairbench.workflow.fleet import worker as module
+    from pairbench.workflow.fleet.host import Examined
+
+    offer = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e" * 16)
+    said: list[str] = []
+    monkeypatch.setattr(module, "_WATCH_S", 0.05)
+    monkeypatch.setattr(
+        "pairbench.workflow.fleet.host.BusyWatch.held_up",
+        lambda _: "3 of 4 cores are busy with other work" if not said else None,
+    )
+
+    async def scene(scheduler: Any, client: Any) -> None:
+        choice = module.WorkerChoice(
+            address=scheduler.address,
+            certificates=None,
+            insecure=False,
+            devices="cpu",
+            python="python",
+            ignores_load=False,
+        )
+        ours = module._Worker(
+            Examined(name="here", offers=(offer,), findings=()), choice, scheduler.address, None, tmp_path, said.append
+        )
+        async with ours._make(0) as one:
+            looking = asyncio.ensure_future(ours._look(one))
+            while one.status.name != "paused":
+                await asyncio.sleep(0.01)
+            assert said == ["here: 3 of 4 cores are busy with other work; it takes no unit"]
+            future = client.submit(echo, "{}", resources={"HOST": 1}, pure=False)
+            while one.status.name != "running":
+                assert future.status == "pending"
+                await asyncio.sleep(0.01)
+            assert await future == "{}"
+            assert said[1:] == ["here takes units again"]
+            looking.cancel()
 
     play(scene)
 
