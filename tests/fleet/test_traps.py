@@ -143,6 +143,8 @@ def test_a_worker_that_comes_back_has_another_name() -> None:
             ours = _Worker(examined, choice, scheduler.address, None, Path(folder), lambda _: None)
             async with ours._make(0) as one, ours._make(1) as other:
                 assert one.name != other.name
+                assert (one.http_server.address, scheduler.http_server.address) == ("127.0.0.1", "127.0.0.1")
+                assert one.address.startswith("tcp://127.0.0.1:")
                 (host, _) = hosts_of(client.scheduler_info(n_workers=-1)["workers"] or await _known(client))
                 assert (host.name, host.offers, host.held_up) == ("host cuda:1", (offer,), None)
 
