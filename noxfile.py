@@ -100,6 +100,13 @@ def s3(session: nox.Session) -> None:
 
 
 @nox.session
+def fleet(session: nox.Session) -> None:
+    """Run the tests of a fleet, which need its extra, in an environment of their own. Arguments go to pytest; `python -m tests.fleet.bench` measures."""
+    _install(session, "-e", ".[test,fleet]")
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests/fleet"]))
+
+
+@nox.session
 def results(session: nox.Session) -> None:
     """Write suites/RESULTS.md from the reference runs. Arguments go to `pairbench results`."""
     _install(session, ".")

@@ -47,6 +47,9 @@ OURS = {room: {room, *below.split()} for room, below in BELOW.items()}
 # Distribution outside the standard library, by the name it is imported under -> the rooms that may import it.
 OTHERS: dict[str, frozenset[str]] = {
     "_pytest": frozenset({"integrations"}),
+    "cryptography": frozenset({"workflow"}),
+    "dask": frozenset({"workflow"}),
+    "distributed": frozenset({"workflow"}),
     "jinja2": frozenset({"report"}),
     "markupsafe": frozenset({"report"}),
     "matplotlib": frozenset({"interface", "report"}),
@@ -175,7 +178,8 @@ def test_the_parent_of_workers_runs_without_torch() -> None:
 
 def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = project["dependencies"] + project["optional-dependencies"]["pytest"]
+    extras = project["optional-dependencies"]
+    lines = project["dependencies"] + extras["pytest"] + extras["fleet"]
     declared = {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in lines}
     assert {DISTRIBUTION.get(name, name) for name in OTHERS} == declared
 
@@ -241,6 +245,19 @@ def test_workers_are_started_as_modules() -> None:
     started = {str(second).removeprefix("pairbench.") for first, second in pairs if first == "-m"}
     assert started, "execute starts no worker with [sys.executable, '-m', 'pairbench.execute...']"
     assert started <= MODULES.keys()
+
+
+def test_only_a_fleet_loads_the_queue() -> None:
+    wrong = [
+        module
+        for module, file in MODULES.items()
+        for _, name in imports(file)
+        if name.split(".")[0] in ("cryptography", "dask", "distributed") and not module.startswith("workflow.fleet")
+    ]
+    assert not wrong
+    code = "import sys, pairbench.cli.app, pairbench.workflow.run.record; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"cryptography", "dask", "distributed"} & set(loaded)
 
 
 def test_import_pairbench_is_light() -> None:

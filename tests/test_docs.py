@@ -42,7 +42,7 @@ def test_verbs_come_in_the_order_of_use() -> None:
         "dashboard",
     ]
     contract += ["results", "calibrate", "breakdown", "diverge"]
-    contract += ["import", "export", "recipe", "store"]
+    contract += ["import", "export", "recipe", "store", "fleet"]
     assert list(verbs()) == [verb for verb in contract if verb in verbs()]
 
 

@@ -34,6 +34,8 @@ class Config:
     """Patterns of suites that only test the harness: the site's sums over operators leave them out."""
     budget_s: float | None = None
     """Seconds that `pairbench run` has; None for as long as it takes."""
+    build: str | None = None
+    """Command that builds a commit in its folder before a fleet measures it; None where nothing is to be built."""
     given: frozenset[str] = frozenset()
     """Names of the settings that the file or the command line sets; the others have their defaults."""
     settings: Settings = field(default_factory=Settings)
@@ -63,7 +65,9 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
         named = "setting 'store'" if options.get("store") is None else "--store"
         what = "is empty" if isinstance(store, str) else f"is {store!r}"
         raise ConfigError(f"{named} {what}, expected a folder or URL")
-    budget = chosen.pop("budget", None)
+    budget, build = chosen.pop("budget", None), chosen.pop("build", None)
+    if build is not None and (not isinstance(build, str) or not build.strip()):
+        raise ConfigError(f"setting 'build' is {build!r}, expected a command of a shell")
     values = {_RENAMED.get(name, name): value for name, value in chosen.items()}
     return Config(
         root=root,
@@ -72,6 +76,7 @@ def load_config(start: Path, *, catalogue: bool = False, **options: Any) -> Conf
         store=store if "://" in store or options.get("store") else str(root / store),
         self_tests=self_tests or (),
         budget_s=None if budget is None else _seconds(budget),
+        build=build,
         given=frozenset(values),
         settings=replace(Settings(), **{name: _checked(name, value) for name, value in values.items()}),
     )
@@ -126,7 +131,7 @@ def _seconds(budget: object) -> float | None:
 def _checked(name: str, value: Any) -> Any:
     known = {item.name: item.default for item in fields(Settings)}
     if name not in known:
-        names = sorted({*known, *_RENAMED, "budget", "self_tests", "suites", "store"} - set(_RENAMED.values()))
+        names = sorted({*known, *_RENAMED, "budget", "build", "self_tests", "suites", "store"} - set(_RENAMED.values()))
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
         raise ConfigError(f"setting {name!r} is unknown; {hint}")

@@ -14,7 +14,8 @@ from tests.integrations.ci_gitlab import rule_of
 from tests.integrations.ci_machine import run
 from tests.integrations.recipe_files import content
 
-NAMES = ("github-cpu", "github-gpu", "github-pages", "gitlab-cpu", "gitlab-gpu", "gitlab-pages")
+CI = ("github-cpu", "github-gpu", "github-pages", "gitlab-cpu", "gitlab-gpu", "gitlab-pages")
+NAMES = (*CI, "kubernetes", "slurm")
 
 # The files
 
@@ -40,7 +41,7 @@ def check(folder: Path, *command: str) -> None:
     run(list(command), folder, {**os.environ, "PATH": path})
 
 
-@pytest.mark.parametrize("one", recipes(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [recipe(name) for name in CI], ids=lambda one: one.name)
 def test_follows_its_systems_schema(one: Recipe, repository: Path) -> None:
     system = (
         ["vendor.github-workflows"] if "github" in one.name else ["vendor.gitlab-ci", "--data-transform", "gitlab-ci"]

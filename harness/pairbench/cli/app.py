@@ -22,6 +22,8 @@ from pairbench.cli.dashboard import dashboard
 from pairbench.cli.diverge import diverge
 from pairbench.cli.doctor import doctor
 from pairbench.cli.export import export
+from pairbench.cli.groups.fleet import fleet_verbs
+from pairbench.cli.groups.store import store_verbs
 from pairbench.cli.import_ import import_
 from pairbench.cli.listing import list_
 from pairbench.cli.plot import plot
@@ -30,7 +32,6 @@ from pairbench.cli.results import results
 from pairbench.cli.run import run
 from pairbench.cli.say import put, say
 from pairbench.cli.show import show
-from pairbench.cli.store import store_verbs
 from pairbench.cli.trend import trend
 from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify
@@ -89,6 +90,7 @@ for verb in (
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")
     app.command(verb.__name__.rstrip("_"), help=text)(verb)
 app.add_typer(store_verbs, name="store")
+app.add_typer(fleet_verbs, name="fleet")
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ def recipe(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE where it exists.")] = False,
     output: FormatOption = "table",
 ) -> None:
-    """Print a ready-made CI configuration, or list them. What a project must change is at the top of the file.
+    """Print a ready-made configuration for CI or a cluster, or list them. What a project must change is at the top of the file.
 
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml
     """

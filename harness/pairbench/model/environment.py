@@ -1,4 +1,4 @@
-"""The environment of a run: the device and the versions, and the hash that decides what is comparable."""
+"""The environment of a run: the device and the versions, the hash that decides what is comparable, and what a look at a device finds."""
 
 import hashlib
 import json
@@ -81,3 +81,15 @@ class Environment:
         versions = (self.driver, self.cuda, self.cudnn, self.torch, self.triton, self.python, self.cpu)
         text = json.dumps([device, versions, stable], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Whether one thing that measuring depends on is available."""
+
+    name: str
+    state: str
+    """State of the thing: `ok`, `limited`, `missing` or `unknown`."""
+    detail: str
+    advice: str | None = None
+    """What to do, or what will be missing from records; None where nothing is."""

@@ -285,6 +285,22 @@ class BreakdownHead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuSpread:
+    """A GPU beside the others of its model: ratios of its latencies to the median GPU's, 1.02 being 2 % slower."""
+
+    device_name: str
+    gpu: str
+    """UUID of the GPU."""
+    series: int
+    """Number of series that it shares with others of its model."""
+    ratio: float
+    """Median of its ratios."""
+    low: float
+    high: float
+    """`low` and `high` are the ends of the range that holds 80 % of its ratios."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SiteFacts:
     """The facts that every page has."""
 
@@ -308,3 +324,5 @@ class SiteFacts:
     """Patterns of suites that only test the harness, and are left out of sums over operators."""
     breakdowns: tuple[BreakdownHead, ...] = ()
     """All breakdowns that the store holds, the newest first."""
+    gpus: tuple[GpuSpread, ...] = ()
+    """All GPUs that share series with another of their model; empty where each model has one."""

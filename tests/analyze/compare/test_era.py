@@ -53,4 +53,4 @@ def test_a_damaged_environment_is_one_change(text: str) -> None:
 def test_another_machine_or_gpu_is_said() -> None:
     assert elsewhere(RECORD, RECORD) == ""
     assert elsewhere(RECORD, replace(RECORD, hostname="b")) == "another machine, box -> b"
-    assert "another GPU of the same model, GPU-0 -> GPU-1" in elsewhere(RECORD, replace(RECORD, device_uuid="GPU-1"))
+    assert "another GPU of the model, GPU-0 -> GPU-1" in elsewhere(RECORD, replace(RECORD, device_uuid="GPU-1"))

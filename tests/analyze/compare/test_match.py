@@ -161,3 +161,35 @@ def test_what_answers_another_question_or_by_another_clock_has_no_ratio(column: 
     changes = compare(BEFORE, make_run(1, **other))
     assert {change.across for change in changes} == {None}
     assert {change.across for change in compare(BEFORE, make_run(1))} == {None}
+
+
+def on_gpu(records: Sequence[Record], uuid: str | None) -> list[Record]:
+    return [replace(record, device_uuid=uuid) for record in records]
+
+
+def test_the_reference_is_of_the_same_gpu_where_it_has_one() -> None:
+    found = match([*on_gpu(make_run(1), "GPU-0"), *on_gpu(make_run(2), "GPU-1")], on_gpu(make_run(3), "GPU-0"))
+    assert {record.device_uuid for item in found for record in item.reference} == {"GPU-0"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "attribution", "outcome"),
+    [
+        ("GPU-0", "GPU-0", Attribution.CODE, GateOutcome.REGRESSION),
+        ("GPU-0", "GPU-1", Attribution.MACHINE, GateOutcome.UNDECIDED),
+        (None, "GPU-1", Attribution.CODE, GateOutcome.REGRESSION),
+    ],
+)
+def test_another_gpu_of_the_model_is_never_the_code(
+    before: str | None, now: str, attribution: Attribution, outcome: GateOutcome
+) -> None:
+    reference = [record for number in range(5) for record in on_gpu(make_run(number), before)]
+    slower = [
+        replace(record, implementation_hash="new") if record.implementation == "fused" else record
+        for record in on_gpu(make_run(9, slower={"fused": 1.1}), now)
+    ]
+    fused = [change for change in compare(reference, slower) if change.series.implementation == "fused"]
+    assert [(change.attribution, change.outcome) for change in fused] == [(attribution, outcome)] * 2
+    assert all(
+        ("another GPU of the model, GPU-0 -> GPU-1" in change.reason) == (before == "GPU-0" != now) for change in fused
+    )

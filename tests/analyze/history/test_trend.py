@@ -218,3 +218,38 @@ def test_no_runs() -> None:
 def test_few_runs_are_undecided() -> None:
     for number in (1, 2, 3):
         assert newest(make_trend(runs(number), FUSED))[0] is GateOutcome.UNDECIDED
+
+
+def another_gpu(since: int) -> Vary:
+    return lambda day, record: replace(record, device_uuid="GPU-1") if day >= since else record
+
+
+def test_another_gpu_of_the_model_is_a_level_of_its_own_and_never_the_code() -> None:
+    """The source changes along and the control stays, which would be the code on one GPU."""
+
+    def vary(day: int, record: Record) -> Record:
+        return another_gpu(20)(day, new_source(20)(day, record))
+
+    trend = make_trend(runs(40, {20: {"fused": 1.06}}, vary), FUSED)
+    assert [move.index for move in trend.moves] == [20]
+    assert trend.moves[0].attribution is Attribution.MACHINE
+    assert trend.moves[0].reason.startswith("another GPU of the model, GPU-0 -> GPU-1")
+    assert [(era.index, str(era.changes[0])) for era in trend.eras] == [(20, "another GPU of the model GPU-0 -> GPU-1")]
+    assert make_trend(runs(40, {20: {"fused": 1.06}}, new_source(20)), FUSED).moves[0].attribution is Attribution.CODE
+
+
+def test_runs_on_several_gpus_at_once_change_none_of_them() -> None:
+    """As `run --device all` has it on one host: what moves on all of them has moved."""
+    one = runs(40, {20: {"fused": 1.06}}, new_source(20))
+    trend = make_trend([*one, *(replace(record, device_uuid="GPU-1") for record in one)], FUSED)
+    assert not trend.eras
+    assert [move.attribution for move in trend.moves] == [Attribution.CODE]
+
+
+def test_runs_that_name_no_gpu_are_of_the_same() -> None:
+    trend = make_trend(
+        runs(40, {20: {"fused": 1.06}}, lambda day, record: replace(new_source(20)(day, record), device_uuid=None)),
+        FUSED,
+    )
+    assert not trend.eras
+    assert [move.attribution for move in trend.moves] == [Attribution.CODE]

@@ -3,6 +3,7 @@
 The pair is the experiment: a variant's control is its baseline, measured in the same blocks; a baseline's control is
 its variants. What moves both is not in the code of one.
 
+    another GPU of the model                                      machine: GPUs of a model differ by some percent
     an era field changed    control moved too    its source changed    attribution
     yes                     no                   yes                   code: the environment left the control alone
     yes                     any other                                  environment
@@ -31,6 +32,8 @@ class Circumstances:
     """Whether the source of the control changed."""
     elsewhere: str = ""
     """A sentence that says which other machine or GPU it was; empty where it was the same."""
+    another_gpu: str = ""
+    """A sentence that says which other GPU of the model it was; empty where it was the same, or nobody knows."""
     interleaved: bool = False
     """Whether both sides were measured interleaved: then the machine was the same for both, whatever the control
     did."""
@@ -42,6 +45,9 @@ def of_latency(
     """Return the likely cause of a change of latency, and the sentence that says why."""
     moved = control is not None and moved_along(change, control, policy)
     beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
+    if known.another_gpu and not known.interleaved:
+        era = f"environment changed: {era_words(known.era)}" if known.era else ""
+        return Attribution.MACHINE, "; ".join(filter(None, (known.another_gpu, era, beside)))
     if known.era and not (known.implementation_changed and control is not None and not moved):
         return Attribution.ENVIRONMENT, f"environment changed: {era_words(known.era)}" + (
             f"; {beside}" if beside else ""

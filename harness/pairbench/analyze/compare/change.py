@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pairbench.analyze.compare.accepted import accepted
 from pairbench.analyze.compare.attribute import Circumstances, of_count, of_latency, outcome_of_move
 from pairbench.analyze.compare.confirm import again, confirm
-from pairbench.analyze.compare.era import elsewhere, era_changes
+from pairbench.analyze.compare.era import another_gpu, elsewhere, era_changes
 from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_status
 from pairbench.analyze.compare.kernels import kernel_changes
 from pairbench.analyze.compare.latency import MeasuredSides, suspicious
@@ -235,8 +235,19 @@ def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstan
         implementation_changed=_differs(before.implementation_hash, now.implementation_hash),
         control_changed=_differs(*(record.implementation_hash for record in theirs)) if theirs else None,
         elsewhere=elsewhere(before, now),
+        another_gpu=_another_gpu(matched),
         interleaved=evidence.interleaved,
     )
+
+
+def _another_gpu(matched: Matched) -> str:
+    """Return in words that no GPU is on both sides; nothing where one is, or a record does not say."""
+    before, now = (
+        {record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)
+    )
+    if before & now or None in before | now or not (before and now):
+        return ""
+    return another_gpu(*(" ".join(sorted(map(str, side))) for side in (before, now)))
 
 
 def _differs(before: str | None, now: str | None) -> bool | None:

@@ -23,9 +23,17 @@ def elsewhere(reference: Record, current: Record) -> str:
     """Return in words whether two runs were made on different machines or GPUs, which is no change of era; else nothing."""
     if reference.hostname != current.hostname:
         return f"another machine, {reference.hostname} -> {current.hostname}"
-    if reference.device_uuid != current.device_uuid:
-        return f"another GPU of the same model, {reference.device_uuid} -> {current.device_uuid}"
-    return ""
+    return another_gpu(reference.device_uuid, current.device_uuid)
+
+
+def another_gpu(reference: str | None, current: str | None) -> str:
+    """Return in words that two runs were made on different GPUs of a model; nothing where one of them does not say.
+
+    GPUs of one model differ by some percent, each kernel by another part, so that a move between two says nothing of the code.
+    """
+    if reference is None or current is None or reference == current:
+        return ""
+    return f"another GPU of the model, {reference} -> {current}"
 
 
 def _era(record: Record) -> tuple[str | None, ...]:

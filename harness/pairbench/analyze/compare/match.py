@@ -123,6 +123,7 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
             return _incomparable(series, reference, current, reason)
         kept = timed
         current = [record for record in current if not usable(record) or record.timer == present.timer]
+    kept = _of_same_gpus(kept, current)
     # A change of era was judged when it came; while runs of the present era remain, they alone tell what is usual.
     same_era = [record for record in kept if record.environment_hash == present.environment_hash]
     if any(usable(record) for record in same_era) and usable(present):
@@ -136,6 +137,17 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
         current=tuple(current),
         left_out_runs=tuple(others),
     )
+
+
+def _of_same_gpus(reference: Sequence[Record], current: Sequence[Record]) -> Sequence[Record]:
+    """Return the reference without the GPUs of the model that the current side has not, where they share one.
+
+    Records without a UUID, as of a CPU, are of whichever it was.
+    """
+    here = {record.device_uuid for record in current if usable(record)}
+    if not any(usable(record) and record.device_uuid in here for record in reference):
+        return reference
+    return [record for record in reference if record.device_uuid in (None, *here) or not usable(record)]
 
 
 def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, Series]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pairbench.analyze.compare.attribute import Circumstances, of_latency
-from pairbench.analyze.compare.era import elsewhere, era_changes
+from pairbench.analyze.compare.era import another_gpu, elsewhere, era_changes
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.model.comparison import Attribution, EraChange
@@ -70,12 +70,13 @@ def lines_of(points: Sequence[SeriesPoint]) -> Lines:
 
 
 def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
-    """Return the places of runs whose environment is another than that of the run with a value before them."""
+    """Return the places of runs whose environment, or GPU, is another than that of the run with a value before them."""
     measured = [at for at, point in enumerate(points) if point.p50]
     return tuple(
         after
         for before, after in itertools.pairwise(measured)
         if points[before].record.environment_hash != points[after].record.environment_hash
+        or another_gpu(points[before].gpu, points[after].gpu)
     )
 
 
@@ -154,6 +155,7 @@ def cause_of(
             implementation_changed=_differs(before.record, after.record),
             control_changed=_differs(*controls),
             elsewhere=elsewhere(before.record, after.record),
+            another_gpu=another_gpu(before.gpu, after.gpu),
         ),
         policy,
     )

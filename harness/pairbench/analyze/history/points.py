@@ -26,6 +26,8 @@ class SeriesPoint:
     definition."""
     latency: Latency = CALL
     """The latency that the history is of."""
+    gpu: str | None = None
+    """The GPU's UUID, where the run has the series on one GPU alone: one that has it on several moved to none of them."""
 
     p50: Interval | None = field(init=False, compare=False, repr=False)
     """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
@@ -108,13 +110,22 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
     control = _control(ordered, implementation)
     controls = {_place(record): record for record in ordered if record.implementation == control}
     controls = {place: record for place, record in controls.items() if record.timer in (None, timer)}
+    counts = Counter(record.run_id for record in own)
     points: list[SeriesPoint] = []
     part, definition = 0, None
     for record in own:
         if record.definition_hash is not None:
             part += definition is not None and record.definition_hash != definition
             definition = record.definition_hash
-        points.append(SeriesPoint(record=record, control=controls.get(_place(record)), part=part, latency=clock[0]))
+        points.append(
+            SeriesPoint(
+                record=record,
+                control=controls.get(_place(record)),
+                part=part,
+                latency=clock[0],
+                gpu=record.device_uuid if counts[record.run_id] == 1 else None,
+            )
+        )
     devices = {record.device_uuid for record in own}
     if len(devices) > 1:
         notes.append(f"the runs are of {len(devices)} devices of this model")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
-from pairbench.analyze.compare.era import era_changes
+from pairbench.analyze.compare.era import another_gpu, era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
 from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of, stretches_of
@@ -34,7 +34,7 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Era:
-    """A change of environment, right before a run."""
+    """A change of environment, or of the GPU, right before a run."""
 
     index: int
     changes: tuple[EraChange, ...]
@@ -128,8 +128,14 @@ def make_trend(
 
 def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
     eras = [
-        Era(index=index, changes=era_changes(before.record, after.record))
+        Era(index=index, changes=(*era_changes(before.record, after.record), *_gpu_change(before, after)))
         for index, (before, after) in enumerate(itertools.pairwise(points), start=1)
-        if before.record.environment_hash != after.record.environment_hash
+        if before.record.environment_hash != after.record.environment_hash or another_gpu(before.gpu, after.gpu)
     ]
     return tuple(era for era in eras if era.changes)
+
+
+def _gpu_change(before: SeriesPoint, after: SeriesPoint) -> tuple[EraChange, ...]:
+    if not another_gpu(before.gpu, after.gpu):
+        return ()
+    return (EraChange(field="another GPU of the model", reference=before.gpu, current=after.gpu),)

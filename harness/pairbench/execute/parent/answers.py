@@ -36,8 +36,7 @@ from pairbench.execute.wire import NoMessageError
 from pairbench.model.agreement import OutputsCompared
 from pairbench.model.breakdown import Breakdown, NoBreakdown
 from pairbench.model.divergence import Divergence, NoDivergence
-from pairbench.model.environment import Environment
-from pairbench.model.finding import Finding
+from pairbench.model.environment import Environment, Finding
 from pairbench.model.outcome import (
     STOP_REASONS,
     EntrySamples,

@@ -10,8 +10,7 @@ from pairbench.errors import PairbenchError
 from pairbench.execute.parent.log import KILLED
 from pairbench.execute.parent.pool import ANY, WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.protocol import Describe, DescribedSuite, Diagnose, FindDevices, FoundDevices, Probe
-from pairbench.model.environment import Device, Environment
-from pairbench.model.finding import Finding
+from pairbench.model.environment import Device, Environment, Finding
 from pairbench.model.plan import BrokenSuite, OperatorDescription
 
 

@@ -1,4 +1,4 @@
-"""Recipes for CI systems: whole files that a project copies, with what is to be changed at their top.
+"""Recipes for CI systems and clusters: whole files that a project copies, with what is to be changed at their top.
 
 They are read as text and handed on as they are: whoever uses one owns it, and no YAML is made or understood here.
 """
@@ -9,12 +9,12 @@ from importlib.resources import files
 
 from pairbench.errors import SelectionError
 
-_HEAD = re.compile(r"# For: (?P<purpose>.+)\n# File: (?P<place>\S+)\n")
+_HEAD = re.compile(r"(?:#!/.+\n)?# For: (?P<purpose>.+)\n# File: (?P<place>\S+)\n")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A file for a CI system."""
+    """A file for a CI system, or a cluster."""
 
     name: str
     """Name of the system and of what its runner has, such as github-cpu."""
@@ -27,9 +27,9 @@ class Recipe:
 
 def recipes() -> tuple[Recipe, ...]:
     """Return all recipes by name."""
-    workflows = (file for file in files(__name__).iterdir() if file.name.endswith(".yml"))
+    found = (file for file in files(__name__).iterdir() if file.name.endswith((".yml", ".sh")))
     return tuple(
-        _read(file.name.removesuffix(".yml"), file.read_text(encoding="utf-8")) for file in sorted(workflows, key=str)
+        _read(file.name.rpartition(".")[0], file.read_text(encoding="utf-8")) for file in sorted(found, key=str)
     )
 
 

@@ -12,6 +12,7 @@ REGRESSIONS = "regressions.html"
 COMPARE = "compare.html"
 RUNS = "runs.html"
 BREAKDOWNS = "breakdowns.html"
+GPUS = "gpus.html"
 
 _LONGEST = 40
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairbench.analyze.compare.era import another_gpu
 from pairbench.model.comparison import Side
 from pairbench.model.record import Record
 from pairbench.model.series import COLUMNS, Series
@@ -24,7 +25,16 @@ ANY = "any branch"
 """What the reference is called outside a checkout."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
-_COLUMNS = (*COLUMNS, "tier", "status", "timer", "definition_hash", "environment_hash", "implementation_hash")
+_COLUMNS = (
+    *COLUMNS,
+    "tier",
+    "status",
+    "timer",
+    "definition_hash",
+    "environment_hash",
+    "implementation_hash",
+    "device_uuid",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +57,8 @@ class _Wanted:
     record: Record
     exact: dict[str, str | None] = field(default_factory=dict)
     """The runs that measured it with the same timer, definition and environment, each with the hash of its source."""
+    another: dict[str, str | None] = field(default_factory=dict)
+    """The runs that did so on another GPU of the model, each with the hash of its source."""
     near: dict[str, str | None] = field(default_factory=dict)
     """The runs that measured it with the same timer and definition, each with the hash of its source."""
     other: dict[str, str | None] = field(default_factory=dict)
@@ -54,7 +66,7 @@ class _Wanted:
 
     def runs(self, most: int) -> list[str]:
         """Return the runs to take: of the newest comparable ones those whose source is the newest's."""
-        newest = list((self.exact or self.near).items())[:most] or list(self.other.items())[:1]
+        newest = list((self.exact or self.another or self.near).items())[:most] or list(self.other.items())[:1]
         return [run_id for run_id, source in newest if source == newest[0][1]]
 
     def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
@@ -68,6 +80,8 @@ class _Wanted:
             ]
         if same and all(same):
             kept = self.exact if row["environment_hash"] == now.environment_hash else self.near
+            if kept is self.exact and another_gpu(row["device_uuid"], now.device_uuid):
+                kept = self.another
         else:
             kept = self.other
         kept.setdefault(run_id, row["implementation_hash"])

@@ -5,8 +5,7 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.execute.parent.pool import available_memory
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
-from pairbench.model.environment import Environment
-from pairbench.model.finding import Finding
+from pairbench.model.environment import Environment, Finding
 from pairbench.workflow.setup import open_context, pick_devices
 
 

@@ -1,6 +1,7 @@
 """A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final."""
 
 import datetime as dt
+import os
 import threading
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from pairbench.model.outcome import OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.plan import Plan
 from pairbench.model.record import Record
 from pairbench.model.settings import OWN_TIMERS, Settings
+from pairbench.model.unit import VARIABLE, marked
 from pairbench.report.rows import ordered
 from pairbench.report.table import expanded
 from pairbench.store.reader import read_frame
@@ -252,7 +254,7 @@ def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
     """
     now = dt.datetime.now(dt.UTC)
     return Run(
-        run_id=stamp(now),
+        run_id=marked(stamp(now), os.environ.get(VARIABLE)),
         started_at=now.isoformat(timespec="milliseconds"),
         commit=read_commit(checkout),
         confirms=confirms,
@@ -291,6 +293,10 @@ def without_existing(config: Config, environment: Environment, plan: Plan, notif
     """
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
+    if VARIABLE in os.environ and (commit := read_commit(config.root)) is not None:
+        where["commit"] = (
+            commit.sha
+        )  # a unit is of its commit: what another one measured by the same code is no point of its own
     try:
         frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
     except EmptyStoreError:  # no store yet

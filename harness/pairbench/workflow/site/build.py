@@ -8,13 +8,14 @@ from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, StoreFailedError
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.site import SiteFacts
+from pairbench.report.site import paths
 from pairbench.report.site.assets import assets
 from pairbench.report.site.breakdowns import breakdowns, head_of
 from pairbench.report.site.feed import feed
 from pairbench.report.site.machine_readable import badges, index_json
 from pairbench.report.site.operator_page import drawn_of, operator, operator_figures
 from pairbench.report.site.overview import overview
-from pairbench.report.site.pages import environment
+from pairbench.report.site.pages import environment, render
 from pairbench.report.site.regressions import regressions
 from pairbench.report.site.runs import compare, run, runs
 from pairbench.report.site.values import File
@@ -108,6 +109,8 @@ def _files(
     yield regressions(templates, facts)
     yield compare(templates, facts)
     yield runs(templates, facts)
+    if facts.gpus:
+        yield render(templates, "gpus.html.j2", paths.GPUS, facts)
     if reading is not None:
         for each in reading.runs():
             yield from run(templates, facts, each)

@@ -9,6 +9,7 @@ from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.analyze.site.events import events_of, joined, kernels_wanted, lasting, with_kernels
 from pairbench.analyze.site.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
+from pairbench.analyze.site.gpus import gpu_ratios, spreads
 from pairbench.analyze.site.overview import overview_rows
 from pairbench.analyze.site.series_events import SeriesEvent, series_events
 from pairbench.analyze.site.status import gate_status_of, with_open
@@ -121,8 +122,10 @@ class SiteReading:
         happened: list[SeriesEvent] = []
         owners: dict[tuple[str, str], str] = {}
         samples = _Samples(self._store)
+        ratios: list[tuple[str, dict[str, float]]] = []
         for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
             trends = self._trends(records)
+            ratios += [(device_name, gpu_ratios(trend)) for trend in trends]
             own = [
                 one
                 for trend in trends
@@ -150,7 +153,7 @@ class SiteReading:
                 elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
             )
         events = self._explained(joined(events_of(happened, self._heads)))
-        self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners)
+        self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
 
     def runs(self) -> Iterator[RunFacts]:
         """Yield every run on every device model, the oldest first."""

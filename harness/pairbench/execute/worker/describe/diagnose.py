@@ -12,8 +12,7 @@ from pairbench.execute.worker.devices import torch_device
 from pairbench.execute.worker.graphs import capture
 from pairbench.execute.worker.profile.launches import unusable
 from pairbench.execute.worker.timing.telemetry import open_nvml, throttle_names
-from pairbench.model.environment import Device
-from pairbench.model.finding import Finding
+from pairbench.model.environment import Device, Finding
 
 
 def diagnose(device: Device) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Verbs of two words: one file for each first word."""

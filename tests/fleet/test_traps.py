@@ -1,0 +1,197 @@
+"""What Dask does that would cost units, shown on Dask itself, and that our settings keep from happening."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+distributed = pytest.importorskip("distributed", reason="the extra `fleet` brings the queue; `nox -s fleet` has it")
+
+from pairbench.workflow.fleet.dask import NO_HTTP, configured  # noqa: E402 (without the extra there is nothing to test)
+
+Scene = Callable[[Any, Any], Coroutine[Any, Any, None]]
+
+
+def play(scene: Scene, **settings: Any) -> None:
+    """Give a scene a scheduler and a client, under our settings and then some."""
+    import dask
+
+    async def whole() -> None:
+        async with (
+            distributed.Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=NO_HTTP) as scheduler,
+            distributed.Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            await scene(scheduler, client)
+
+    with configured(), dask.config.set(settings):
+        asyncio.run(whole())
+
+
+def worker(scheduler: Any, name: str, **resources: float) -> Any:
+    return distributed.Worker(
+        scheduler.address,
+        host="127.0.0.1",
+        name=name,
+        nthreads=1,
+        memory_limit=0,
+        resources={"HOST": 1, **resources},
+        dashboard_address=NO_HTTP,
+    )
+
+
+async def ended(future: Any) -> None:
+    while future.status == "pending":
+        await asyncio.sleep(0.01)
+
+
+def echo(text: str) -> str:
+    return text
+
+
+def test_a_death_comes_back_at_once_whatever_the_retries() -> None:
+    async def scene(scheduler: Any, client: Any) -> None:
+        async with worker(scheduler, "a") as one:
+            future = client.submit(asyncio.sleep, 60, retries=10, resources={"HOST": 1}, pure=False)
+            while not one.state.executing_count and not one.state.long_running:
+                await asyncio.sleep(0.01)
+            await scheduler.remove_worker(one.address, stimulus_id="dead", close=False)
+            await ended(future)
+            assert type(await future.exception()).__name__ == "KilledWorker"
+
+    play(scene)
+
+
+def test_a_device_that_is_gone_is_not_waited_for_forever() -> None:
+    async def scene(scheduler: Any, client: Any) -> None:
+        async with worker(scheduler, "a"):
+            future = client.submit(echo, "{}", resources={"GPU-1": 1}, pure=False)
+            await ended(future)
+            assert type(await future.exception()).__name__ == "NoValidWorkerError"
+
+    play(scene, **{"distributed.scheduler.no-workers-timeout": "500ms"})
+
+
+def test_units_with_resources_pile_up_on_a_worker_so_it_is_given_one_at_a_time() -> None:
+    """Dask sends all of them at once; `drive` therefore holds the others back."""
+
+    async def scene(scheduler: Any, client: Any) -> None:
+        async with worker(scheduler, "a") as one:
+            futures = [client.submit(asyncio.sleep, 60, resources={"HOST": 1}, pure=False) for _ in range(5)]
+            while len(scheduler.workers[one.address].processing) < 5:
+                await asyncio.sleep(0.01)
+            await client.cancel(futures, force=True)
+
+    play(scene)
+
+
+def test_nothing_is_stolen() -> None:
+    async def scene(scheduler: Any, client: Any) -> None:
+        async with worker(scheduler, "a") as one, worker(scheduler, "b"):
+            futures = [
+                client.submit(
+                    asyncio.sleep,
+                    0.3,
+                    resources={"HOST": 1},
+                    workers=[one.address],
+                    allow_other_workers=True,
+                    pure=False,
+                )
+                for _ in range(5)
+            ]
+            where = await client.who_has(await client.gather(futures) and futures)
+            assert {address for addresses in where.values() for address in addresses} == {one.address}
+
+    play(scene)
+
+
+def test_a_text_of_ours_is_never_taken_for_a_key() -> None:
+    async def scene(scheduler: Any, client: Any) -> None:
+        async with worker(scheduler, "a"):
+            text = '{"unit": {}}'
+            first = client.submit(echo, "the result", key="pairbench-0-1", pure=False)
+            await first
+            assert await client.submit(echo, text, key="pairbench-0-2", pure=False) == text
+            # The same key again is answered from what is there, so that each unit has a new one.
+            assert await client.submit(echo, text, key="pairbench-0-1", pure=False) == "the result"
+
+    play(scene)
+
+
+def test_a_worker_that_comes_back_has_another_name() -> None:
+    from pairbench.model.unit import Offer
+    from pairbench.workflow.fleet.host import Examined
+    from pairbench.workflow.fleet.worker import WorkerChoice, _Worker, hosts_of, resources_of
+
+    offer = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:1", environment_hash="e" * 16)
+    assert resources_of((offer,)) == {"HOST": 1.0, "GPU-1": 1.0, "nvidia-h200": 1.0, "cuda": 1.0}
+
+    async def scene(scheduler: Any, client: Any) -> None:
+        import tempfile
+
+        choice = WorkerChoice(
+            address=scheduler.address,
+            certificates=None,
+            insecure=False,
+            devices="cuda:1",
+            python="python",
+            ignores_load=True,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            examined = Examined(name="host cuda:1", offers=(offer,), findings=())
+            ours = _Worker(examined, choice, scheduler.address, None, Path(folder), lambda _: None)
+            async with ours._make(0) as one, ours._make(1) as other:
+                assert one.name != other.name
+                assert (one.http_server.address, scheduler.http_server.address) == ("127.0.0.1", "127.0.0.1")
+                assert one.address.startswith("tcp://127.0.0.1:")
+                (host, _) = hosts_of(client.scheduler_info(n_workers=-1)["workers"] or await _known(client))
+                assert (host.name, host.offers, host.held_up) == ("host cuda:1", (offer,), None)
+
+    play(scene)
+
+
+def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pairbench.model.unit import Offer
+    from pairbench.workflow.fleet import worker as module
+    from pairbench.workflow.fleet.host import Examined
+
+    offer = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e" * 16)
+    said: list[str] = []
+    monkeypatch.setattr(module, "_WATCH_S", 0.05)
+    monkeypatch.setattr(
+        "pairbench.workflow.fleet.host.BusyWatch.held_up",
+        lambda _: "3 of 4 cores are busy with other work" if not said else None,
+    )
+
+    async def scene(scheduler: Any, client: Any) -> None:
+        choice = module.WorkerChoice(
+            address=scheduler.address,
+            certificates=None,
+            insecure=False,
+            devices="cpu",
+            python="python",
+            ignores_load=False,
+        )
+        ours = module._Worker(
+            Examined(name="here", offers=(offer,), findings=()), choice, scheduler.address, None, tmp_path, said.append
+        )
+        async with ours._make(0) as one:
+            looking = asyncio.ensure_future(ours._look(one))
+            while one.status.name != "paused":
+                await asyncio.sleep(0.01)
+            assert said == ["here: 3 of 4 cores are busy with other work; it takes no unit"]
+            future = client.submit(echo, "{}", resources={"HOST": 1}, pure=False)
+            while one.status.name != "running":
+                assert future.status == "pending"
+                await asyncio.sleep(0.01)
+            assert await future == "{}"
+            assert said[1:] == ["here takes units again"]
+            looking.cancel()
+
+    play(scene)
+
+
+async def _known(client: Any) -> dict[str, Any]:
+    found = await client.scheduler.identity(n_workers=-1)
+    return dict(found["workers"])
