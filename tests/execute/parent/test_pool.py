@@ -375,7 +375,7 @@ def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
 
 
 SHOUTS = """
-import os, sys
+import os, sys, time
 from pairbench import Operator, grid
 
 def baseline(x):
@@ -385,6 +385,7 @@ def shouts(x):
     line = "x" * 1023 + chr(10)
     for _ in range(100):
         sys.stderr.write(line * 1024)
+        time.sleep(0.01)
     sys.stderr.write("fatal: that is all" + chr(10))
     sys.stderr.flush()
     os._exit(7)
