@@ -103,7 +103,7 @@ def s3(session: nox.Session) -> None:
 def fleet(session: nox.Session) -> None:
     """Run the tests of a fleet, which need its extra, in an environment of their own. Arguments go to pytest; `python -m tests.fleet.bench` measures."""
     _install(session, "-e", ".[test,fleet]")
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/fleet"]))
+    session.run("python", "-m", "pytest", *(session.posargs or [*SIDE_BY_SIDE, "tests/fleet"]))
 
 
 @nox.session

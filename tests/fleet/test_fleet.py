@@ -127,7 +127,8 @@ def test_ctrl_c_leaves_what_is_finished_and_the_same_command_goes_on(tmp_path: P
         document = json.loads(out)
         assert run.returncode == 130, said
         done, left = ([unit for unit in document["units"] if (unit["end"] == "done") is yes] for yes in (True, False))
-        assert len(done) >= 2 and left and {unit["end"] for unit in left} == {"not done"}
+        # The records of the second may be there before its run has ended, and then it is not done.
+        assert done and left and {unit["end"] for unit in left} == {"not done"}
         before = _stored(tmp_path)
         again = fleet.run(*arguments)
     assert again.returncode == 0, again.stderr
