@@ -15,6 +15,7 @@ import typer
 from pairbench import __version__
 from pairbench.cli.ab import ab
 from pairbench.cli.accept import accept
+from pairbench.cli.bisect import bisect
 from pairbench.cli.breakdown import breakdown
 from pairbench.cli.calibrate import calibrate
 from pairbench.cli.compare import compare
@@ -73,6 +74,7 @@ for verb in (
     show,
     compare,
     ab,
+    bisect,
     trend,
     plot,
     accept,
