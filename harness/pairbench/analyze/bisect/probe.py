@@ -66,7 +66,7 @@ def expected_fall(moved: Floats, step: float) -> Floats:
     width = ratio[1] - ratio[0]
     still, beyond = (np.exp(-((ratio - mean) ** 2) / 2) / np.sqrt(2 * np.pi) for mean in (0.0, step))
     moved = np.clip(moved, 1e-12, 1 - 1e-12)[:, None]
-    either = moved * beyond + (1 - moved) * still
+    either = np.maximum(moved * beyond + (1 - moved) * still, 1e-300)
     left = either * _entropy(moved * beyond / either)
     fall: Floats = _entropy(moved[:, 0]) - left.sum(axis=1) * width
     return fall

@@ -1,5 +1,6 @@
 """A search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store."""
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
 from pairbench.model.bisect import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.model.comparison import Change, Comparison, Verdict
+from pairbench.model.environment import Device
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.policy import Policy
 from pairbench.model.series import Series
@@ -173,11 +175,11 @@ class _Search:
         interrupted = False
         open_ = still_open(counts, self.last)
         try:
-            while (number := next_count(open_, self.skipped)) is not None:
+            while (middle := next_count(open_, self.skipped)) is not None:
                 try:
-                    counted(number)
+                    counted(middle)
                 except UnmeasurableError as error:
-                    self._skip(number, str(error))
+                    self._skip(middle, str(error))
                 open_ = still_open(counts, self.last)
         except InterruptedRunError:
             interrupted = True
@@ -212,7 +214,7 @@ class _Search:
             number = next_probe(known, self.skipped)
             sha = self.history[number].sha
             try:
-                ratio = self._locked(lambda sha=sha: self.sides.log_ratio(good, sha, latency))
+                ratio = self._locked(functools.partial(self.sides.log_ratio, good, sha, latency))
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 continue
@@ -350,11 +352,26 @@ class _Search:
             return replace(result, interrupted=True)
 
     def _locked(self, work: Callable[[], float]) -> float:
-        """Return what work gives on the device, under its lock."""
-        context, found = self.sides.context, []
-        on_devices(context, (self.sides.wanted.device,), self.progress, lambda _: found.append(work()))
+        """Return what work gives on the device, under its lock.
+
+        Raises:
+            UnmeasurableError: it gives none.
+            InterruptedRunError: the user interrupted.
+        """
+        context = self.sides.context
+        found: list[float | UnmeasurableError] = []
+
+        def locked(_: Device) -> None:
+            try:
+                found.append(work())
+            except UnmeasurableError as error:  # which is no end of the search, as an error is for what runs on devices
+                found.append(error)
+
+        on_devices(context, (self.sides.wanted.device,), self.progress, locked)
         if not found:
             raise InterruptedRunError
+        if isinstance(found[0], UnmeasurableError):
+            raise found[0]
         return found[0]
 
     def _named(self, number: int) -> str:

@@ -188,7 +188,8 @@ class Sides:
         session.profile()
         state = session.states[0]
         if wanted.entry in state.ended:
-            raise UnmeasurableError(": ".join(map(str, state.ended[wanted.entry])))
+            status, reason = state.ended[wanted.entry]
+            raise UnmeasurableError(f"{status.value}: {reason}")
         run = Run(run_id="", started_at="", commit=side.loaded.checkout.commit)
         return to_records(run, environment, [state.outcome(wanted.entry)])[0]
 
@@ -218,7 +219,8 @@ def count_of(record: Record, metric: str) -> float:
 def _why(twin: SharedCase, entry: Entry) -> str:
     for state in reversed(twin.states):
         if entry in state.ended:
-            return ": ".join(map(str, state.ended[entry]))
+            status, reason = state.ended[entry]
+            return f"{status.value}: {reason}"
     return f"it computes something else than the good end: {twin.outputs[entry].reason}"
 
 
