@@ -46,7 +46,7 @@ def _sentence(found: Bisection) -> str:
         else f"{found.rounds + 2} commits counted"
     )
     if not found.moved:
-        return "No change between the ends, so there is nothing to look for"
+        return "No change is proven between the ends, so there is nothing to look for"
     if not found.found:
         why = "interrupted" if found.interrupted else "not sure enough"
         return f"Not found, {why}: {rounds}, {found.commits} commits"
