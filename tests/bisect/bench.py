@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ SEARCHES: dict[str, Search] = {
     "pairbench, if it knew step and spread": told,
     "pairbench": shipped,
 }
-HARDER = {
+HARDER: dict[str, dict[str, Any]] = {
     "as above": {},
     "one commit in ten cannot be measured": {"unmeasurable": 0.1},
     "one in ten changes the hash, the culprit too": {"changing": 0.1},

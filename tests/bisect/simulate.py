@@ -13,6 +13,7 @@ from pairbench.analyze.bisect.posterior import Round, Spread, posterior, prior_o
 from pairbench.analyze.bisect.probe import ENOUGH, candidates, next_probe
 from pairbench.analyze.compare.effect import decide
 from pairbench.analyze.compare.paired import estimate_paired
+from pairbench.analyze.compare.rounds import Floats
 
 MOST = 200
 """Rounds after which a search gives up, as by default."""
@@ -44,12 +45,13 @@ class Planted:
         """The step in log units."""
         return float(np.log1p(self.step))
 
-    def noise(self, rng: np.random.Generator, rounds: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    def noise(self, rng: np.random.Generator, rounds: int) -> Floats:
         """Return the log ratios of rounds without a step."""
-        scale = np.sqrt(2) * self.spread
         if self.freedom is None:
-            return scale * rng.standard_normal(rounds)
-        return scale * np.sqrt(1 - 2 / self.freedom) * rng.standard_t(self.freedom, rounds)
+            values: Floats = rng.standard_normal(rounds)
+        else:
+            values = np.sqrt(1 - 2 / self.freedom) * rng.standard_t(self.freedom, rounds)
+        return values * (self.spread * 2**0.5)
 
 
 SHORT = Planted(latency_us=6, spread=0.03, step=0.05)
@@ -104,7 +106,7 @@ def plain(rounds: int) -> Search:
     return search
 
 
-def _confirm(planted: Planted, rng: np.random.Generator) -> "tuple[np.ndarray[tuple[int], np.dtype[np.float64]], bool]":
+def _confirm(planted: Planted, rng: np.random.Generator) -> tuple[Floats, bool]:
     """Return the rounds of the ends as `ab` takes them, suspects measured again, and whether they are found to differ."""
     nothing = np.array([np.nan])
     latency = np.log(np.array([planted.latency_us * 1e3]))
@@ -121,9 +123,7 @@ def _confirm(planted: Planted, rng: np.random.Generator) -> "tuple[np.ndarray[tu
     return ratios, False
 
 
-def _search(
-    planted: Planted, rng: np.random.Generator, ends: "np.ndarray[tuple[int], np.dtype[np.float64]]", spread: Spread
-) -> Searched:
+def _search(planted: Planted, rng: np.random.Generator, ends: Floats, spread: Spread) -> Searched:
     last = planted.commits
     changes = rng.random(last) < planted.changing if planted.changing is not None else None
     culprit = int(rng.integers(1, last + 1))

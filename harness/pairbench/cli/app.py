@@ -15,9 +15,10 @@ import typer
 from pairbench import __version__
 from pairbench.cli.ab import ab
 from pairbench.cli.accept import accept
-from pairbench.cli.bisect import bisect
 from pairbench.cli.breakdown import breakdown
 from pairbench.cli.calibrate import calibrate
+from pairbench.cli.commits.backfill import backfill
+from pairbench.cli.commits.bisect import bisect
 from pairbench.cli.compare import compare
 from pairbench.cli.dashboard import dashboard
 from pairbench.cli.diverge import diverge
@@ -76,6 +77,7 @@ for verb in (
     ab,
     bisect,
     trend,
+    backfill,
     plot,
     accept,
     dashboard,

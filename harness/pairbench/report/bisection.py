@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pairbench.model.bisect import Bisection, HistoryCommit, Suspect
+from pairbench.analyze.history.commits import Bisection, HistoryCommit, Suspect
 from pairbench.model.plain import plain
 from pairbench.report.comparison.render import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json

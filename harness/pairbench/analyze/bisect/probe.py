@@ -56,7 +56,7 @@ def next_probe(known: Posterior, skipped: Collection[int]) -> int:
 
 
 def expected_fall(moved: Floats, step: float) -> Floats:
-    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet?
+    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet.
 
     Args:
         moved: For each commit the probability that the step is at or before it.

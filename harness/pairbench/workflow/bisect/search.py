@@ -4,22 +4,20 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pairbench.analyze.bisect.counted import next_count, still_open
 from pairbench.analyze.bisect.posterior import Floats, Round, Spread, posterior, prior_of
 from pairbench.analyze.bisect.probe import ENOUGH, candidates, next_probe
 from pairbench.analyze.compare.latency import percent
 from pairbench.analyze.compare.rounds import round_values
+from pairbench.analyze.history.commits import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
-from pairbench.model.bisect import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.model.comparison import Change, Comparison, Verdict
 from pairbench.model.environment import Device
 from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.policy import Policy
 from pairbench.model.series import Series
-from pairbench.own_folders import make_own, state_folder
 from pairbench.store.calibrations import read_calibrations
 from pairbench.workflow.ab.arguments import Arguments, load_side
 from pairbench.workflow.ab.measure import SideBySide, measure
@@ -28,6 +26,7 @@ from pairbench.workflow.bisect.sides import Side, Sides, UnmeasurableError, choo
 from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.git.ancestry import commits_between, touched_files
+from pairbench.workflow.git.skipped import keep_reason
 from pairbench.workflow.git.worktrees import open_worktrees
 from pairbench.workflow.host_watch import HostWatch
 from pairbench.workflow.progress import PlainProgress, open_progress
@@ -113,13 +112,13 @@ class _Search:
         self.progress.notify(f"pairbench: {self.last} commits; the two ends are measured in turns first")
         ends = self._turns(0, self.last, self.config.settings.rounds)
         change = self._change(ends.comparison)
-        if change.verdict is Verdict.UNDECIDED:
+        if change.verdict is Verdict.UNDECIDED and change.p50 is not None:
             more = _MORE * self.config.settings.rounds
-            self.progress.notify(f"pairbench: {change.reason}; measured again with {more} rounds")
+            self.progress.notify(f"pairbench: {change.p50.reason}; measured again with {more} rounds")
             ends = self._turns(0, self.last, more)
             change = self._change(ends.comparison)
         judged = change.p50
-        result = self._nothing(change.reason, judged.metric if judged else "latency")
+        result = self._nothing(judged.reason if judged else change.reason, judged.metric if judged else "latency")
         if judged is None or judged.verdict not in (Verdict.SLOWER, Verdict.FASTER):
             return result
         latency = DEVICE if judged.metric == DEVICE.p50 else CALL
@@ -256,7 +255,7 @@ class _Search:
     def _skip(self, number: int, reason: str) -> None:
         commit = self.history[number]
         self.skipped[number] = Skipped(
-            commit=commit, reason=reason, log=_logged(self.sides.arguments.repository, commit, reason)
+            commit=commit, reason=reason, log=keep_reason(self.sides.arguments.repository, commit, reason)
         )
         self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
 
@@ -377,16 +376,3 @@ class _Search:
     def _named(self, number: int) -> str:
         commit = self.history[number]
         return f"{commit.sha[:10]} ({commit.subject[:50]})"
-
-
-def _logged(repository: Path, commit: HistoryCommit, reason: str) -> str | None:
-    """Keep why a commit was skipped, and return the file."""
-    base = state_folder()
-    if base is None:
-        return None
-    try:
-        log = make_own(base, "bisect") / f"{repository.name}-{commit.sha[:16]}.log"
-        log.write_text(f"{commit.sha} {commit.subject}\n{reason}\n", encoding="utf-8")
-    except OSError:
-        return None
-    return str(log)

@@ -49,7 +49,7 @@ class Side:
     plan: Plan
     """The one case, with the implementation and the baseline."""
     alternation: Interleaving | None = None
-    """Its turns with the good end, once there were any."""
+    """The turns that it takes with the good end; None before the first."""
 
     def hash(self, wanted: Wanted) -> str:
         """Return the hash of the implementation."""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from pairbench.analyze.history.commits import HistoryCommit
 from pairbench.errors import UsageError
-from pairbench.model.bisect import HistoryCommit
 from pairbench.workflow.git.repository import git, run_git
 from pairbench.workflow.git.worktrees import resolve
 
@@ -52,9 +52,10 @@ def touched_files(repository: Path, commits: tuple[HistoryCommit, ...]) -> dict[
     """Return for each commit the paths that differ from its first parent."""
     if not commits:
         return {}
-    span = f"{commits[0].sha}^..{commits[-1].sha}"
+    # The parents of the first one are left out, and a first commit of all has none.
+    span = (commits[-1].sha, "--not", f"{commits[0].sha}^@")
     text = run_git(
-        repository, "log", "--first-parent", "-m", "--no-renames", "--name-only", "-z", "--format=%x01%H", span, "--"
+        repository, "log", "--first-parent", "-m", "--no-renames", "--name-only", "-z", "--format=%x01%H", *span, "--"
     )
     found = {}
     for entry in text.split("\x01")[1:]:

@@ -1,4 +1,4 @@
-"""Which commit moved a series: what is known of each commit of a history, and how it became known."""
+"""Commits of a history: which one moved a series, and what is known of each; which were filled in."""
 
 from dataclasses import dataclass
 
@@ -26,6 +26,16 @@ class Skipped:
     reason: str
     log: str | None = None
     """The file that has the whole reason; None where it could not be written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A commit that is in the store now."""
+
+    commit: HistoryCommit
+    run_id: str | None
+    """The run that has just measured it; None where the store had all of it."""
+    records: int
 
 
 @dataclass(frozen=True, kw_only=True)
