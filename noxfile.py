@@ -86,6 +86,13 @@ def gate(session: nox.Session) -> None:
 
 
 @nox.session
+def bisect(session: nox.Session) -> None:
+    """Measure how surely the commit is found in histories made up, beside plain bisection. `-- --write` updates its page."""
+    _install(session, "-e", ".[test]")
+    session.run("python", "-m", "tests.bisect.bench", *session.posargs)
+
+
+@nox.session
 def faults(session: nox.Session) -> None:
     """Kill, interrupt, damage, fill and fuzz what there is for half an hour, and count. `-- kills --scale 0.1` makes a part of one attack."""
     _install(session, "-e", ".[test,s3]")

@@ -12,7 +12,6 @@ from tests.breakdowns_made import kept
 from tests.builders import DEVICE
 from tests.site import stores
 from tests.site.conftest import Build, Site
-from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
 

@@ -17,6 +17,8 @@ from pairbench.cli.ab import ab
 from pairbench.cli.accept import accept
 from pairbench.cli.breakdown import breakdown
 from pairbench.cli.calibrate import calibrate
+from pairbench.cli.commits.backfill import backfill
+from pairbench.cli.commits.bisect import bisect
 from pairbench.cli.compare import compare
 from pairbench.cli.dashboard import dashboard
 from pairbench.cli.diverge import diverge
@@ -74,7 +76,9 @@ for verb in (
     show,
     compare,
     ab,
+    bisect,
     trend,
+    backfill,
     plot,
     accept,
     dashboard,

@@ -140,3 +140,43 @@ def test_runs_without_a_device_latency_are_left_out() -> None:
     found = history([*runs(2), *on_a_gpu(4)[-4:]], "fused")
     assert len(found.points) == 2
     assert found.notes == ("2 runs without a device latency by graph_replay left out: another clock is another series",)
+
+
+def of_commit(number: int, *, committed: int, started: int) -> list[Record]:
+    """Return a run of a commit that was made some hours after the first, and measured some hours after it."""
+    moments = (FIRST + dt.timedelta(hours=hours) for hours in (committed, started))
+    made, begun = (moment.isoformat() for moment in moments)
+    records = make_run(number, cases=[CASE])
+    return [replace(record, commit_at=made, started_at=begun, run_id=run_id_of(started)) for record in records]
+
+
+def test_runs_that_fill_in_a_history_are_at_the_place_of_their_commit() -> None:
+    nightly = [of_commit(number, committed=100 * number, started=100 * number + 5) for number in range(4)]
+    later = [of_commit(9, committed=hours, started=1000 + place) for place, hours in enumerate((250, 50, 150))]
+    points = history([record for run in (*later, *nightly) for record in run], "fused").points
+    hours = [
+        round((dt.datetime.fromisoformat(point.record.commit_at or "") - FIRST).total_seconds() / 3600)
+        for point in points
+    ]
+    assert hours == [0, 50, 100, 150, 200, 250, 300]
+
+
+def test_an_older_commit_that_is_measured_soon_stays_in_the_order_of_clocks() -> None:
+    """As that of a pull request that began before the newest commit of the default branch was made."""
+    order = [
+        of_commit(1, committed=10, started=11),
+        of_commit(2, committed=5, started=12),
+        of_commit(3, committed=12, started=13),
+    ]
+    points = history([record for run in order for record in run], "fused").points
+    assert [point.record.run_id for point in points] == [run_id_of(11), run_id_of(12), run_id_of(13)]
+
+
+def test_reruns_of_an_old_commit_with_nothing_later_stay_where_they_are() -> None:
+    order = [
+        of_commit(1, committed=10, started=11),
+        of_commit(1, committed=10, started=900),
+        of_commit(2, committed=20, started=1000),
+    ]
+    points = history([record for run in order for record in run], "fused").points
+    assert [point.record.run_id for point in points] == [run_id_of(11), run_id_of(900), run_id_of(1000)]

@@ -13,7 +13,7 @@ from pairbench.report.site import paths, words
 from pairbench.report.site.assets import assets
 from pairbench.report.site.overview import overview
 from pairbench.report.site.pages import environment, render
-from pairbench.report.site.regressions import ab_command, compare_command, regressions
+from pairbench.report.site.regressions import ab_command, bisect_command, compare_command, regressions
 from pairbench.report.site.runs import compare, run, runs
 from pairbench.report.site.sparks import spark
 from pairbench.report.site.values import File, RunFacts
@@ -249,6 +249,10 @@ def test_commands_are_one_word_an_argument() -> None:
     assert (compare_command(event, ("--store", "my store")) or "").endswith(" --store 'my store'")
     ab = ab_command(event)
     assert ab is not None and ab.endswith("""--mode graph 'suites/norm.py::it'"'"'s [a=$(rm)]'""")
+    bisect = bisect_command(made.event(2, moved=event.moved))
+    assert bisect is not None and f"--good {made.head(1).commit} --bad {made.head(2).commit}" in bisect
+    assert bisect.startswith("""pairbench bisect 'suites/norm.py::it'"'"'s [a=$(rm)]' -i fused --mode graph """)
+    assert bisect_command(made.event(1, before=made.head(0, dirty=True))) is None
     assert ab_command(made.event(1, before=made.head(0, dirty=True))) is None
     assert ab_command(made.event(1, before=made.head(0, commit=made.head(1).commit))) is None
     assert compare_command(made.event(1, before=None)) is None

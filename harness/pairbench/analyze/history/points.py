@@ -1,7 +1,9 @@
 """The runs of one series in order: which of them compare, what control each has, and where a new part begins."""
 
+import bisect
 import datetime as dt
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,6 +14,9 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
 from pairbench.stats import Interval
+
+_FILLED_IN_S = 24 * 3600.0
+"""Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +150,7 @@ def _clock(record: Record) -> tuple[Latency, str | None]:
 
 
 def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """Return records by when their run started, each once, and how many runs were there more than once."""
+    """Return records by when their run started, or by their commit where they fill in a history, each once, and how many runs were there more than once."""
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
@@ -155,7 +160,38 @@ def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
         # Of a run that was stored twice, what has a value.
         if key not in by_run or median(by_run[key]) is None:
             by_run[key] = record
-    return sorted(by_run.values(), key=_when), len(again)
+    return _filled_in(sorted(by_run.values(), key=_when)), len(again)
+
+
+def _filled_in(ordered: list[Record]) -> list[Record]:
+    """Return records in order of time, but those that fill in a history at the place of their commit.
+
+    Such a run began more than a day after its commit was made, and after a run of a later commit. It is put before the first run of a
+    later commit; all others stay in the order of their clocks, as what moved a machine came in that order.
+    """
+    kept: list[Record] = []
+    late: list[Record] = []
+    newest = -math.inf
+    for record in ordered:
+        committed, started = _moment(record.commit_at), _moment(record.started_at)
+        if committed is not None and started is not None and committed < newest and started - committed > _FILLED_IN_S:
+            late.append(record)
+            continue
+        kept.append(record)
+        newest = max(newest, committed if committed is not None else newest)
+    if not late:
+        return ordered
+    # Of each place the newest commit so far, which never falls, so that a place can be looked up.
+    reached = list(itertools.accumulate((_committed(record) for record in kept), max))
+    before: dict[int, list[Record]] = {}
+    for record in sorted(late, key=_committed):  # stable: runs of one commit stay in the order of their clocks
+        before.setdefault(bisect.bisect_right(reached, _committed(record)), []).append(record)
+    return [record for place, one in enumerate(kept) for record in (*before.get(place, ()), one)]
+
+
+def _committed(record: Record) -> float:
+    moment = _moment(record.commit_at)
+    return -math.inf if moment is None else moment
 
 
 def _when(record: Record) -> tuple[float, str, str]:

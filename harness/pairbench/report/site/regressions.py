@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment
 
+from pairbench.analyze.compare.exact import METRICS
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, Event, Moved, RunHead, SiteFacts
 from pairbench.report.comparison.words import shorten
@@ -38,6 +39,8 @@ class EventRow:
     """Causes of the change, the most frequent first; `unknown` where it cannot be attributed."""
     compare: str | None
     ab: str | None
+    bisect: str | None
+    """The command that finds the commit; None where one commit alone is in question, or `ab` cannot measure them."""
     issue: str
     """Text for an issue about it, in Markdown."""
     text: str
@@ -99,7 +102,8 @@ def _row(event: Event, windows: Windows, facts: SiteFacts) -> EventRow:
         attributions=_attributions(event.moved),
         compare=compare_command(event, options),
         ab=ab_command(event),
-        issue=_issue(event, owners, compare_command(event, options), ab_command(event)),
+        bisect=bisect_command(event),
+        issue=_issue(event, owners, compare_command(event, options), bisect_command(event) or ab_command(event)),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )
 
@@ -162,6 +166,20 @@ def ab_command(event: Event) -> str | None:
     mode = [] if first.mode == "eager" else ["--mode", first.mode]
     # With its suite, for that may be none of those that are taken where none is named.
     return shlex.join(["pairbench", "ab", *commits, *mode, f"{first.suite}::{first.case}"])
+
+
+def bisect_command(event: Event) -> str | None:
+    """Return the command that finds the commit between two runs; None where there is one commit at most, or `ab_command` has none."""
+    if ab_command(event) is None or event.before is None or event.commits == 1:
+        return None
+    first = event.moved[0]
+    series, good, bad = first.series, event.before.commit or "", event.after.commit or ""
+    mode = [] if series.mode == "eager" else ["--mode", series.mode]
+    # What is counted is exact; a latency that moved along follows from it.
+    counts = [step.metric for step in first.counts if step.metric in METRICS]
+    metric = ["--metric", counts[0].removesuffix("_per_call")] if counts else []
+    what = [f"{series.suite}::{series.case}", "-i", series.implementation]
+    return shlex.join(["pairbench", "bisect", *what, *mode, *metric, "--good", good, "--bad", bad])
 
 
 def _attributions(moved: Sequence[Moved]) -> tuple[str, ...]:

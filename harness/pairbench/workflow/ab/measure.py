@@ -70,8 +70,8 @@ class SideBySide:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loaded:
-    """Two commits, loaded, and how they are to be measured."""
+class Sides:
+    """Two commits, loaded, and how they are to be measured in turns."""
 
     context: WorkerContext
     sides: tuple[LoadedSide, LoadedSide]
@@ -109,12 +109,13 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
         named, against = (f"{side.asked} ({side.commit.sha[:7]})" for side in (head, base))
         progress.notify(f"pairbench: {named} against {against}")
         sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
-        return _measure(
-            _Loaded(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
+        return measure(
+            Sides(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
         )
 
 
-def _measure(loaded: _Loaded) -> SideBySide:
+def measure(loaded: Sides) -> SideBySide:
+    """Measure two loaded commits in turns, what looks slower twice, and compare. See `compare_commits`."""
     device = _one_device(loaded.device, loaded.sides)
     plans = _plans(loaded.sides, device)
     devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
@@ -153,7 +154,7 @@ def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, 
 
 @dataclass(kw_only=True)
 class _Measurement:
-    loaded: _Loaded
+    loaded: Sides
     plans: tuple[Plan, Plan]
     device: Device
     environment: Environment
@@ -163,7 +164,7 @@ class _Measurement:
     again: list[SharedCase] = field(default_factory=list)
 
     @classmethod
-    def of(cls, loaded: _Loaded, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
+    def of(cls, loaded: Sides, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
         began = dt.datetime.now(dt.UTC)
         stem, started = stamp(began), began.isoformat(timespec="milliseconds")
         reference, current = (

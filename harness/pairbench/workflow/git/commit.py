@@ -24,8 +24,13 @@ _MESSAGE = (
 )
 
 
-def read_commit(folder: Path) -> Commit | None:
-    """Return the commit that is checked out in a folder, or None outside a checkout or without git."""
+def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Commit | None:
+    """Return the commit that is checked out in a folder, or None outside a checkout or without git.
+
+    Args:
+        folder: Any of the checkout.
+        variables: The environment, by which a CI job says which pull request it is of; none where another commit is measured than the job's.
+    """
     sha = git(folder, "rev-parse", "HEAD")
     if sha is None:
         return None
@@ -40,7 +45,7 @@ def read_commit(folder: Path) -> Commit | None:
         subject=message.partition("\n")[0].strip()[:_SUBJECT] or None,
         author=author.strip()[:_SUBJECT] or None,
         number=int(number) if whole and number.isdigit() else None,
-        pull_request=pull_request_of(message, os.environ),
+        pull_request=pull_request_of(message, variables),
     )
 
 

@@ -24,7 +24,7 @@ class Checkout:
     """The files of one side of a comparison."""
 
     name: str
-    """The side of the comparison: base or head."""
+    """What its folder is called; of a comparison the side, base or head."""
     asked: str
     """What the user wrote for this side, or `the working tree`."""
     commit: Commit
@@ -73,6 +73,58 @@ def resolve(repository: Path, name: str) -> str:
     raise UsageError(f"{name!r} is no commit, branch or tag of {repository}; {hint}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Worktrees:
+    """Folders for commits of a repository; all are gone when it is closed."""
+
+    repository: Path
+    """Top folder of the user's checkout."""
+    folder: Path
+    """Where they are, and whatever else is needed beside them."""
+
+    def add(self, name: str, asked: str) -> Checkout:
+        """Return the files of a commit in a folder of their own.
+
+        Args:
+            name: What its folder is called.
+            asked: A commit, branch or tag.
+
+        Raises:
+            UsageError: nothing has that name, or git fails.
+        """
+        sha, root = resolve(self.repository, asked), self.folder / name
+        run_git(self.repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(root), sha)
+        return Checkout(
+            name=name,
+            asked=asked,
+            commit=_commit(self.repository, sha),
+            root=root,
+            stand_in=StandIn(checkout=self.repository, copy=root),
+            submodules=_submodules(self.repository, sha),
+        )
+
+    def remove(self, name: str) -> None:
+        """Take a folder away again."""
+        _remove(self.repository, self.folder / name)
+
+
+@contextlib.contextmanager
+def open_worktrees(repository: Path) -> Iterator[Worktrees]:
+    """Give a place for commits of a repository; at the end all folders are gone, those of killed commands included.
+
+    Raises:
+        UsageError: git fails.
+    """
+    _clear_left_behind(repository)
+    with held_folder(Path(tempfile.gettempdir()).resolve(), _PREFIX) as folder:
+        try:
+            yield Worktrees(repository=repository, folder=folder)
+        finally:
+            for root in folder.iterdir():
+                if (root / ".git").is_file():
+                    _remove(repository, root)
+
+
 @contextlib.contextmanager
 def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tuple[Checkout, Checkout, Path]]:
     """Give the files of both sides, and a folder for whatever else the comparison needs; all are gone at the end.
@@ -85,29 +137,15 @@ def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tu
     Raises:
         UsageError: a name is unknown, or git fails.
     """
-    names = {"base": base} if head is None else {"base": base, "head": head}
-    shas = {side: resolve(repository, name) for side, name in names.items()}
-    _clear_left_behind(repository)
-    with held_folder(Path(tempfile.gettempdir()).resolve(), _PREFIX) as folder:
-        try:
-            checkouts = {}
-            for side, sha in shas.items():
-                run_git(
-                    repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(folder / side), sha
-                )
-                checkouts[side] = Checkout(
-                    name=side,
-                    asked=names[side],
-                    commit=_commit(repository, sha),
-                    root=folder / side,
-                    stand_in=StandIn(checkout=repository, copy=folder / side),
-                    submodules=_submodules(repository, sha),
-                )
-            (folder / "outputs").mkdir()
-            yield checkouts["base"], checkouts.get("head") or _as_it_is(repository), folder / "outputs"
-        finally:
-            for side in shas:
-                _remove(repository, folder / side)
+    for name in (base, head):
+        if name is not None:
+            resolve(repository, name)
+    with open_worktrees(repository) as worktrees:
+        earlier = worktrees.add("base", base)
+        later = _as_it_is(repository) if head is None else worktrees.add("head", head)
+        outputs = worktrees.folder / "outputs"
+        outputs.mkdir()
+        yield earlier, later, outputs
 
 
 def _as_it_is(repository: Path) -> Checkout:

@@ -21,7 +21,7 @@ from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.model.environment import Device, Environment
+from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.load import HostLoad
 from pairbench.model.outcome import OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plan import Plan
@@ -135,7 +135,12 @@ _STOPS = {
 
 
 def record_run(
-    request: Request, *, confirms: str | None = None, skip_existing: bool = False, began: float | None = None
+    request: Request,
+    *,
+    confirms: str | None = None,
+    skip_existing: bool = False,
+    began: float | None = None,
+    filled: Commit | None = None,
 ) -> DoneRun:
     """Run everything that was chosen on the devices and keep the results.
 
@@ -147,6 +152,7 @@ def record_run(
         confirms: The run whose suspects are measured again.
         skip_existing: Whether to leave out the cases that the store has already.
         began: When the budget began, by the monotonic clock; None for a run that has none.
+        filled: The commit that the run fills in, where it is another than the user's; of what the store has, only that commit's counts then.
 
     Raises:
         UsageError: the settings ask for what a device cannot do.
@@ -159,7 +165,7 @@ def record_run(
     config, context, chosen, progress = request.config, request.context, request.chosen, request.progress
     if chosen.survey.broken and not chosen.survey.operators:
         raise SuiteError("; ".join(suite.reason for suite in chosen.survey.broken))
-    run = new_run(checkout_of(chosen, config), confirms=confirms)
+    run = new_run(checkout_of(chosen, config), confirms=confirms, commit=filled)
     done = DoneRun(run_id=run.run_id)
     if chosen.narrowed is not None and not (chosen.survey.operators or chosen.survey.broken):
         return done
@@ -173,20 +179,23 @@ def record_run(
         writer = files.writer(device)  # a store that cannot be written is known before anything is measured
         watch = HostWatch(device, progress.notify)
         environment, load = probe_device(context, device, watch)
-        plan, requested = _asked(request, environment, plans[device], skip_existing=skip_existing)
+        plan, requested = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
         if budgeted is not None:
             plan = in_order(config, device, plan)
         environment = load.put_in(requested.put_in(environment))
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.keep_broken(plan)
+        if not plan.cases and skip_existing:
+            return  # all of it is there
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
 
         def keep(outcomes: list[Outcome]) -> None:
             recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
             recorder.keep(outcomes)
 
-        reporter = Reporter(progress=progress, keep=keep, hold=recorder.hold)
-        session = DeviceSession(contexts[device], device, plan, reporter)
+        session = DeviceSession(
+            contexts[device], device, plan, Reporter(progress=progress, keep=keep, hold=recorder.hold)
+        )
         try:
             session.run(context.settings.rounds, budgeted and budgeted(contexts[device].settings, recorder))
         finally:
@@ -209,12 +218,14 @@ def record_run(
     return done
 
 
-def _asked(request: Request, environment: Environment, plan: Plan, *, skip_existing: bool) -> tuple[Plan, Requested]:
+def _asked(
+    request: Request, environment: Environment, plan: Plan, filled: Commit | None, *, skip_existing: bool
+) -> tuple[Plan, Requested]:
     """Return what a device is to do in its environment, and what the store is told of that."""
     requested = requested_of(request.chosen, environment.device, request.context.settings)
     if not skip_existing:
         return plan, requested
-    left = without_existing(request.config, environment, plan, request.progress.notify)
+    left = without_existing(request.config, environment, plan, request.progress.notify, filled)
     return left, requested if len(left.cases) == len(plan.cases) else requested.for_cases(left.cases)
 
 
@@ -245,18 +256,19 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
     return replace(plan, cases=in_turn(plan.cases, rows))
 
 
-def new_run(checkout: Path, *, confirms: str | None = None) -> Run:
+def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
     """Return an invocation that begins now.
 
     Args:
         checkout: A folder of the checkout whose commit the results belong to.
         confirms: The run whose suspects are measured again.
+        commit: That commit, where the checkout does not say all of it.
     """
     now = dt.datetime.now(dt.UTC)
     return Run(
         run_id=marked(stamp(now), os.environ.get(VARIABLE)),
         started_at=now.isoformat(timespec="milliseconds"),
-        commit=read_commit(checkout),
+        commit=commit or read_commit(checkout),
         confirms=confirms,
     )
 
@@ -286,17 +298,26 @@ def checkout_of(chosen: Chosen, config: Config) -> Path:
     return Path(operators[0].path).parent if operators else config.root
 
 
-def without_existing(config: Config, environment: Environment, plan: Plan, notify: Callable[[str], None]) -> Plan:
+def without_existing(
+    config: Config,
+    environment: Environment,
+    plan: Plan,
+    notify: Callable[[str], None],
+    commit: Commit | None = None,
+) -> Plan:
     """Return a device's plan without the cases that were measured on its model, in this environment, by this code.
+
+    With a commit, only what was measured of it counts.
 
     Failures, and what ran out of time or memory, are tried again.
     """
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
-    if VARIABLE in os.environ and (commit := read_commit(config.root)) is not None:
-        where["commit"] = (
-            commit.sha
+    if commit is None and VARIABLE in os.environ:
+        commit = read_commit(
+            config.root
         )  # a unit is of its commit: what another one measured by the same code is no point of its own
+    where |= {"commit": commit.sha} if commit else {}
     try:
         frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)
     except EmptyStoreError:  # no store yet

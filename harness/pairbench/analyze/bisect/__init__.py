@@ -1,0 +1,1 @@
+"""Which commit changed a series: what probes have said so far, and which commit to probe next."""

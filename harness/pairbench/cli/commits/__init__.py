@@ -1,0 +1,1 @@
+"""Verbs that go over the commits of a history."""
