@@ -85,7 +85,7 @@ def figures(value: float | None, digits: int = _DIGITS) -> float | None:
     whole = int(value)
     if value == whole and -_WHOLE < whole < _WHOLE:
         return whole
-    rounded = float("%.*g" % (digits, value))
+    rounded = float("%.*g" % (digits, value))  # noqa: UP031 (two thirds of the time of an f-string)
     if math.isinf(rounded):  # the largest numbers have nothing above them to be rounded to
         return float(value)
     whole = int(rounded)
