@@ -1,6 +1,8 @@
 """A repository of real commits of a small suite, one of which makes its variant slower, or has it call one operator more."""
 
+import json
 import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -69,3 +71,21 @@ def plant(
         git(folder, "commit", "-q", "-m", f"change {number}")
         shas.append(git(folder, "rev-parse", "HEAD"))
     return shas
+
+
+def main() -> int:
+    """Make the history of 64 commits of the page beside this file in a folder, and print the commands that search it."""
+    folder = Path(sys.argv[1])
+    plant(folder, 64, slower=37, more=50, broken={5, 20, 33, 41, 42}, slow_ms=2.2)
+    settings = {"case_seconds": 0.2, "min_samples": 40, "suites": ["suites"]}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", *lines, ""]))
+    for metric in ("", " --metric ops"):
+        sys.stdout.write(
+            f"cd {folder} && pairbench bisect suites/ops.py::planted --good HEAD~64 --bad main --device cpu{metric}\n"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -41,7 +41,7 @@ def plain_bisection(found: Bisection) -> dict[str, Any]:
 
 def _sentence(found: Bisection) -> str:
     rounds = (
-        f"{found.rounds} rounds beyond the {found.confirming} of the ends"
+        f"{found.rounds} round{'' if found.rounds == 1 else 's'} beyond the {found.confirming} of the ends"
         if found.confirming
         else f"{found.rounds + 2} commits counted"
     )
