@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from kernels_train_norm import LONGEST, add_rms_norm
-from train_common import LLAMA_8B, LLAMA_70B, QWEN_7B, QWEN_32B, computes_in_float32, cost_of, of, size_of, wide
+from kernels_train_norm import add_rms_norm
+from train_common import cost_of, size_of, wide
+from train_norms import EDGE, HEADLINE, REAL, SMOKE, fits, several
 
-from pairbench import REASSOCIATED, Operator, Variant, grid
+from pairbench import REASSOCIATED, Operator, Variant
 
 EPS = 1e-6
 
@@ -56,12 +57,6 @@ def builtin(x, residual, weight, eps):
     return F.rms_norm(stream, weight.shape, weight, eps), stream
 
 
-def fits(x, **_):
-    if x.shape[-1] > LONGEST:
-        return f"rows of {x.shape[-1]} values; registers hold {LONGEST}"
-    return computes_in_float32(x)
-
-
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
 
 
@@ -88,27 +83,6 @@ def norm_of_x(x, residual, weight, eps):
     """Norm what came in, not the sum."""
     return _norm(x, weight, eps), x + residual
 
-
-def several(x, **_):
-    return min(x.shape) > 2
-
-
-# -- cases ------------------------------------------------------------------------------------------------------------
-
-EDGE = [
-    dict(tokens=3, hidden=32, dtype="float64"),
-    dict(tokens=1, hidden=48, dtype="float32"),
-    dict(tokens=5, hidden=33, dtype="bfloat16"),  # no multiple of a vector
-    dict(tokens=4, hidden=1536, dtype="float16"),
-    dict(tokens=0, hidden=32, dtype="float32"),
-]
-SMOKE = grid(tokens=[12], hidden=[64], dtype=["float32", "bfloat16"])
-REAL = [
-    dict(tokens=4096, dtype="bfloat16", **of(LLAMA_8B, "hidden")),
-    dict(tokens=8192, dtype="bfloat16", **of(QWEN_7B, "hidden")),
-    dict(tokens=8192, dtype="bfloat16", **of(QWEN_32B, "hidden")),
-]
-HEADLINE = [dict(tokens=16384, dtype="bfloat16", **of(LLAMA_70B, "hidden"))]
 
 train_add_rmsnorm = Operator(
     "train_add_rmsnorm",

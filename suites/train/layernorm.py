@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from kernels_train_norm import LONGEST, layer_norm
-from train_common import (
-    LLAMA_8B,
-    LLAMA_70B,
-    QWEN_7B,
-    QWEN_32B,
-    computes_in_float32,
-    cost_of,
-    of,
-    size_of,
-    spoilt,
-    wide,
-)
+from kernels_train_norm import layer_norm
+from train_common import cost_of, size_of, spoilt, wide
+from train_norms import EDGE, HEADLINE, REAL, SMOKE, fits, several
 
-from pairbench import REASSOCIATED, Operator, Tolerance, Variant, grid
+from pairbench import REASSOCIATED, Operator, Tolerance, Variant
 
 EPS = 1e-5
 
@@ -57,12 +47,6 @@ def builtin(x, weight, bias, eps):
     return F.layer_norm(x, weight.shape, weight, bias, eps)
 
 
-def fits(x, **_):
-    if x.shape[-1] > LONGEST:
-        return f"rows of {x.shape[-1]} values; registers hold {LONGEST}"
-    return computes_in_float32(x)
-
-
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
 
 
@@ -97,34 +81,17 @@ def half_bias(x, weight, bias, eps):
     return by_hand(x, weight, spoilt(bias, lambda gradient: gradient / 2), eps)
 
 
-def several(x, **_):
-    return min(x.shape) > 2
-
-
-# -- cases ------------------------------------------------------------------------------------------------------------
-
-EDGE = [
-    dict(tokens=3, hidden=32, dtype="float64"),
-    dict(tokens=1, hidden=48, dtype="float32"),
-    dict(tokens=5, hidden=33, dtype="bfloat16"),  # no multiple of a vector
-    dict(tokens=4, hidden=1536, dtype="float16"),
-    dict(tokens=6, hidden=64, dtype="float32", offset=4.0),
-    dict(tokens=0, hidden=32, dtype="float32"),
-]
-SMOKE = grid(tokens=[12], hidden=[64], dtype=["float32", "bfloat16"])
-REAL = [
-    dict(tokens=4096, dtype="bfloat16", **of(LLAMA_8B, "hidden")),
-    dict(tokens=8192, dtype="bfloat16", **of(QWEN_7B, "hidden")),
-    dict(tokens=8192, dtype="bfloat16", **of(QWEN_32B, "hidden")),
-]
-HEADLINE = [dict(tokens=16384, dtype="bfloat16", **of(LLAMA_70B, "hidden"))]
-
 train_layernorm = Operator(
     "train_layernorm",
     baseline=by_hand,
     variants={"builtin": builtin, "triton": Variant(layer_norm, valid=fits, needs="triton")},
     inputs=inputs,
-    cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
+    cases={
+        "edge": [*EDGE, dict(tokens=6, hidden=64, dtype="float32", offset=4.0)],
+        "smoke": SMOKE,
+        "real": REAL,
+        "headline": HEADLINE,
+    },
     gradients=("x", "weight", "bias"),
     impostors={
         "constant_statistics": Variant(constant_statistics, valid=several),

@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from kernels_train_norm import LONGEST, rms_norm
-from train_common import (
-    LLAMA_8B,
-    LLAMA_70B,
-    QWEN_7B,
-    QWEN_32B,
-    computes_in_float32,
-    cost_of,
-    of,
-    size_of,
-    spoilt,
-    wide,
-)
+from kernels_train_norm import rms_norm
+from train_common import cost_of, size_of, spoilt, wide
+from train_norms import EDGE, HEADLINE, REAL, SMOKE, fits, several
 
-from pairbench import REASSOCIATED, Claim, Operator, Variant, grid
+from pairbench import REASSOCIATED, Claim, Operator, Variant
 
 EPS = 1e-6
 
@@ -59,12 +49,6 @@ def builtin(x, weight, eps):
     return F.rms_norm(x, weight.shape, weight, eps)
 
 
-def fits(x, **_):
-    if x.shape[-1] > LONGEST:
-        return f"rows of {x.shape[-1]} values; registers hold {LONGEST}"
-    return computes_in_float32(x)
-
-
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
 
 
@@ -92,27 +76,6 @@ def sum_of_squares(x, weight, eps):
     values = wide(x)
     return (values * torch.rsqrt(values.pow(2).sum(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
-
-def several(x, **_):
-    return min(x.shape) > 2
-
-
-# -- cases ------------------------------------------------------------------------------------------------------------
-
-EDGE = [
-    dict(tokens=3, hidden=32, dtype="float64"),
-    dict(tokens=1, hidden=48, dtype="float32"),
-    dict(tokens=5, hidden=33, dtype="bfloat16"),  # no multiple of a vector
-    dict(tokens=4, hidden=1536, dtype="float16"),
-    dict(tokens=0, hidden=32, dtype="float32"),
-]
-SMOKE = grid(tokens=[12], hidden=[64], dtype=["float32", "bfloat16"])
-REAL = [
-    dict(tokens=4096, dtype="bfloat16", **of(LLAMA_8B, "hidden")),
-    dict(tokens=8192, dtype="bfloat16", **of(QWEN_7B, "hidden")),
-    dict(tokens=8192, dtype="bfloat16", **of(QWEN_32B, "hidden")),
-]
-HEADLINE = [dict(tokens=16384, dtype="bfloat16", **of(LLAMA_70B, "hidden"))]
 
 train_rmsnorm = Operator(
     "train_rmsnorm",

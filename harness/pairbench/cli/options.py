@@ -45,6 +45,14 @@ ImplementationsOption = Annotated[
         show_default=False,
     ),
 ]
+RoundsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--rounds",
+        help="How many times every case is timed, each in a fresh process. Default: 3.",
+        show_default=False,
+    ),
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", help="Seconds for one implementation in one stage. Default: 300.", show_default=False),

@@ -12,6 +12,7 @@ from pairbench.cli.options import (
     FormatOption,
     ImplementationsOption,
     ModeOption,
+    RoundsOption,
     Select,
     StoreOption,
     TierOption,
@@ -39,12 +40,7 @@ def run(
     device: DeviceOption = "auto",
     tier: TierOption = None,
     mode: ModeOption = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="How many times every case is timed, each in a fresh process. Default: 3.", show_default=False
-        ),
-    ] = None,
+    rounds: RoundsOption = None,
     timer: Annotated[
         str | None,
         typer.Option(

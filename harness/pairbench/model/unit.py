@@ -1,4 +1,4 @@
-"""A unit of work for one host: what a fleet, or a walk through a history, has measured; and what came of it.
+"""A unit of work for one host of a fleet, and what became of it.
 
 Units are JSON on their way to a host. The key of a unit stands in the ids of its runs, so that a listing of the store tells which are done.
 """

@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median
 
-import numpy as np
-
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.site import GpuSpread
+from pairbench.stats import percentile
 
 _NEWEST = 5
 """Runs of a series on a GPU that count, the newest."""
@@ -53,8 +52,8 @@ def spreads(ratios: Iterable[tuple[str, dict[str, float]]]) -> tuple[GpuSpread, 
             gpu=gpu,
             series=len(values),
             ratio=median(values),
-            low=float(np.quantile(values, 0.1)),
-            high=float(np.quantile(values, 0.9)),
+            low=percentile(values, 10),
+            high=percentile(values, 90),
         )
         for (device_name, gpu), values in of_gpu.items()
     ]

@@ -10,6 +10,7 @@ from pairbench.cli.options import (
     FormatOption,
     ImplementationsOption,
     ModeOption,
+    RoundsOption,
     Select,
     StoreOption,
     TierOption,
@@ -50,12 +51,7 @@ def backfill(
     device: DeviceOption = "auto",
     tier: TierOption = None,
     mode: ModeOption = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="How many times every case is timed, each in a fresh process. Default: 3.", show_default=False
-        ),
-    ] = None,
+    rounds: RoundsOption = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import CatalogueOption, FormatOption, ModeOption, StoreOption, TierOption
+from pairbench.cli.options import CatalogueOption, FormatOption, ModeOption, RoundsOption, StoreOption, TierOption
 from pairbench.cli.say import configure, put, say
 
 fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -50,7 +50,7 @@ def scheduler(
     """
     from pairbench.workflow.fleet.scheduler import run_scheduler
 
-    run_scheduler(address, certificates, insecure=insecure, told=lambda at: say(f"pairbench: scheduler at {at}"))
+    run_scheduler(address, certificates, insecure=insecure, notify=lambda at: say(f"pairbench: scheduler at {at}"))
 
 
 @fleet_verbs.command()
@@ -133,9 +133,7 @@ def run(
     catalogue: CatalogueOption = False,
     tier: TierOption = None,
     mode: ModeOption = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="How many times every case is timed. Default: 3.", show_default=False)
-    ] = None,
+    rounds: RoundsOption = None,
     patience: Annotated[
         float,
         typer.Option(

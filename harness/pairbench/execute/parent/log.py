@@ -43,12 +43,7 @@ class WorkerLog:
         return next((line for line in self._lines() if marker in line), None)
 
     def _lines(self) -> list[str]:
-        if self._file.closed:
-            return []
-        # Not by a seek: the worker would write where its parent has sought, for both have one open file.
-        end = os.fstat(self.fileno()).st_size
-        tail = os.pread(self.fileno(), _TAIL, max(0, end - _TAIL))
-        return [line.strip() for line in tail.decode(errors="replace").splitlines()]
+        return [] if self._file.closed else last_lines(self.fileno())
 
     def explain(self, code: int) -> tuple[Status, str]:
         """Return how a worker ended and why.
@@ -74,3 +69,11 @@ class WorkerLog:
         ours = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
         theirs = [frame for frame in frames if not frame["file"].startswith((*ours, "<"))]
         return f" in {Path(theirs[0]['file']).name}, line {theirs[0]['line']}" if theirs else ""
+
+
+def last_lines(descriptor: int) -> list[str]:
+    """Return the lines at the end of an open file, of which no more is read than that end."""
+    # Not by a seek: a worker would write where its parent has sought, for both have one open file.
+    end = os.fstat(descriptor).st_size
+    tail = os.pread(descriptor, _TAIL, max(0, end - _TAIL))
+    return [line.strip() for line in tail.decode(errors="replace").splitlines()]

@@ -70,7 +70,7 @@ class SideBySide:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sides:
+class Turns:
     """Two commits, loaded, and how they are to be measured in turns."""
 
     context: WorkerContext
@@ -110,11 +110,11 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
         progress.notify(f"pairbench: {named} against {against}")
         sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
         return measure(
-            Sides(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
+            Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
         )
 
 
-def measure(loaded: Sides) -> SideBySide:
+def measure(loaded: Turns) -> SideBySide:
     """Measure two loaded commits in turns, what looks slower twice, and compare. See `compare_commits`."""
     device = _one_device(loaded.device, loaded.sides)
     plans = _plans(loaded.sides, device)
@@ -154,7 +154,7 @@ def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, 
 
 @dataclass(kw_only=True)
 class _Measurement:
-    loaded: Sides
+    loaded: Turns
     plans: tuple[Plan, Plan]
     device: Device
     environment: Environment
@@ -164,7 +164,7 @@ class _Measurement:
     again: list[SharedCase] = field(default_factory=list)
 
     @classmethod
-    def of(cls, loaded: Sides, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
+    def of(cls, loaded: Turns, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
         began = dt.datetime.now(dt.UTC)
         stem, started = stamp(began), began.isoformat(timespec="milliseconds")
         reference, current = (

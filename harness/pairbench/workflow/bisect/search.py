@@ -20,9 +20,8 @@ from pairbench.model.policy import Policy
 from pairbench.model.series import Series
 from pairbench.store.calibrations import read_calibrations
 from pairbench.workflow.ab.arguments import Arguments, load_side
-from pairbench.workflow.ab.measure import SideBySide, measure
-from pairbench.workflow.ab.measure import Sides as Turns
-from pairbench.workflow.bisect.sides import Side, Sides, UnmeasurableError, choose_series, count_of
+from pairbench.workflow.ab.measure import SideBySide, Turns, measure
+from pairbench.workflow.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series, count_of
 from pairbench.workflow.ceilings import probe_device
 from pairbench.workflow.compare.noise import newest_calibrations
 from pairbench.workflow.git.ancestry import commits_between, touched_files
@@ -77,7 +76,7 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
         wanted, path = choose_series(bad, asked.device, asked.implementation)
         select = (f"{arguments.repository / path}::{wanted.case}",)
         arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
-        sides = Sides(
+        commits = LoadedCommits(
             config=config,
             context=context,
             arguments=arguments,
@@ -85,8 +84,8 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
             progress=progress,
             wanted=wanted,
         )
-        sides.known[history[-1].sha] = sides.take(bad)
-        search = _Search(config=config, asked=asked, sides=sides, history=history, progress=progress)
+        commits.known[history[-1].sha] = commits.take(bad)
+        search = _Search(config=config, asked=asked, loaded=commits, history=history, progress=progress)
         return search.latency() if asked.metric is None else search.count(asked.metric)
 
 
@@ -94,7 +93,7 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
 class _Search:
     config: Config
     asked: Asked
-    sides: Sides
+    loaded: LoadedCommits
     history: tuple[HistoryCommit, ...]
     """The good end first, the bad end last: a commit's number is its place."""
     progress: PlainProgress
@@ -152,13 +151,13 @@ class _Search:
 
     def count(self, metric: str) -> Bisection:
         """Look for the commit that moved a count."""
-        device = self.sides.wanted.device
-        environment, _ = probe_device(self.sides.context, device, HostWatch(device, self.progress.notify))
+        device = self.loaded.wanted.device
+        environment, _ = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
 
         def counted(number: int) -> float:
             sha = self.history[number].sha
-            counts[number] = self._locked(lambda: count_of(self.sides.record(sha, environment), metric))
+            counts[number] = self._locked(lambda: count_of(self.loaded.record(sha, environment), metric))
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
             return counts[number]
 
@@ -203,7 +202,7 @@ class _Search:
         )
         return result if interrupted else self._with_last(result, open_.good, open_.bad)
 
-    def _probe(self, good: Side, spread: Spread, latency: Latency) -> None:
+    def _probe(self, good: LoadedCommit, spread: Spread, latency: Latency) -> None:
         """Measure commits until one is sure enough, or the rounds are used up."""
         started = len(self.rounds)
         known = posterior(self._prior(), self.rounds, spread)
@@ -213,7 +212,7 @@ class _Search:
             number = next_probe(known, self.skipped)
             sha = self.history[number].sha
             try:
-                ratio = self._locked(functools.partial(self.sides.log_ratio, good, sha, latency))
+                ratio = self._locked(functools.partial(self.loaded.log_ratio, good, sha, latency))
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 continue
@@ -231,19 +230,19 @@ class _Search:
     def _read_hashes(self) -> None:
         """Read which commits have another implementation than the one before: those that touch a file of its suite are loaded."""
         files = frozenset[str]().union(
-            *(self.sides.known[self.history[number].sha].reached() for number in (0, self.last))
+            *(self.loaded.known[self.history[number].sha].reached() for number in (0, self.last))
         )
-        touched = touched_files(self.sides.arguments.repository, self.history[1:])
-        before = self._end(0).hash(self.sides.wanted)
+        touched = touched_files(self.loaded.arguments.repository, self.history[1:])
+        before = self._end(0).hash(self.loaded.wanted)
         found: list[bool | None] = []
         for number, commit in enumerate(self.history[1:], start=1):
-            if self.sides.context.interrupted.is_set():
+            if self.loaded.context.interrupted.is_set():
                 raise InterruptedRunError
             if not touched.get(commit.sha, files) & files:
                 found.append(False)
                 continue
             try:
-                hash_ = self.sides.side(commit.sha).hash(self.sides.wanted)
+                hash_ = self.loaded.commit(commit.sha).hash(self.loaded.wanted)
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 found.append(None)
@@ -255,30 +254,30 @@ class _Search:
     def _skip(self, number: int, reason: str) -> None:
         commit = self.history[number]
         self.skipped[number] = Skipped(
-            commit=commit, reason=reason, log=keep_reason(self.sides.arguments.repository, commit, reason)
+            commit=commit, reason=reason, log=keep_reason(self.loaded.arguments.repository, commit, reason)
         )
         self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
 
-    def _end(self, number: int) -> Side:
+    def _end(self, number: int) -> LoadedCommit:
         try:
-            return self.sides.side(self.history[number].sha)
+            return self.loaded.commit(self.history[number].sha)
         except UnmeasurableError as error:
             name = "--bad" if number else "--good"
             raise UsageError(f"{name} {self.history[number].sha[:10]} cannot be measured: {error}") from error
 
     def _turns(self, base: int, head: int, rounds: int) -> SideBySide:
         """Measure two commits in turns, as `pairbench ab` does."""
-        context = self.sides.context
+        context = self.loaded.context
         settings = replace(context.settings, rounds=rounds)
         loaded = [self._end(number).loaded for number in (base, head)]
         reference, current = (replace(one, context=replace(one.context, settings=settings)) for one in loaded)
-        scratch = self.sides.worktrees.folder / f"outputs-{base}-{head}-{rounds}"
+        scratch = self.loaded.worktrees.folder / f"outputs-{base}-{head}-{rounds}"
         scratch.mkdir()
         return measure(
             Turns(
                 context=replace(context, settings=settings),
                 sides=(reference, current),
-                device=self.sides.wanted.device.selector,
+                device=self.loaded.wanted.device.selector,
                 scratch=scratch,
                 progress=self.progress,
                 policy=self.asked.policy,
@@ -290,7 +289,7 @@ class _Search:
         return next(change for change in comparison.changes if change.series == series)
 
     def _series(self) -> Series:
-        wanted = self.sides.wanted
+        wanted = self.loaded.wanted
         return Series(
             device_name=wanted.device.name,
             suite=wanted.suite,
@@ -357,7 +356,7 @@ class _Search:
             UnmeasurableError: it gives none.
             InterruptedRunError: the user interrupted.
         """
-        context = self.sides.context
+        context = self.loaded.context
         found: list[float | UnmeasurableError] = []
 
         def locked(_: Device) -> None:
@@ -366,7 +365,7 @@ class _Search:
             except UnmeasurableError as error:  # which is no end of the search, as an error is for what runs on devices
                 found.append(error)
 
-        on_devices(context, (self.sides.wanted.device,), self.progress, locked)
+        on_devices(context, (self.loaded.wanted.device,), self.progress, locked)
         if not found:
             raise InterruptedRunError
         if isinstance(found[0], UnmeasurableError):

@@ -58,7 +58,7 @@ def run_fleet(
 
     Args:
         config: The settings, whose store every host writes to.
-        units: Gives the units; loading suites takes some seconds, and wrong options are told before.
+        units: Gives the units; loading suites takes some seconds, and wrong options are found before.
         address: The scheduler.
         certificates: The folder with `client.pem`; None without TLS.
         insecure: Whether to go without TLS beyond this machine.

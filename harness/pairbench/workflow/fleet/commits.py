@@ -17,13 +17,14 @@ from pathlib import Path
 
 from pairbench.config import load_config
 from pairbench.errors import PairbenchError, UsageError
+from pairbench.execute.parent.log import last_lines
 from pairbench.store.user_cache import user_folder
-from pairbench.workflow.git.repository import git, run_git
-from pairbench.workflow.git.worktrees import find_commit, repository_of
+from pairbench.workflow.git.repository import git
+from pairbench.workflow.git.worktrees import add_worktree, find_commit, repository_of
 
 _OLD_S = 14 * 24 * 3600
 _TAIL = 20
-"""Lines of a log that are told."""
+"""Lines of a log that come back with a unit."""
 BUILT = "PAIRBENCH_BUILD"
 """The variable that tells a build where to install to: that folder comes first on the path of what is measured."""
 
@@ -117,17 +118,7 @@ def _make(repository: Path, place: Path, commit: str) -> Code:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(mode=0o700)
         try:
-            run_git(
-                repository,
-                "-c",
-                "core.hooksPath=/dev/null",
-                "worktree",
-                "add",
-                "--force",
-                "--detach",
-                str(folder),
-                commit,
-            )
+            add_worktree(repository, folder, commit)
         except UsageError as error:
             raise BuildError(f"commit {commit[:10]} cannot be checked out: {error}") from error
         _build(folder, place / "installed", place / "build.log", commit)
@@ -163,14 +154,15 @@ def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
         )
     if done.returncode:
         raise BuildError(
-            f"commit {commit[:10]} cannot be built: {command!r} ended with status {done.returncode}", told(log)
+            f"commit {commit[:10]} cannot be built: {command!r} ended with status {done.returncode}", tail_of(log)
         )
 
 
-def told(log: Path) -> str:
+def tail_of(log: Path) -> str:
     """Return where a log is, and its last lines."""
     try:
-        lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
+        with log.open("rb") as file:
+            lines = last_lines(file.fileno())[-_TAIL:]
     except OSError:
         lines = []
     return "\n".join([f"{log}:", *lines])

@@ -14,14 +14,14 @@ METADATA = "pairbench"
 """The key under which a scheduler says that it is one of ours, and of which version."""
 
 
-def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, told: Callable[[str], None]) -> None:
+def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         address: Where to listen, such as tcp://127.0.0.1:8786.
         certificates: The folder with `scheduler.pem`; None without TLS.
         insecure: Whether to listen without TLS where others reach it.
-        told: Is given the address once it listens.
+        notify: Is given the address once it listens.
 
     Raises:
         UsageError: it cannot listen there, or must not.
@@ -29,10 +29,10 @@ def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, to
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     with configured():
-        asyncio.run(_serve(address, security_of(certificates), told))
+        asyncio.run(_serve(address, security_of(certificates), notify))
 
 
-async def _serve(address: str, security: Any, told: Callable[[str], None]) -> None:
+async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> None:
     from distributed import Scheduler
 
     protocol, _, rest = address.partition("://")
@@ -49,6 +49,6 @@ async def _serve(address: str, security: Any, told: Callable[[str], None]) -> No
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    told(scheduler.address)
+    notify(scheduler.address)
     await ended.wait()
     await scheduler.close()

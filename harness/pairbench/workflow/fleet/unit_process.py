@@ -18,7 +18,7 @@ from typing import Any
 
 from pairbench.execute.orphans import die_with
 from pairbench.model.unit import VARIABLE, Unit, UnitEnd
-from pairbench.workflow.fleet.commits import BuildError, Code, Commits, told
+from pairbench.workflow.fleet.commits import BuildError, Code, Commits, tail_of
 
 PLUGIN = "pairbench"
 BUSY = "busy"
@@ -29,7 +29,7 @@ _USAGE, _INTERRUPTED = 2, 130
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class UnitContext:
     """What a worker has for its units."""
 
     python: str
@@ -44,7 +44,7 @@ def run_unit(text: str) -> str:
     """Measure a unit on the host of this worker.
 
     Args:
-        text: A JSON object with the unit, the device's selector, the store, and whether to leave out what that has.
+        text: A JSON object with the unit, the device's selector and the store.
 
     Returns:
         A JSON object: `end`, `reason`, `run_id`, `statuses`, `log`, `host`, `seconds`.
@@ -52,7 +52,7 @@ def run_unit(text: str) -> str:
     from distributed import get_worker
 
     worker = get_worker()
-    bench: Bench = worker.plugins[PLUGIN].bench
+    context: UnitContext = worker.plugins[PLUGIN].context
     key = worker.get_current_task()
 
     def given_up() -> bool:
@@ -60,29 +60,29 @@ def run_unit(text: str) -> str:
         task = worker.state.tasks.get(key)
         return worker.status.name not in ("running", "paused") or task is None or task.state == "cancelled"
 
-    return json.dumps(measure(json.loads(text), bench, given_up))
+    return json.dumps(measure(json.loads(text), context, given_up))
 
 
-def measure(asked: Mapping[str, Any], bench: Bench, given_up: Callable[[], bool]) -> dict[str, Any]:
+def measure(asked: Mapping[str, Any], context: UnitContext, given_up: Callable[[], bool]) -> dict[str, Any]:
     """Return what became of a unit. See `run_unit`."""
     began = time.monotonic()
     unit = Unit.of(asked["unit"], "unit")
-    if why := bench.held_up():
+    if why := context.held_up():
         return {"end": BUSY, "reason": why, "host": platform.node()}
     try:
-        with bench.commits.code(unit.commit) as code:
-            found = _run(unit, asked, code, bench, given_up)
+        with context.commits.code(unit.commit) as code:
+            found = _run(unit, asked, code, context, given_up)
     except BuildError as error:
         found = {"end": UnitEnd.SKIPPED, "reason": str(error), "log": error.log}
     return {**found, "host": platform.node(), "seconds": time.monotonic() - began}
 
 
 def _run(
-    unit: Unit, asked: Mapping[str, Any], code: Code, bench: Bench, given_up: Callable[[], bool]
+    unit: Unit, asked: Mapping[str, Any], code: Code, context: UnitContext, given_up: Callable[[], bool]
 ) -> dict[str, Any]:
-    command = [bench.python, "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
+    command = [context.python, "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
     command += ["--store", asked["store"], "--skip-existing", *unit.options()]
-    log = bench.logs / f"unit-{unit.key}.log"
+    log = context.logs / f"unit-{unit.key}.log"
     with tempfile.TemporaryFile() as output, log.open("wb") as errors:
         process = subprocess.Popen(
             command,
@@ -101,9 +101,10 @@ def _run(
         return {"end": UnitEnd.NOT_DONE, "reason": "interrupted; what was finished is in the store"}
     if ended not in (0, 1) or document is None:
         end = UnitEnd.SKIPPED if ended == _USAGE else UnitEnd.FAILED
-        last = next((line for line in reversed(told(log).splitlines()) if line.startswith("pairbench: ")), "")
+        tail = tail_of(log)
+        last = next((line for line in reversed(tail.splitlines()) if line.startswith("pairbench: ")), "")
         why = last.removeprefix("pairbench: ") or f"`pairbench run` ended with status {ended}"
-        return {"end": end, "reason": why, "log": told(log)}
+        return {"end": end, "reason": why, "log": tail}
     log.unlink(missing_ok=True)
     statuses = document["summary"]["statuses"]
     if not statuses:

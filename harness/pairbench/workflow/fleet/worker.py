@@ -16,7 +16,7 @@ from pairbench.own_folders import held_folder
 from pairbench.workflow.fleet.commits import Commits
 from pairbench.workflow.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, need_dask, security_of
 from pairbench.workflow.fleet.host import BusyWatch, Examined, examine_host
-from pairbench.workflow.fleet.unit_process import PLUGIN, Bench
+from pairbench.workflow.fleet.unit_process import PLUGIN, UnitContext
 
 HOST = "HOST"
 """The resource of which every worker has one, and every unit takes one."""
@@ -37,7 +37,7 @@ class WorkerChoice:
     ignores_load: bool
 
 
-def run_worker(config: Config, choice: WorkerChoice, told: Callable[[str], None]) -> None:
+def run_worker(config: Config, choice: WorkerChoice, notify: Callable[[str], None]) -> None:
     """Take units until SIGINT or SIGTERM. A unit that is under way then ends in order, and what it finished is in the store.
 
     Raises:
@@ -49,9 +49,9 @@ def run_worker(config: Config, choice: WorkerChoice, told: Callable[[str], None]
     examined = examine_host(config, choice.devices)
     for selector, found in examined.findings:
         if found.state != "ok":
-            told(f"{selector}: {found.name}: {found.detail}{f'; {found.advice}' if found.advice else ''}")
+            notify(f"{selector}: {found.name}: {found.detail}{f'; {found.advice}' if found.advice else ''}")
     with configured(), held_folder() as logs:
-        asyncio.run(_Worker(examined, choice, address, security, logs, told).serve())
+        asyncio.run(_Worker(examined, choice, address, security, logs, notify).serve())
 
 
 def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
@@ -67,13 +67,15 @@ class _Worker:
         address: str,
         security: Any,
         logs: Path,
-        told: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
-        self._examined, self._choice, self._told = examined, choice, told
+        self._examined, self._choice, self._notify = examined, choice, notify
         self._address, self._security = address, security
         self._watch = None if choice.ignores_load else BusyWatch(examined.offers)
         self._held_up: str | None = None
-        self.bench = Bench(python=choice.python, commits=Commits(Path.cwd()), logs=logs, held_up=lambda: self._held_up)
+        self.context = UnitContext(
+            python=choice.python, commits=Commits(Path.cwd()), logs=logs, held_up=lambda: self._held_up
+        )
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
@@ -92,14 +94,14 @@ class _Worker:
                 await worker.close(executor_wait=False)
                 await asyncio.sleep(0.2)
                 continue
-            self._told(f"{self._examined.name} takes units from {self._address}")
+            self._notify(f"{self._examined.name} takes units from {self._address}")
             watching = asyncio.ensure_future(self._look(worker))
             gone = asyncio.ensure_future(worker.finished())
             await asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED)
             watching.cancel()
             await worker.close()  # waits for the unit that is under way, which sees it and ends
             if not self._ended.is_set():
-                self._told(f"the scheduler at {self._address} is gone; waiting for it")
+                self._notify(f"the scheduler at {self._address} is gone; waiting for it")
 
     async def _start(self, worker: Any) -> bool:
         try:
@@ -115,7 +117,7 @@ class _Worker:
             """Holds what units need on this host."""
 
             name = PLUGIN
-            bench = self.bench
+            context = self.context
 
         known = {
             "version": __version__,
@@ -134,7 +136,7 @@ class _Worker:
             security=self._security,
             dashboard=False,
             dashboard_address=NO_HTTP,
-            local_directory=str(self.bench.logs),
+            local_directory=str(self.context.logs),
             plugins=(Plugin(),),
             startup_information={_KNOWN: lambda _: known},
             metrics={_HELD_UP: lambda _: self._held_up},
@@ -151,7 +153,7 @@ class _Worker:
                 continue
             found = await asyncio.to_thread(self._watch.held_up)
             if found != self._held_up:
-                self._told(
+                self._notify(
                     f"{self._examined.name}: {found}; it takes no unit"
                     if found
                     else f"{self._examined.name} takes units again"

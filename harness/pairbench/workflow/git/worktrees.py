@@ -93,7 +93,7 @@ class Worktrees:
             UsageError: nothing has that name, or git fails.
         """
         sha, root = resolve(self.repository, asked), self.folder / name
-        run_git(self.repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", str(root), sha)
+        add_worktree(self.repository, root, sha)
         return Checkout(
             name=name,
             asked=asked,
@@ -106,6 +106,16 @@ class Worktrees:
     def remove(self, name: str) -> None:
         """Take a folder away again."""
         _remove(self.repository, self.folder / name)
+
+
+def add_worktree(repository: Path, folder: Path, sha: str) -> None:
+    """Check a commit out into a folder of its own; no hook of the repository runs.
+
+    Raises:
+        UsageError: git fails.
+    """
+    # By force, for git may still know the folder from a worktree that was removed by hand.
+    run_git(repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--force", "--detach", str(folder), sha)
 
 
 @contextlib.contextmanager

@@ -314,9 +314,8 @@ def without_existing(
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}
     if commit is None and VARIABLE in os.environ:
-        commit = read_commit(
-            config.root
-        )  # a unit is of its commit: what another one measured by the same code is no point of its own
+        # A unit is of its commit: what another commit measured by the same code is no point of its own.
+        commit = read_commit(config.root)
     where |= {"commit": commit.sha} if commit else {}
     try:
         frame, problems = read_frame(store_of(config), columns=COLUMNS, where=where)

@@ -1,14 +1,16 @@
-"""GEGLU in training: gelu(gate) * up with the tanh form of GELU, in the feed-forward of Gemma; of the sizes of Llama and Qwen here.
+"""Gated activations in training: SwiGLU, silu(gate) * up, in the feed-forward of Llama and Qwen; GEGLU, with the tanh form of GELU, in that of Gemma.
 
 By hand it is two kernels forward and three backward, and autograd keeps the gate, its activation and the other half. Computed again in backward, the
-activation need not be kept: a third less memory.
+activation need not be kept: a third less memory. Both are of the sizes of Llama and Qwen here.
 """
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
-from kernels_train_gate import gelu_gated
+from kernels_train_gate import gelu_gated, silu_gated
 from train_common import LLAMA_8B, LLAMA_70B, QWEN_05B, QWEN_32B, computes_in_float32, cost_of, of, size_of, spoilt
 
 from pairbench import REASSOCIATED, Operator, Variant, grid
@@ -33,31 +35,45 @@ def cost(tokens, intermediate, dtype, direction, scale=1.0):
     )
 
 
-def activated(gate):
+def silu(gate):
+    return F.silu(gate)
+
+
+def gelu(gate):
     return F.gelu(gate, approximate="tanh")
 
 
-def by_hand(gate, up):
+def swiglu(gate, up):
     """Activate, multiply: as models write it."""
-    return activated(gate) * up
+    return silu(gate) * up
+
+
+def geglu(gate, up):
+    """Activate, multiply: as models write it."""
+    return gelu(gate) * up
 
 
 class _Recomputed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, gate, up):
+    def forward(ctx, gate, up, activated, activated_backward):
         ctx.save_for_backward(gate, up)
+        ctx.activated, ctx.activated_backward = activated, activated_backward
         return activated(gate) * up
 
     @staticmethod
     def backward(ctx, gradient):
         gate, up = ctx.saved_tensors
-        of_gate = torch.ops.aten.gelu_backward(gradient * up, gate, approximate="tanh")
-        return of_gate, gradient * activated(gate)
+        return ctx.activated_backward(gradient * up, gate), gradient * ctx.activated(gate), None, None
 
 
-def recomputed(gate, up):
+def swiglu_recomputed(gate, up):
     """The same kernels, the activation computed again in backward instead of kept."""
-    return _Recomputed.apply(gate, up)
+    return _Recomputed.apply(gate, up, silu, torch.ops.aten.silu_backward)
+
+
+def geglu_recomputed(gate, up):
+    """The same kernels, the activation computed again in backward instead of kept."""
+    return _Recomputed.apply(gate, up, gelu, functools.partial(torch.ops.aten.gelu_backward, approximate="tanh"))
 
 
 def fits(gate, **_):
@@ -67,22 +83,22 @@ def fits(gate, **_):
 # -- deliberately wrong -----------------------------------------------------------------------------------------------
 
 
-def swapped(gate, up):
+def swapped(gate, up, activated):
     """Take the halves for one another."""
-    return by_hand(up, gate)
+    return activated(up) * gate
 
 
-def constant_gate(gate, up):
+def constant_gate(gate, up, activated):
     """Take the activation's slope for its value: what a gate that is not differentiated through gives."""
     return gate * (activated(gate) / gate).detach() * up
 
 
-def of_the_gate_alone(gate, up):
+def of_the_gate_alone(gate, up, activated):
     """Forget the other half in the gate's gradient."""
     return activated(gate) * up.detach() + spoilt(up, lambda gradient: 0 * gradient) * 0
 
 
-def another_slope(gate, up):
+def another_slope(gate, up, activated):
     """Differentiate another activation: a sigmoid's gate."""
     other = torch.sigmoid(gate)
     return (activated(gate).detach() + other - other.detach()) * up
@@ -110,23 +126,34 @@ REAL = [
 ]
 HEADLINE = [dict(tokens=8192, dtype="bfloat16", **of(LLAMA_70B, "intermediate"))]
 
-train_geglu = Operator(
-    "train_geglu",
-    baseline=by_hand,
-    variants={
-        "recomputed": recomputed,
-        "triton": Variant(gelu_gated, valid=fits, needs="triton"),
-    },
+
+SHARED = dict(
     inputs=inputs,
     cases={"edge": EDGE, "smoke": SMOKE, "real": REAL, "headline": HEADLINE},
     gradients=("gate", "up"),
-    impostors={
-        "swapped": Variant(swapped, valid=several),
-        "constant_gate": Variant(constant_gate, valid=several),
-        "of_the_gate_alone": Variant(of_the_gate_alone, valid=several),
-        "another_slope": Variant(another_slope, valid=several),
-    },
     tolerance=REASSOCIATED,
     cost=cost,
+)
+
+
+def impostors(activated):
+    wrong = (swapped, constant_gate, of_the_gate_alone, another_slope)
+    return {one.__name__: Variant(functools.partial(one, activated=activated), valid=several) for one in wrong}
+
+
+train_swiglu = Operator(
+    "train_swiglu",
+    baseline=swiglu,
+    variants={"recomputed": swiglu_recomputed, "triton": Variant(silu_gated, valid=fits, needs="triton")},
+    impostors=impostors(silu),
+    source="linkedin/Liger-Kernel swiglu, huggingface/transformers LlamaMLP",
+    **SHARED,
+)
+train_geglu = Operator(
+    "train_geglu",
+    baseline=geglu,
+    variants={"recomputed": geglu_recomputed, "triton": Variant(gelu_gated, valid=fits, needs="triton")},
+    impostors=impostors(gelu),
     source="linkedin/Liger-Kernel geglu, huggingface/transformers GemmaMLP",
+    **SHARED,
 )

@@ -42,13 +42,13 @@ class Wanted:
 
 
 @dataclass(kw_only=True)
-class Side:
+class LoadedCommit:
     """A commit that was loaded."""
 
     loaded: LoadedSide
     plan: Plan
     """The one case, with the implementation and the baseline."""
-    alternation: Interleaving | None = None
+    interleaving: Interleaving | None = None
     """The turns that it takes with the good end; None before the first."""
 
     def hash(self, wanted: Wanted) -> str:
@@ -104,7 +104,7 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
 
 
 @dataclass(kw_only=True)
-class Sides:
+class LoadedCommits:
     """The commits that were loaded so far, by their hash."""
 
     config: Config
@@ -113,9 +113,9 @@ class Sides:
     worktrees: Worktrees
     progress: PlainProgress
     wanted: Wanted
-    known: dict[str, Side] = field(default_factory=dict)
+    known: dict[str, LoadedCommit] = field(default_factory=dict)
 
-    def side(self, sha: str) -> Side:
+    def commit(self, sha: str) -> LoadedCommit:
         """Return a commit, which is loaded where it is not yet.
 
         Raises:
@@ -126,7 +126,7 @@ class Sides:
             self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
         return self.known[sha]
 
-    def take(self, loaded: LoadedSide) -> Side:
+    def take(self, loaded: LoadedSide) -> LoadedCommit:
         """Return a loaded commit with the plan of the one series.
 
         Raises:
@@ -146,31 +146,33 @@ class Sides:
             if entry.mode == self.wanted.entry.mode
             and entry.implementation in (BASELINE, self.wanted.entry.implementation)
         )
-        return Side(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
+        return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
 
-    def log_ratio(self, good: Side, sha: str, latency: Latency) -> float:
+    def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
         """Return the logarithm of a commit's latency over that of the good end, from one more round of both in turns.
 
         Raises:
             UnmeasurableError: there is none.
         """
-        side, wanted = self.side(sha), self.wanted
-        first = side.alternation is None
-        if side.alternation is None:
+        commit, wanted = self.commit(sha), self.wanted
+        first = commit.interleaving is None
+        if commit.interleaving is None:
             scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
             scratch.mkdir()
-            contexts = (good.loaded.context, side.loaded.context)
-            side.alternation = Interleaving(contexts, wanted.device, (good.plan, side.plan), self._reporter(), scratch)
-        alternation = side.alternation
-        if not alternation.twins:
+            contexts = (good.loaded.context, commit.loaded.context)
+            commit.interleaving = Interleaving(
+                contexts, wanted.device, (good.plan, commit.plan), self._reporter(), scratch
+            )
+        interleaving = commit.interleaving
+        if not interleaving.twins:
             raise UnmeasurableError(
                 f"{wanted.case} asks another question there: its definition is not that of the good end"
             )
-        twin = alternation.twins[0]
-        with alternation.ahead(1) as ahead:
+        twin = interleaving.twins[0]
+        with interleaving.ahead(1) as ahead:
             if first:
-                alternation.prepare()
-            alternation.time(1, alternation.twins, ahead, first=len(twin.current.rounds))
+                interleaving.prepare()
+            interleaving.time(1, interleaving.twins, ahead, first=len(twin.current.rounds))
         if wanted.entry not in twin.comparable():
             raise UnmeasurableError(_why(twin, wanted.entry))
         good_ns, own_ns = (_last_ns(state, wanted.entry, latency) for state in twin.states)
@@ -182,15 +184,15 @@ class Sides:
         Raises:
             UnmeasurableError: it is wrong, or cannot be called.
         """
-        side, wanted = self.side(sha), self.wanted
-        session = DeviceSession(side.loaded.context, wanted.device, side.plan, self._reporter())
+        commit, wanted = self.commit(sha), self.wanted
+        session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
         session.verify(impostors=False)
         session.profile()
         state = session.states[0]
         if wanted.entry in state.ended:
             status, reason = state.ended[wanted.entry]
             raise UnmeasurableError(f"{status.value}: {reason}")
-        run = Run(run_id="", started_at="", commit=side.loaded.checkout.commit)
+        run = Run(run_id="", started_at="", commit=commit.loaded.checkout.commit)
         return to_records(run, environment, [state.outcome(wanted.entry)])[0]
 
     def _reporter(self) -> Reporter:
