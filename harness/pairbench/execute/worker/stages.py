@@ -126,7 +126,10 @@ def _references(
         inputs = [build_inputs(operator, job.case, device, seed) for seed in SEEDS]
     except BaseException as error:  # of the suite's, as in `guarded`
         status, reason = explain(error)
-        raise SuiteFaultError(status, f"inputs() failed: {reason}") from error
+        # What a declaration lacks is no failure of the function.
+        raise SuiteFaultError(
+            status, reason if isinstance(error, DeclarationError) else f"inputs() failed: {reason}"
+        ) from error
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
             # No generator: what raises may be StopIteration.

@@ -35,7 +35,7 @@ class Checkout:
     """The submodules' folders, which are empty here because a worktree has none."""
 
 
-def repository_of(path: Path, why: str = "ab compares two of its commits") -> Path:
+def repository_of(path: Path, why: str = "commits of it are measured") -> Path:
     """Return the top folder of the checkout that a file or folder, which need not exist any more, belongs to.
 
     Args:
