@@ -198,11 +198,12 @@ train_fused_linear_cross_entropy = Operator(
         "half_of_x": Variant(half_of_x, valid=some),
     },
     tolerance={**REASSOCIATED, "float32": Tolerance(rtol=1e-5, rel_l2=1e-6)},
-    # The gradient of the logits is rounded before the loss's own comes to it, not after: other terms of sums that cancel.
+    # The gradient of the logits is rounded before the loss's own comes to it, not after, and in chunks: other terms of sums that cancel. Words
+    # that are no target have gradients a hundred times smaller than those that are, hence a limit for each row.
     gradient_tolerance={
         **REASSOCIATED,
         "float32": Tolerance(rtol=1e-4, atol_rms=1e-4, rel_l2=1e-5),
-        "bfloat16": Tolerance(rtol=1.6e-2, atol_rms=4e-2),
+        "bfloat16": Tolerance(rtol=1.6e-2, atol_rms=4e-2, rms_by_row=True),
     },
     cost=cost,
     source="linkedin/Liger-Kernel fused_linear_cross_entropy, apple/ml-cross-entropy",

@@ -42,6 +42,8 @@ def test_each_ends_as_itself(
 ) -> None:
     row = found[operator, implementation, mode]
     assert row["status"] == status
+    if (operator, mode) == ("unwritten", "graph"):
+        reason = "differs"  # what a graph's own memory held when it was captured
     assert reason in row["reason"]
     assert found[operator, "good", mode]["status"] == found[operator, "baseline", mode]["status"] == "verified"
 

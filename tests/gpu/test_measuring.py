@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 ITSELF = "tests/suites/itself.py"
 DEPTHWISE = "depthwise_conv1d[batch=1,channels=2048,dtype=float32,length=21,taps=3]"
+CATALOGUE = f"suites/depthwise/conv1d.py::{DEPTHWISE}"
 MODES = ("--mode", "eager", "--mode", "graph")
 
 
@@ -31,7 +32,7 @@ def records_of(store: Path) -> pd.DataFrame:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with a run of implementations against themselves and of the smallest depthwise convolution."""
     folder = tmp_path_factory.mktemp("interleaved")
-    pairbench("run", ITSELF, DEPTHWISE, "--tier", "real", *MODES, "--rounds", "5", "--store", str(folder))
+    pairbench("run", ITSELF, CATALOGUE, "--tier", "real", *MODES, "--rounds", "5", "--store", str(folder))
     return folder
 
 
@@ -102,7 +103,7 @@ def test_launches_are_what_the_trace_holds(store: Path, tmp_path: Path) -> None:
 
 
 def test_counts_do_not_change_between_runs(store: Path, tmp_path: Path) -> None:
-    pairbench("run", DEPTHWISE, "--rounds", "1", "--store", str(tmp_path))
+    pairbench("run", CATALOGUE, "--rounds", "1", "--store", str(tmp_path))
     counts = ["launches_per_call", "kernels_per_call", "memcpys_per_call", "memsets_per_call", "ops_per_call"]
     before = records_of(store).query("case == @DEPTHWISE and mode == 'eager'").set_index("implementation")[counts]
     after = records_of(tmp_path).set_index("implementation")[counts]

@@ -12,7 +12,7 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.series import Series
 from pairbench.store.ceilings import KeptCeilings
 from pairbench.store.tries import LastTries
-from pairbench.store.user_cache import KeptValues, kept_compilations, user_folder
+from pairbench.store.user_cache import KeptValues, kept_bytecode, kept_compilations, user_folder
 from tests.builders import make_run
 
 DAMAGE = {
@@ -153,3 +153,18 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert kept.read() == {}
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert kept_compilations() is None
+
+
+def test_bytecode_is_kept_for_each_python_until_nobody_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mine = kept_bytecode()
+    monkeypatch.setattr("sys.prefix", "/another")
+    other = kept_bytecode()
+    assert mine and other and mine.parent == other.parent and mine != other
+    old = time.time() - 15 * 24 * 3600
+    for folder in (mine, other):
+        os.utime(folder, (old, old))
+    assert kept_bytecode() == other
+    assert other.exists() and not mine.exists()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    assert kept_bytecode() is None

@@ -4,9 +4,11 @@ A file is JSON, and is read as if it were empty wherever it is anything else.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,11 +40,31 @@ def kept_compilations() -> Path | None:
     except OSError:
         return None
     for compiler in ("triton", "inductor"):
-        with contextlib.suppress(OSError):
-            for entry in (folder / compiler).iterdir():
-                if time.time() - entry.stat().st_mtime > _OLD_S:
-                    shutil.rmtree(entry, ignore_errors=True)
+        _remove_old(folder / compiler)
     return folder
+
+
+def kept_bytecode() -> Path | None:
+    """Return the folder for the bytecode of packages that came without, as in many containers; None if it cannot be there.
+
+    Each Python has one of its own. Those that no command has used for two weeks go.
+    """
+    ours = user_folder() / "bytecode" / hashlib.sha256(f"{sys.prefix} {sys.version}".encode()).hexdigest()[:12]
+    try:
+        ours.mkdir(parents=True, exist_ok=True)
+        os.utime(ours)
+    except OSError:
+        return None
+    _remove_old(ours.parent)
+    return ours
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove what nothing has touched in a folder for two weeks."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if time.time() - entry.stat().st_mtime > _OLD_S:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 class KeptValues:

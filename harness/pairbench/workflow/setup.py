@@ -65,7 +65,7 @@ def make_context(
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
-    from pairbench.store.user_cache import kept_compilations
+    from pairbench.store.user_cache import kept_bytecode, kept_compilations
 
     needed = Preload.DESCRIPTION if describes else Preload.MEASUREMENT
     if not describes and ("compile" in config.settings.modes or names_compiler(suites, config.root)):
@@ -76,13 +76,15 @@ def make_context(
         held_folder() as own,
     ):
         cache = (kept_compilations() if quick else None) or own
-        prepare(launchers, cache, needed)
+        bytecode = kept_bytecode()
+        prepare(launchers, cache, needed, bytecode)
         yield WorkerContext(
             settings=config.settings,
             cache=cache,
             interrupted=interrupted or threading.Event(),
             memory_bytes=available_memory(config.settings.memory_fraction),
             launchers=launchers,
+            bytecode=bytecode,
         )
 
 

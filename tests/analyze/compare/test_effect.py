@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pairbench.analyze.compare.effect import Effects, decide, estimate, minimum_effect
+from pairbench.analyze.compare.effect import Effects, _adjusted, decide, estimate, minimum_effect
 from pairbench.analyze.compare.rounds import Floats, Runs
 from pairbench.model.comparison import Floor
 from pairbench.model.policy import Policy
@@ -165,3 +165,8 @@ def test_what_is_not_known_is_undecided_and_counts_for_nothing() -> None:
 def test_the_minimum_effect_is_the_policy_s_and_at_least_twice_the_floor(floor: float | None, expected: float) -> None:
     known = None if floor is None else Floor(p50=floor, p95=0.5, runs=5, source="history")
     assert minimum_effect(known) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_adjusted_p_values_are_scipys(p_values: list[float]) -> None:
+    np.testing.assert_allclose(_adjusted(np.array(p_values)), stats.false_discovery_control(p_values), rtol=1e-12)

@@ -371,7 +371,7 @@ def test_an_unknown_way_to_start_workers_is_refused() -> None:
 def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
     context: WorkerContext, device: Device, visible: str
 ) -> None:
-    assert _environment(context.cache, device, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
+    assert _environment(context.cache, device, None, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
 
 
 SHOUTS = """

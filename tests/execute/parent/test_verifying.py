@@ -1,6 +1,7 @@
 """Verifying side by side: every case once, what ran short once more alone, and an error ends all."""
 
 import threading
+from dataclasses import replace
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -105,6 +106,18 @@ def test_without_an_oracle_for_want_of_memory_it_is_verified_again(verify: Any) 
     reasons = iter(["no oracle: CUDA out of memory", None, None])
     states, _ = verify(lambda state, workers: verified(state, next(reasons)), 2, 2)
     assert not any(found.reason for state in states for found in state.verified.values())
+
+
+def test_what_could_not_be_captured_for_want_of_memory_is_verified_again(verify: Any) -> None:
+    whys = iter(["OutOfMemoryError: CUDA out of memory", None, None])
+
+    def step(state: CaseState, workers: Any) -> None:
+        verified(state)
+        for entry, found in state.verified.items():
+            state.verified[entry] = replace(found, uncapturable=next(whys, None))
+
+    states, _ = verify(step, 2, 2)
+    assert not any(found.uncapturable for state in states for found in state.verified.values())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ their certainty.
 import functools
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints
 
@@ -134,7 +134,7 @@ def _lent(spread: float, freedom: float) -> float:
 @functools.lru_cache(maxsize=64)
 def _table(freedom: int) -> tuple[Floats, Floats]:
     lent = np.geomspace(0.5, 1000, 40)
-    low, high = (np.log(stats.f.ppf(q, max(freedom, 1), lent)) for q in (0.25, 0.75))
+    low, high = (np.log(special.fdtri(max(freedom, 1), lent, q)) for q in (0.25, 0.75))
     return lent, high - low
 
 

@@ -59,6 +59,8 @@ class WorkerContext:
     """Files of another commit that stand in for those of the checkout; None for the checkout itself."""
     launchers: Launchers = field(default_factory=Launchers)
     """How each worker is started."""
+    bytecode: Path | None = None
+    """Where Python keeps the bytecode of a torch that came without; None for the run's own folder."""
 
 
 def available_memory(fraction: float) -> int:
@@ -94,7 +96,7 @@ class WorkerProcess:
             launchers = context.launchers
             launcher = launchers.alone if timed and device.kind == "cpu" else launchers.shared
             self._process = launcher.launch(
-                _environment(context.cache, device, interpret=interpret),
+                _environment(context.cache, device, context.bytecode, interpret=interpret),
                 connection=theirs.fileno(),
                 heartbeat=self._memory_file.fileno(),
                 log=self._log.fileno(),
@@ -200,18 +202,19 @@ ANY = Device(selector="any", kind="any", name="any")
 """Stands in for the device of a worker that finds out which devices there are."""
 
 
-def prepare(launchers: Launchers, cache: Path, preload: Preload) -> None:
+def prepare(launchers: Launchers, cache: Path, preload: Preload, bytecode: Path | None = None) -> None:
     """Have the launchers of a run begin to load what its first worker needs.
 
     Args:
         launchers: The launchers.
         cache: The run's folder for what is compiled.
         preload: What that is.
+        bytecode: See `WorkerContext`.
     """
-    launchers.shared.prepare(_environment(cache, ANY, interpret=False), preload)
+    launchers.shared.prepare(_environment(cache, ANY, bytecode, interpret=False), preload)
 
 
-def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, str]:
+def _environment(cache: Path, device: Device, bytecode: Path | None, *, interpret: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "PYTHONFAULTHANDLER": "1",
@@ -223,7 +226,7 @@ def _environment(cache: Path, device: Device, *, interpret: bool) -> dict[str, s
     }
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
-        environment["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode or cache / "bytecode")
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:

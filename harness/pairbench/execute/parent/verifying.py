@@ -121,5 +121,7 @@ def _ran_short(state: CaseState) -> bool:
     """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
     ends = list(state.ended.values())
     scarce = any(_SCARCE.search(reason) for status, reason in ends if status is Status.FAILED)
-    missed = any(found.reason and _SCARCE.search(found.reason) for found in state.verified.values())
+    missed = any(
+        why and _SCARCE.search(why) for found in state.verified.values() for why in (found.reason, found.uncapturable)
+    )
     return scarce or missed or any(status in (Status.OOM, Status.TIMEOUT) for status, _ in ends)

@@ -38,6 +38,17 @@ def pin_flags(*, tf32: bool) -> None:
     torch.backends.cudnn.deterministic = False
 
 
+@functools.cache
+def order_attention(device: torch.device) -> None:
+    """Have torch put its attention kernels into the order that suits a GPU. It does so at the first call of attention in a process,
+    and whoever made that call would seem to have changed a flag.
+    """
+    if device.type == "cuda":
+        with contextlib.suppress(Exception):  # a torch or a GPU that has no choice has no order either
+            tokens = torch.empty(1, 1, 16, 64, dtype=torch.float16, device=device)
+            torch._fused_sdp_choice(tokens, tokens, tokens)
+
+
 class _Flag(NamedTuple):
     """A global switch: how it is read, and put back."""
 

@@ -220,3 +220,5 @@ if __name__ == "__main__":
     forked = serve(socket.socket(fileno=int(sys.argv[1])), *then, at_once=preload is not Preload.DESCRIPTION)
     if forked is not None:
         work(forked)
+    else:
+        os._exit(0)  # the parent waits for it, and nothing is left that Python's own end would do

@@ -29,6 +29,7 @@ from pairbench.execute.protocol import (
 from pairbench.execute.worker.calls import make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain
+from pairbench.execute.worker.flags import order_attention
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
@@ -80,6 +81,7 @@ def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.
         if hasattr(torch._functorch.config, "donated_buffer"):  # not in releases before it was there
             torch._functorch.config.donated_buffer = operator.direction != "bwd"
     device = torch_device(config.device)
+    order_attention(device)
     release(device)
     return device
 
