@@ -1,5 +1,6 @@
 """A repository of real commits of a small suite, one of which makes its variant slower, or has it call one operator more."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -31,6 +32,36 @@ planted = Operator("planted", baseline=plain, variants={{"v": variant}}, inputs=
 aside = Operator("aside", baseline=other, variants={{"v": other}}, inputs=inputs, cases=grid(n=[64]))
 """
 
+GPU_SUITE = """
+import torch
+import triton
+import triton.language as tl
+from helpers import step
+from pairbench import EXACT, Operator, Variant, grid
+
+@triton.jit
+def doubled_kernel(source, target, n, tiles, BLOCK: tl.constexpr):
+    place = (tl.program_id(0) % tiles) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + place, 2 * tl.load(source + place, mask=place < n), mask=place < n)
+
+def doubled(x):
+    # {note}
+    target, tiles = torch.empty_like(x), triton.cdiv(x.numel(), 4096)
+    doubled_kernel[(int({wait_ms} * tiles),)](x, target, x.numel(), tiles, BLOCK=4096)
+    return {work}
+
+def other(x):
+    return x * {factor}
+
+def operator(name, plain, variant):
+    return Operator(name, baseline=plain, variants={{"v": Variant(variant, needs="triton")}},
+                    inputs=lambda make, n: {{"x": make.normal(n)}}, cases=grid(n=[2**24]), tolerance=EXACT)
+
+planted = operator("planted", lambda x: x + x, doubled)
+aside = operator("aside", other, other)
+"""
+"""A kernel that works on some of its tiles twice, so that the device needs longer: `wait_ms` is 1 or more of the work."""
+
 
 def git(folder: Path, *arguments: str) -> str:
     """Return what git prints in a folder."""
@@ -40,7 +71,15 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def plant(
-    folder: Path, commits: int, *, slower: int, more: int, broken: Collection[int], slow_ms: float = 4.0
+    folder: Path,
+    commits: int,
+    *,
+    slower: int,
+    more: int,
+    broken: Collection[int],
+    waits: tuple[float, float] = (2.0, 4.0),
+    suite: str = SUITE,
+    work: tuple[str, str] = ("x + 1", "(x + 2) - 1"),
 ) -> list[str]:
     """Make a history, and return the hash of each commit, that of the good end first.
 
@@ -50,16 +89,18 @@ def plant(
         slower: The number of the one that makes the variant slower, counted from 1.
         more: The number of the one that has it call an operator more.
         broken: The numbers of those that cannot be loaded.
-        slow_ms: What a call waits from then on; before it waits 2 ms.
+        waits: What a call waits before and from then on, in ms; on a GPU its work, as a multiple.
+        suite: The suite.
+        work: What the variant returns before and after it calls an operator more.
     """
     (folder / "suites").mkdir(parents=True)
     git(folder, "init", "-q")
     shas = []
     for number in range(commits + 1):
-        text = SUITE.format(
+        text = suite.format(
             note="rewritten" if number >= slower - 3 else "as it was",
-            wait_ms=slow_ms if number >= slower else 2.0,
-            work="(x + 2) - 1" if number >= more else "x + 1",
+            wait_ms=waits[number >= slower],
+            work=work[number >= more],
             factor=2 + number // 7,
         )
         if number in broken:
@@ -74,16 +115,24 @@ def plant(
 
 
 def main() -> int:
-    """Make the history of 64 commits of the page beside this file in a folder, and print the commands that search it."""
-    folder = Path(sys.argv[1])
-    plant(folder, 64, slower=37, more=50, broken={5, 20, 33, 41, 42}, slow_ms=2.2)
-    settings = {"case_seconds": 0.2, "min_samples": 40, "suites": ["suites"]}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    """Make one of the histories of the page beside this file in a folder, and print the commands that search it."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="an empty folder, or one that is not there")
+    parser.add_argument("--device", default="cpu", help="cpu: 64 commits, +9.6 percent; cuda:N: 16 commits, +3 percent")
+    options = parser.parse_args()
+    folder: Path = options.folder
+    if options.device == "cpu":
+        plant(folder, 64, slower=37, more=50, broken={5, 20, 33, 41, 42}, waits=(2.0, 2.2))
+        settings, good = {"case_seconds": 0.2, "min_samples": 40}, "HEAD~64"
+    else:
+        viewed = ("target", "target.view_as(target)")
+        plant(folder, 16, slower=11, more=14, broken={6}, waits=(1.0, 1.03), suite=GPU_SUITE, work=viewed)
+        settings, good = {}, "HEAD~16"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {**settings, "suites": ["suites"]}.items()]
     (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", *lines, ""]))
     for metric in ("", " --metric ops"):
-        sys.stdout.write(
-            f"cd {folder} && pairbench bisect suites/ops.py::planted --good HEAD~64 --bad main --device cpu{metric}\n"
-        )
+        search = f"pairbench bisect suites/ops.py::planted --good {good} --bad main --device {options.device}{metric}"
+        sys.stdout.write(f"cd {folder} && {search}\n")
     return 0
 
 

@@ -1,9 +1,9 @@
 """Verifying side by side: every case once, what ran short once more alone, and an error ends all."""
 
 import threading
-from dataclasses import replace
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest

@@ -40,8 +40,9 @@ def pin_flags(*, tf32: bool) -> None:
 
 @functools.cache
 def order_attention(device: torch.device) -> None:
-    """Have torch put its attention kernels into the order that suits a GPU. It does so at the first call of attention in a process,
-    and whoever made that call would seem to have changed a flag.
+    """Have torch put its attention kernels into the order that suits a GPU.
+
+    It does so at the first call of attention in a process, and whoever made that call would seem to have changed a flag.
     """
     if device.type == "cuda":
         with contextlib.suppress(Exception):  # a torch or a GPU that has no choice has no order either
