@@ -78,6 +78,7 @@ SHORT = {
     "out of memory": (Status.OOM, "out of memory: held 3 GiB"),
     "out of time": (Status.TIMEOUT, "still running"),
     "a library's own words": (Status.FAILED, "RuntimeError: CUBLAS_STATUS_ALLOC_FAILED"),
+    "wrong by the baseline alone": (Status.MISMATCHED, "output differs (no oracle: CUDA out of memory)"),
 }
 
 

@@ -179,6 +179,22 @@ def test_a_graph_that_is_gone_through_once_may_be_written_over() -> None:
     assert status_of("overwrites", "fwd_bwd")[0] is Status.VERIFIED
 
 
+def test_a_baseline_without_room_for_its_forward_is_out_of_memory_and_nothing_else() -> None:
+    def too_large(x: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    operator = Operator(
+        "large",
+        baseline=too_large,
+        variants={"same": too_large},
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases=[dict(n=4)],
+        gradients=["x"],
+    )
+    with pytest.raises(torch.OutOfMemoryError):
+        at(operator, "bwd")
+
+
 def test_grad_that_accumulates_is_named_where_no_gradients_are_declared() -> None:
     operator = SUITE["undeclared"]
     references = tuple(make_expected(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in (0, 1))

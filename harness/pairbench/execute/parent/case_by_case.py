@@ -3,7 +3,7 @@
 from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.pool import WorkerContext, Workers, wait_for
+from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, wait_for
 from pairbench.execute.parent.steps import profile_case, time_case, verify_case
 from pairbench.model.environment import Device
 
@@ -25,8 +25,7 @@ class CaseByCase:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for workers in (self._verifier, self._profiler, *self._rounds):
-            workers.close()
+        close_all((self._verifier, self._profiler, *self._rounds))
 
     def verify(self, state: CaseState) -> None:
         """Verify every entry of a case."""

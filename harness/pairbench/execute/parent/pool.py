@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -292,3 +293,10 @@ def wait_for(all_workers: Iterable[Workers]) -> None:
         workers.get()
     for workers in several:
         workers.wait()
+
+
+def close_all(all_workers: Iterable[Workers]) -> None:
+    """End several workers side by side: each takes a tenth of a second on a GPU."""
+    several = tuple(all_workers)
+    with ThreadPoolExecutor(max(1, len(several))) as threads:
+        list(threads.map(lambda workers: workers.close(), several))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from pairbench.execute.parent.pool import Workers, wait_for
+from pairbench.execute.parent.pool import Workers, close_all, wait_for
 
 _AHEAD = 8
 """Processes that are there at once at most: each holds some 200 MB."""
@@ -37,8 +37,7 @@ class RoundWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for workers in itertools.chain(*self._ready):
-            workers.close()
+        close_all(itertools.chain(*self._ready))
 
     def _fill(self) -> None:
         while self._left and sum(map(len, self._ready)) < _AHEAD:
@@ -60,5 +59,4 @@ class RoundWorkers:
         try:
             yield party
         finally:
-            for workers in party:
-                workers.close()
+            close_all(party)

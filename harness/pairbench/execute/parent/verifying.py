@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.pool import Workers
+from pairbench.execute.parent.pool import Workers, close_all
 from pairbench.execute.parent.steps import verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
@@ -60,11 +60,7 @@ class Verifiers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        with ThreadPoolExecutor(len(self._several)) as threads:  # each takes a tenth of a second on a GPU
-            list(threads.map(lambda workers: workers.close(), self._several))
+        close_all(self._several)
 
     def verify(self, take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
         """Verify cases until there are no more. Of the functions, one runs at a time.
@@ -102,7 +98,7 @@ class Verifiers:
             for finished in [threads.submit(work, workers) for workers in self._several]:
                 finished.result()
         if again:
-            self._close()
+            close_all(self._several)
         for state, took_s in again:
             state.start_over()
             began = time.monotonic()
@@ -120,7 +116,7 @@ class Verifiers:
 def _ran_short(state: CaseState) -> bool:
     """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
     ends = list(state.ended.values())
-    scarce = any(_SCARCE.search(reason) for status, reason in ends if status is Status.FAILED)
+    scarce = any(_SCARCE.search(reason) for status, reason in ends if status in (Status.FAILED, Status.MISMATCHED))
     missed = any(
         why and _SCARCE.search(why) for found in state.verified.values() for why in (found.reason, found.uncapturable)
     )

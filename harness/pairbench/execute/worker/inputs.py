@@ -11,6 +11,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.faults import is_out_of_memory
 from pairbench.execute.worker.training import OUTPUT_GRADIENTS
 from pairbench.execute.worker.trees import leaves, named_tensors
 from pairbench.model.case import Case
@@ -118,8 +119,10 @@ def _for_training(operator: Operator, inputs: dict[str, Any], make: Make) -> dic
         return inputs
     try:
         outputs = make_call(operator.towards("fwd"), operator.baseline, "eager", inputs).run()
-    except Exception:  # it is verified next, which says what is wrong with it
-        outputs = None
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        outputs = None  # it is verified next, which says what is wrong with it
     return {**inputs, OUTPUT_GRADIENTS: _output_gradients(outputs, make.generator)}
 
 

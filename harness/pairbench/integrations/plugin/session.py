@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pairbench.integrations.plugin.gate import HeldReports
     from pairbench.workflow.run.confirm import Confirmed
     from pairbench.workflow.setup import Chosen
+
+_MEANWHILE = ("pairbench.integrations.plugin.bench", "scipy.special")
+"""A second's worth of importing, done while the first worker loads torch."""
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR
 """A gate that could not judge: pytest's 4, which is also what the harness's own failures exit with."""
@@ -67,6 +71,9 @@ class PluginSession:
             context = stack.enter_context(make_context(options.config, suites, describes=describes))
             loader = SuiteLoader(options.config, context, options.device, suites)
             stack.callback(loader.close)
+            if not describes:
+                for module in _MEANWHILE:
+                    importlib.import_module(module)
             device = loader.device  # one that is not there is known before anything else
             if options.reference is not None:
                 from pairbench.integrations.plugin.gate import check_reference

@@ -10,8 +10,8 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
-from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.timing.watch import FirstCalls, Watch
+from pairbench.execute.worker.trees import copy_tree, refill
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +102,32 @@ def test_looking_takes_a_small_part_of_the_time() -> None:
             pass
         looked += watch._clean
     assert looked < 100
+
+
+def first_calls(x: torch.Tensor) -> FirstCalls:
+    inputs = {"x": x, "more": [torch.ones(2), 3]}
+    before = copy_tree(inputs)
+    return FirstCalls(inputs, lambda: refill(inputs, before))
+
+
+def test_who_changes_an_input_before_anything_is_timed_is_named_and_the_others_get_it_as_it_was() -> None:
+    x = torch.arange(5.0)
+    looks = first_calls(x)
+    looks.look()
+    for _ in range(2):
+        x.zero_()
+        with pytest.raises(DeclarationError, match="changes its input 'x' while it is timed"):
+            looks.look()
+        assert x.tolist() == [0, 1, 2, 3, 4]
+    looks.look()
+    x.add_(1).sub_(1)
+    looks.look()
+    assert looks.changed() is None
+
+
+def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_end() -> None:
+    x = torch.arange(5.0)
+    looks = first_calls(x)
+    x.data.zero_()
+    looks.look()
+    assert looks.changed() == "changes its input 'x' while it is timed; an operator leaves its inputs alone, or declares state="

@@ -14,6 +14,7 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.autotuned import choices
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
@@ -21,8 +22,10 @@ from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nvml
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.timing.watch import Watch
+from pairbench.execute.worker.timing.watch import FirstCalls, Watch
+from pairbench.execute.worker.trees import refill
 from pairbench.model.operator import Operator
+from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _ROOM = 1.2
@@ -53,6 +56,10 @@ def make_ready(
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    first_calls = FirstCalls(
+        {name: value for name, value in inputs.items() if name not in operator.state},
+        lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0])),
+    )
     timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
     calls: dict[Entry, Call] = {}
     first_call_ns: dict[Entry, float] = {}
@@ -72,6 +79,7 @@ def make_ready(
             if isinstance(call.run, Replay):
                 rotation = rotate(call.run)
                 call = replace(call, run=rotation, reset=rotation.before)
+            first_calls.look()
             return call, first_call_ns, tuple(chosen)
 
         made = guarded(job, index, heartbeat, step)
@@ -79,7 +87,11 @@ def make_ready(
             yield made
         else:
             calls[entry], first_call_ns[entry], autotuned[entry] = made
-    clocks = _device_clocks(job, calls, timer, heartbeat) if isinstance(timer, CudaTimer) else {}
+    clocks: dict[Entry, DeviceClock] = {}
+    if isinstance(timer, CudaTimer):
+        clocks = yield from _device_clocks(job, calls, timer, heartbeat, first_calls)
+    if why := first_calls.changed():
+        raise SuiteFaultError(Status.FAILED, f"before they were timed, one of the implementations {why}")
     timed = [
         Timed(
             index=index,
@@ -114,11 +126,11 @@ def make_ready(
 
 
 def _device_clocks(
-    job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, heartbeat: Heartbeat
-) -> dict[Entry, DeviceClock]:
+    job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, heartbeat: Heartbeat, first_calls: FirstCalls
+) -> Generator[Ended, None, dict[Entry, DeviceClock]]:
     """Return the clocks of the calls that are no replays themselves; they replay graphs where those leave room for the calls.
 
-    The graphs share their memory. Each with its own, ten forms of a video decoder held all 140 GB of an H200.
+    Calls that change an input as they are captured end, and are taken out. The graphs share their memory. Each with its own, ten forms of a video decoder held all 140 GB of an H200.
     """
     pool = torch.cuda.graph_pool_handle()
     replays: dict[Entry, Replay | Rotation] = {}
@@ -127,7 +139,11 @@ def _device_clocks(
         if entry not in calls or entry.mode == "graph" or entry not in job.capturable:
             continue
         replay = guarded(job, index, heartbeat, lambda call=calls[entry]: _replay(call, pool))  # type: ignore[misc]
-        if replay is not None and not isinstance(replay, Ended):
+        ended = guarded(job, index, heartbeat, first_calls.look)
+        if ended is not None:
+            del calls[entry]
+            yield ended
+        elif replay is not None and not isinstance(replay, Ended):
             replays[entry] = replay
     torch.cuda.empty_cache()
     if torch.cuda.mem_get_info()[0] < _ROOM * needed:

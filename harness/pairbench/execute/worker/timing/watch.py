@@ -6,7 +6,7 @@ the time, else in some that are drawn by chance.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,43 @@ _PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
+
+
+class FirstCalls:
+    """Looks at the inputs while calls are compiled, captured and called first, before a `Watch` begins."""
+
+    def __init__(self, inputs: dict[str, Any], renew: Callable[[], object]) -> None:
+        """Remember how the inputs are now.
+
+        Args:
+            inputs: Those that every implementation leaves alone.
+            renew: Puts them back as they are now.
+        """
+        self._tensors = _tensors(inputs)
+        self._renew = renew
+        self._sums = [_sum(tensor) for _, tensor in self._tensors]
+        self._versions = self._read_versions()
+
+    def _read_versions(self) -> list[int]:
+        return [_version(tensor) for _, tensor in self._tensors]
+
+    def look(self) -> None:
+        """Look whether torch has written to an input since the last time.
+
+        Raises:
+            DeclarationError: an input has changed. By now it is as it was.
+        """
+        if self._read_versions() != self._versions:
+            changed = self.changed()
+            self._renew()
+            self._versions = self._read_versions()
+            if changed:
+                raise DeclarationError(changed)
+
+    def changed(self) -> str | None:
+        """Return a sentence on the first input that is not as it was, whoever wrote to it, or None."""
+        pairs = zip(self._tensors, self._sums, strict=True)
+        return next((_changes(name) for (name, tensor), then in pairs if _sum(tensor) != then), None)
 
 
 class Watch:
@@ -110,11 +147,11 @@ class Watch:
         pairs = [] if self._lone() else zip(self._shared, expected, strict=True)
         changed = [name for (name, now), (_, then) in pairs if not same_bits(now, then)]
         changed += [name for name, tensor in (*self._constants, *self._lone()) if _sum(tensor) != self._sums[name]]
-        return (
-            f"changes its input {changed[0]!r} while it is timed; an operator leaves its inputs alone, or declares state="
-            if changed
-            else None
-        )
+        return _changes(changed[0]) if changed else None
+
+
+def _changes(name: str) -> str:
+    return f"changes its input {name!r} while it is timed; an operator leaves its inputs alone, or declares state="
 
 
 def _tensors(tree: Any) -> list[tuple[str, torch.Tensor]]:

@@ -151,7 +151,8 @@ def _verify(
     correctnesses = [item.correctness for item in verdicts if item.correctness]
     correctness = worst(correctnesses) if correctnesses else None
     if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
-        return _mismatched(entry, wrong + accumulated(call.shared), correctness)
+        unasked = f" ({references[0].oracle_missing})" if references[0].oracle_missing else ""
+        return _mismatched(entry, wrong + unasked + accumulated(call.shared), correctness)
     tried = device.type == "cuda"
     uncapturable = _uncapturable(call) if tried and entry.mode != "graph" else None
     return Verification(
