@@ -47,8 +47,8 @@ WITH = {
     "tests/cli/test_verbs.py": "tests/cli/test_run.py",
     "tests/cli/test_compare.py": "tests/cli/test_hostile.py",
 }
-# Files whose tests share nothing.
-ALONE = ("tests/catalogue/test_verify.py",)
+# Files whose tests share nothing, or only what a group that a test names itself has in common.
+ALONE = ("tests/catalogue/test_verify.py", "tests/fleet/test_fleet.py")
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
 with contextlib.suppress(ImportError):
@@ -104,7 +104,7 @@ def _group(items: list[pytest.Item]) -> None:
     """For `--dist loadgroup --no-loadscope-reorder`: keep together what shares something, and begin with what takes longest."""
     names = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.path.is_relative_to(ROOT)}
     for item, name in names.items():
-        if name not in ALONE:
+        if name not in ALONE and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(WITH.get(name, name)))
     items.sort(key=lambda item: LONGEST.index(names[item]) if names.get(item) in LONGEST else len(LONGEST))
 
