@@ -23,7 +23,12 @@ CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
 # In two processes, in the groups and in the order that tests/conftest.py gives.
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
 
-OBJECT_STORE_TESTS = ("tests/store/test_uploads.py", "tests/faults/test_crowd.py", "tests/faults/test_failing.py")
+# Of these files the tests that need one; the others need no such session, and `tests` and `slow` run them.
+OBJECT_STORE_TESTS = (
+    "tests/store/test_uploads.py",
+    "tests/faults/test_crowd.py::test_in_an_object_store",
+    "tests/faults/test_failing.py::test_an_object_store_that_refuses_from_one_moment_on",
+)
 
 NO_GPU = (
     "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
