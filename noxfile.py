@@ -111,6 +111,12 @@ def s3(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *(session.posargs or OBJECT_STORE_TESTS), env=_object_store(session))
 
 
+@nox.session(venv_backend="none")
+def moto(session: nox.Session) -> None:
+    """Install the object store that `s3` and `faults` start, which both do by themselves: CI does so beside other tests."""
+    _object_store(session)
+
+
 @nox.session
 def fleet(session: nox.Session) -> None:
     """Run the tests of a fleet, which need its extra, in an environment of their own. Arguments go to pytest; `python -m tests.fleet.bench` measures."""
@@ -181,7 +187,7 @@ def _install(session: nox.Session, *what: str) -> None:
 def _object_store(session: nox.Session) -> dict[str, str]:
     """Install an object store, and return the variable that names its command. It needs other versions than those pairbench is tested with."""
     place = pathlib.Path(session.cache_dir) / "object-store"
-    session.run("python", "-m", "venv", str(place), silent=True)
+    session.run("python", "-m", "venv", str(place), silent=True, external=True)
     session.run(str(place / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", external=True)
     return {"PAIRBENCH_S3_SERVER": str(place / "bin" / "moto_server")}
 

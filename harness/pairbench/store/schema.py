@@ -14,7 +14,6 @@
 #   6  commit_subject, commit_author, commit_number, pull_request: whose a change is
 #   7  saved_bytes
 
-import functools
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -36,16 +35,17 @@ PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
 """Row type of each dataset, by the name of its folder."""
+_HINTS: dict[Any, dict[str, Any]] = {row_type: typing.get_type_hints(row_type) for row_type in ROW_TYPES.values()}
+"""The types of the columns; finding them takes longer than reading a small file."""
 
 Row = TypeVar("Row", Record, Samples)
 
 _SCALARS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
-@functools.cache
 def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
     """Return the schema of the files that hold these rows."""
-    hints = _hints_of(row_type)
+    hints = _HINTS[row_type]
     columns = [pa.field(item.name, _arrow_type(hints[item.name])) for item in fields(row_type)]
     return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
@@ -123,7 +123,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], row_type: type[Row]) -> tuple[R
 
 def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> tuple[Row, ...]:
     """Return columns of plain values as rows; a column that is not there has its default."""
-    hints = _hints_of(row_type)
+    hints = _HINTS[row_type]
     names = [name for name in columns if name in hints]
     values = [_values(hints[name], columns[name]) for name in names]
     lacking = {item.name: item.default for item in fields(row_type) if item.name not in names}
@@ -136,12 +136,6 @@ def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> t
         object.__setattr__(one, "__dict__", content)
         found.append(one)
     return tuple(found)
-
-
-@functools.cache
-def _hints_of(row_type: type[Record] | type[Samples]) -> Mapping[str, Any]:
-    """Return the types of the columns; finding them takes longer than reading a small file."""
-    return typing.get_type_hints(row_type)
 
 
 def _arrow_type(hint: Any) -> pa.DataType:
