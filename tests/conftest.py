@@ -88,8 +88,23 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("the GPU tests were asked for, but torch sees no CUDA device", returncode=4)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests alone are asked for, pass over files that have none: each process would import them all, for ten seconds."""
+    test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if test and config.option.markexpr == "slow" and not _names_slow(collection_path) else None
+
+
+def _names_slow(file: Path) -> bool:
+    return "mark.slow" in file.read_text(encoding="utf-8")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for file in {item.path for item in items if item.get_closest_marker("slow")}:
+        if not _names_slow(file):
+            raise pytest.UsageError(
+                f"{file}: has slow tests, expected `mark.slow` in it; without, `-m slow` passes over it"
+            )
     # Before xdist's own, which reads the groups.
     if config.pluginmanager.hasplugin("xdist"):
         _group(items)
