@@ -20,8 +20,8 @@ nox.options.sessions = ["tests", "lint", "types"]
 
 CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
 
-# In two processes, in the groups and in the order that tests/conftest.py gives.
-SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
+# In three processes, in the groups and in the order that tests/conftest.py gives: on two cores, for tests also wait, for clocks and for processes.
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 
 # Of these files the tests that need one; the others need no such session, and `tests` and `slow` run them.
 OBJECT_STORE_TESTS = (

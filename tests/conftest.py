@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # What tests and all that they start find in their environment, unless whoever starts them says otherwise.
 QUICK = {
-    # Two workers of pytest share few cores: where each process has a thread for every core, they spin as they wait for one
+    # Workers of pytest share few cores: where each process has a thread for every core, they spin as they wait for one
     # another, and verifying a case takes ten times as long.
     "OMP_NUM_THREADS": "1",
     # Compiles for this processor's vectors without asking the C++ compiler about each kind, which takes ten seconds a run.
@@ -41,14 +41,22 @@ LONGEST = (
     "tests/cli/test_hostile.py",
     "tests/integrations/test_plugin_gates.py",
     "tests/scale/test_scale.py",
+    "tests/site/test_long.py",
+    "tests/site/test_published.py",
+    "tests/site/test_live.py",
+    "tests/site/test_hostile.py",
 )
 # Files that share a run with another file.
 WITH = {
     "tests/cli/test_verbs.py": "tests/cli/test_run.py",
     "tests/cli/test_compare.py": "tests/cli/test_hostile.py",
 }
-# Files whose tests share nothing, or only what a group that a test names itself has in common.
-ALONE = ("tests/catalogue/test_verify.py", "tests/fleet/test_fleet.py")
+# Files whose tests share nothing, or only what all processes share, or what a group that a test names itself has in common.
+ALONE = (
+    "tests/catalogue/test_verify.py",
+    "tests/fleet/test_fleet.py",
+    *(f"tests/site/test_{name}.py" for name in ("accessible", "charts", "hostile", "keyboard", "pages", "widths")),
+)
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
 with contextlib.suppress(ImportError):
