@@ -108,7 +108,9 @@ def faults(session: nox.Session) -> None:
 def s3(session: nox.Session) -> None:
     """Run the tests that need an object store: moto's server, in an environment of its own. Arguments go to pytest."""
     _install(session, "-e", ".[test,s3]")
-    session.run("python", "-m", "pytest", *(session.posargs or OBJECT_STORE_TESTS), env=_object_store(session))
+    session.run(
+        "python", "-m", "pytest", *(session.posargs or [*SIDE_BY_SIDE, *OBJECT_STORE_TESTS]), env=_object_store(session)
+    )
 
 
 @nox.session(venv_backend="none")
