@@ -20,10 +20,15 @@ nox.options.sessions = ["tests", "lint", "types"]
 
 CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
 
-# In two processes, in the groups and in the order that tests/conftest.py gives.
-SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
+# In three processes, in the groups and in the order that tests/conftest.py gives: on two cores, for tests also wait, for clocks and for processes.
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 
-OBJECT_STORE_TESTS = ("tests/store/test_uploads.py", "tests/faults/test_crowd.py", "tests/faults/test_failing.py")
+# Of these files the tests that need one; the others need no such session, and `tests` and `slow` run them.
+OBJECT_STORE_TESTS = (
+    "tests/store/test_uploads.py",
+    "tests/faults/test_crowd.py::test_in_an_object_store",
+    "tests/faults/test_failing.py::test_an_object_store_that_refuses_from_one_moment_on",
+)
 
 NO_GPU = (
     "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
@@ -103,7 +108,15 @@ def faults(session: nox.Session) -> None:
 def s3(session: nox.Session) -> None:
     """Run the tests that need an object store: moto's server, in an environment of its own. Arguments go to pytest."""
     _install(session, "-e", ".[test,s3]")
-    session.run("python", "-m", "pytest", *(session.posargs or OBJECT_STORE_TESTS), env=_object_store(session))
+    session.run(
+        "python", "-m", "pytest", *(session.posargs or [*SIDE_BY_SIDE, *OBJECT_STORE_TESTS]), env=_object_store(session)
+    )
+
+
+@nox.session(venv_backend="none")
+def moto(session: nox.Session) -> None:
+    """Install the object store that `s3` and `faults` start, which both do by themselves: CI does so beside other tests."""
+    _object_store(session)
 
 
 @nox.session
@@ -176,7 +189,7 @@ def _install(session: nox.Session, *what: str) -> None:
 def _object_store(session: nox.Session) -> dict[str, str]:
     """Install an object store, and return the variable that names its command. It needs other versions than those pairbench is tested with."""
     place = pathlib.Path(session.cache_dir) / "object-store"
-    session.run("python", "-m", "venv", str(place), silent=True)
+    session.run("python", "-m", "venv", str(place), silent=True, external=True)
     session.run(str(place / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", external=True)
     return {"PAIRBENCH_S3_SERVER": str(place / "bin" / "moto_server")}
 

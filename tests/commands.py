@@ -2,7 +2,7 @@
 
 `python -m pairbench` takes half a second to two until it is there, and each of its workers two more. Here one process
 imports everything, and forks a child for each command; before the child becomes the command, it forks a second one from
-which all workers of the command are forked. Folder, environment, arguments, output, exit code and signals are those of
+which all workers of the command are forked. For commands that a test calls in its own process there is `forked_workers`. Folder, environment, arguments, output, exit code and signals are those of
 a process of its own. What a command measures so is right, but tests that judge times start interpreters: see `call`.
 """
 
@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from pairbench.execute.forking import ForkRequest, Preload, send_request
 from pairbench.execute.parent import fork_server
@@ -34,6 +36,9 @@ _LOADED = (
     *("numpy", "pandas", "pyarrow.parquet", "rich.console", "rich.table", "scipy.special", "scipy.stats"),
     *("_pytest.junitxml", "_pytest.terminal", "pytest", "pytest_benchmark.plugin"),
 )
+
+_WORKERS = "workers"
+"""What is asked for where no command is, but what forks workers of one that runs elsewhere."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -121,11 +126,61 @@ class CommandServer:
                 texts.append(file.read().decode().replace("\r\n", "\n"))
         return Done(list(arguments), code, *texts)
 
+    def fork_workers(self, environment: Mapping[str, str]) -> tuple[socket.socket, Server]:
+        """Start what forks workers, in the folder of this process, and return the line on which it takes requests."""
+        ours, theirs = socket.socketpair()
+        with theirs, Path(os.devnull).open("wb") as nothing:
+            request = ForkRequest(
+                environment=dict(environment),
+                folder=str(Path.cwd()),
+                arguments=(_WORKERS,),
+                files=(nothing.fileno(), nothing.fileno(), theirs.fileno()),
+            )
+            line = send_request(self._control, request)
+        return ours, _Workers(Forked(line, self._process))
+
     def close(self) -> None:
         """End the server, and with it what it has forked."""
         self._control.close()
         self._process.kill()
         self._process.wait()
+
+
+@contextlib.contextmanager
+def forked_workers() -> Iterator[None]:
+    """Have the fork servers of what this process calls be forked too, from one that has loaded everything; they do the same."""
+    start = fork_server.start_server
+
+    def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:
+        # What no worker's server reads, and how threads wait for one another, of which there is one.
+        late = {*fork_server._LATE, "OMP_WAIT_POLICY"}
+        if not server().serves({name: value for name, value in environment.items() if name not in late}):
+            return start(environment, preload)
+        return server().fork_workers(environment)
+
+    fork_server.start_server = start_server
+    try:
+        yield
+    finally:
+        fork_server.start_server = start
+
+
+class _Workers:
+    """A fork server that was forked."""
+
+    def __init__(self, process: Forked) -> None:
+        self._process = process
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = time.monotonic() + timeout if timeout is not None else float("inf")
+        while not self._process.ended():
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(_WORKERS, timeout or 0)
+            time.sleep(0.002)
+        return self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
 
 
 class _Mother:
@@ -138,10 +193,19 @@ class _Mother:
         pass
 
 
+def _be_worker_server(control: socket.socket) -> NoReturn:
+    from pairbench.execute.worker.fork_server import serve, work
+
+    worker = serve(control)
+    if worker is not None:
+        work(worker)
+    os._exit(0)
+
+
 def _main(control: socket.socket) -> None:
     from pairbench.execute.parent import host_load
     from pairbench.execute.worker.describe import probe
-    from pairbench.execute.worker.fork_server import load, serve, work
+    from pairbench.execute.worker.fork_server import load, serve
 
     load(*_LOADED)
     # Measuring them takes 1.4 s a run, and nothing that is judged here depends on them; fresh interpreters measure them.
@@ -150,6 +214,8 @@ def _main(control: socket.socket) -> None:
     if command is None:
         return
     tempfile.tempdir = None
+    if command.arguments == (_WORKERS,):
+        _be_worker_server(socket.socket(fileno=command.files[2]))
     sys.path[0] = command.folder
     if "compile" in command.arguments:
         # Four seconds, and each worker of the command would take them again.
@@ -160,10 +226,7 @@ def _main(control: socket.socket) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
             os.dup2(nothing, number)
-        worker = serve(theirs)
-        if worker is not None:
-            work(worker)
-        os._exit(0)
+        _be_worker_server(theirs)
     theirs.close()
 
     def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[socket.socket, Server]:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # What tests and all that they start find in their environment, unless whoever starts them says otherwise.
 QUICK = {
-    # Two workers of pytest share few cores: where each process has a thread for every core, they spin as they wait for one
+    # Workers of pytest share few cores: where each process has a thread for every core, they spin as they wait for one
     # another, and verifying a case takes ten times as long.
     "OMP_NUM_THREADS": "1",
     # Compiles for this processor's vectors without asking the C++ compiler about each kind, which takes ten seconds a run.
@@ -41,14 +41,22 @@ LONGEST = (
     "tests/cli/test_hostile.py",
     "tests/integrations/test_plugin_gates.py",
     "tests/scale/test_scale.py",
+    "tests/site/test_long.py",
+    "tests/site/test_published.py",
+    "tests/site/test_live.py",
+    "tests/site/test_hostile.py",
 )
 # Files that share a run with another file.
 WITH = {
     "tests/cli/test_verbs.py": "tests/cli/test_run.py",
     "tests/cli/test_compare.py": "tests/cli/test_hostile.py",
 }
-# Files whose tests share nothing.
-ALONE = ("tests/catalogue/test_verify.py",)
+# Files whose tests share nothing, or only what all processes share, or what a group that a test names itself has in common.
+ALONE = (
+    "tests/catalogue/test_verify.py",
+    "tests/fleet/test_fleet.py",
+    *(f"tests/site/test_{name}.py" for name in ("accessible", "charts", "hostile", "keyboard", "pages", "widths")),
+)
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
 with contextlib.suppress(ImportError):
@@ -88,8 +96,23 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("the GPU tests were asked for, but torch sees no CUDA device", returncode=4)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests alone are asked for, pass over files that have none: each process would import them all, for ten seconds."""
+    test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if test and config.option.markexpr == "slow" and not _names_slow(collection_path) else None
+
+
+def _names_slow(file: Path) -> bool:
+    return "mark.slow" in file.read_text(encoding="utf-8")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for file in {item.path for item in items if item.get_closest_marker("slow")}:
+        if not _names_slow(file):
+            raise pytest.UsageError(
+                f"{file}: has slow tests, expected `mark.slow` in it; without, `-m slow` passes over it"
+            )
     # Before xdist's own, which reads the groups.
     if config.pluginmanager.hasplugin("xdist"):
         _group(items)
@@ -104,7 +127,7 @@ def _group(items: list[pytest.Item]) -> None:
     """For `--dist loadgroup --no-loadscope-reorder`: keep together what shares something, and begin with what takes longest."""
     names = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.path.is_relative_to(ROOT)}
     for item, name in names.items():
-        if name not in ALONE:
+        if name not in ALONE and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(WITH.get(name, name)))
     items.sort(key=lambda item: LONGEST.index(names[item]) if names.get(item) in LONGEST else len(LONGEST))
 

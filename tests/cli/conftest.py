@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.compared import Cli, Compared
 from tests.commands import Done, call, environment_of
+from tests.in_process import call_main
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "tests" / "suites"
@@ -150,5 +152,21 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
 
     def run(*arguments: str, folder: Path = folder) -> Done:
         return call(folder, environment, *arguments)
+
+    return run
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command in the process of the test, in an empty folder that is no checkout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Compared:
+        said = call_main(tmp_path, *arguments)
+        assert "Traceback" not in said.err, said.err
+        return Compared(said.code, said.out, said.err)
 
     return run

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.progress import PlainProgress
+from tests.commands import forked_workers
 from tests.in_process import Said, call_main
 
 FULL = "[Errno 28] No space left on device"
@@ -37,7 +39,7 @@ class FailingStore:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, suites: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, suites: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make a folder with a suite and settings, in which a run takes a second or two."""
     shutil.copy(suites / "slow.py", tmp_path / "ops.py")
     (tmp_path / "pyproject.toml").write_text("[tool.pairbench]\nrounds = 2\ncase_seconds = 0.02\nmin_samples = 10\n")
@@ -47,7 +49,8 @@ def folder(tmp_path: Path, suites: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
     }.items():
         monkeypatch.setenv(name, value)
-    return tmp_path
+    with forked_workers():
+        yield tmp_path
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from tests.fleet.kills import kill_them
 from tests.fleet.many import many_workers
 
 ROOT = Path(__file__).parents[2]
+# These share a fleet and so stay in one process; what has a fleet of its own runs beside them.
+with_one_worker = pytest.mark.xdist_group("fleet of one worker")
 OPERATORS = (ROOT / "tests" / "suites" / "good.py").read_text()
 
 
@@ -54,6 +56,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         yield Made(folder, fleet, commits)
 
 
+def test_workers_and_the_scheduler_die_and_every_unit_is_stored_once(tmp_path: Path) -> None:
+    found = kill_them(tmp_path, units=10, workers=2, worker_kills=2, scheduler_kills=1, unit_s=0.5)
+    assert (found.stored, found.doubled, found.done, found.code) == (10, 0, 10, 0), found.said
+
+
+@with_one_worker
 def test_units_of_a_commit_are_measured_stored_and_not_measured_again(made: Made) -> None:
     arguments = ("ops.py::linear", "--commit", made.commits[0], "--device", "cpu")
     document, code, said = made.run(*arguments)
@@ -66,6 +74,7 @@ def test_units_of_a_commit_are_measured_stored_and_not_measured_again(made: Made
     assert (again["summary"], code, again["units"][0]["run_id"]) == ({"stored": 1}, 0, head.run_id)
 
 
+@with_one_worker
 def test_another_commit_is_a_point_of_its_own_though_its_code_is_the_same(made: Made) -> None:
     document, code, said = made.run("ops.py::linear", "--device", "cpu")
     assert (document["units"][0]["unit"]["commit"], document["summary"], code) == (made.commits[3], {"done": 1}, 0), (
@@ -73,6 +82,7 @@ def test_another_commit_is_a_point_of_its_own_though_its_code_is_the_same(made: 
     )
 
 
+@with_one_worker
 def test_a_commit_that_cannot_be_built_is_skipped_with_its_log(made: Made) -> None:
     document, code, said = made.run("ops.py::linear", "--commit", made.commits[1], "--device", "cpu", store="none")
     (unit,) = document["units"]
@@ -81,6 +91,7 @@ def test_a_commit_that_cannot_be_built_is_skipped_with_its_log(made: Made) -> No
     assert unit["reason"] in said
 
 
+@with_one_worker
 def test_what_a_build_installs_comes_first_and_is_made_once(made: Made) -> None:
     plan = made.folder / "built.toml"
     units = "".join(
@@ -92,6 +103,7 @@ def test_what_a_build_installs_comes_first_and_is_made_once(made: Made) -> None:
     assert (document["summary"], code) == ({"done": 2}, 0), (document, said)
 
 
+@with_one_worker
 def test_a_device_that_no_host_has_is_named_and_waited_for_no_longer_than_asked(made: Made) -> None:
     document, code, _ = made.run("ops.py::linear", "--device", "nvidia-h200", "--patience", "3", store="none")
     (unit,) = document["units"]
@@ -99,6 +111,7 @@ def test_a_device_that_no_host_has_is_named_and_waited_for_no_longer_than_asked(
     assert unit["reason"].startswith("no host came with nvidia-h200, which no host has; there are ")
 
 
+@with_one_worker
 def test_units_that_share_no_commit_or_operator_are_said(made: Made) -> None:
     document, code, _ = made.run(_plan(made.folder, "ops.py::nobody", made.commits[0]), store="none")
     assert (document["units"][0]["end"], code) == ("skipped", 0)
@@ -149,11 +162,6 @@ def _wait_for(what: Any) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("it did not come")
-
-
-def test_workers_and_the_scheduler_die_and_every_unit_is_stored_once(tmp_path: Path) -> None:
-    found = kill_them(tmp_path, units=10, workers=2, worker_kills=2, scheduler_kills=1, unit_s=0.5)
-    assert (found.stored, found.doubled, found.done, found.code) == (10, 0, 10, 0), found.said
 
 
 def test_many_workers_wait_little_for_their_next_unit(tmp_path: Path) -> None:

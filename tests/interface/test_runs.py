@@ -16,6 +16,7 @@ from pairbench.errors import ConfigError, DeclarationError, SelectionError, Usag
 from pairbench.interface.opened import file_of, open_targets
 from pairbench.model.environment import Device
 from pairbench.workflow.progress import PlainProgress
+from tests.commands import forked_workers
 
 QUICK: dict[str, Any] = {"case_seconds": 0.02, "min_samples": 10, "rounds": 1, "device": "cpu"}
 declared = pairbench.Operator(
@@ -46,7 +47,7 @@ def made(name: str, factor: float) -> pairbench.Operator:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Have workers forked, and a folder without settings."""
     folder = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, forked_workers():
         patch.setenv("PAIRBENCH_WORKERS", "fork")
         patch.setenv("XDG_STATE_HOME", str(folder))
         patch.setenv("XDG_RUNTIME_DIR", str(folder))

@@ -6,9 +6,8 @@ to keep pictures in.
 """
 
 import importlib.util
+import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from filelock import FileLock
 
+from tests.in_process import call_main
 from tests.site import stores
 from tests.site.chromium import ARGUMENTS, find_chromium
 from tests.site.watch import Opener, watched
@@ -86,69 +87,73 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if write:
             store.mkdir()
             write(store)
-        command = [
-            sys.executable,
-            "-m",
-            "pairbench",
-            "dashboard",
-            "--store",
-            str(store / inside),
-            "--output",
-            str(folder),
-        ]
-        paths = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run(
-            [*command, *options],
-            cwd=store if inside else around,
-            env={**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stderr
-        return Site(folder, store, done.stdout, done.stderr)
+        command = ("dashboard", "--store", str(store / inside), "--output", str(folder))
+        said = call_main(store if inside else around, *command, *options)
+        assert said.code == 0, said.err
+        return Site(folder, store, said.out, said.err)
 
     return make
 
 
+Shared = Callable[[Callable[[], Site], str], Site]
+
+
 @pytest.fixture(scope="session")
-def eventful(build: Build) -> Site:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """Make a site that tests of several files read: once for all processes of pytest, which then all have the same."""
+    place = tmp_path_factory.getbasetemp()
+    place = place.parent if "PYTEST_XDIST_WORKER" in os.environ else place
+
+    def once(make: Callable[[], Site], name: str) -> Site:
+        file = place / f"{name}.site.json"
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                made = make()
+                file.write_text(json.dumps([str(made.folder), str(made.store), made.stdout, made.stderr]))
+            folder, store, *said = json.loads(file.read_text())
+        return Site(Path(folder), Path(store), *said)
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def eventful(build: Build, shared: Shared) -> Site:
     """Return the site of a store in which much has happened."""
 
     def eventful(store: Path) -> None:
         stores.eventful(store)
         stores.accept_step(store)
 
-    return build(eventful, "--repository", stores.REPOSITORY)
+    return shared(lambda: build(eventful, "--repository", stores.REPOSITORY), "eventful")
 
 
 @pytest.fixture(scope="session")
-def hostile(build: Build) -> Site:
-    return build(stores.hostile, "--repository", f"https://example.org/{stores.HOSTILE[1]}")
+def hostile(build: Build, shared: Shared) -> Site:
+    repository = f"https://example.org/{stores.HOSTILE[1]}"
+    return shared(lambda: build(stores.hostile, "--repository", repository), "hostile")
 
 
 @pytest.fixture(scope="session")
-def single(build: Build) -> Site:
-    return build(stores.single)
+def single(build: Build, shared: Shared) -> Site:
+    return shared(lambda: build(stores.single), "single")
 
 
 @pytest.fixture(scope="session")
-def failures(build: Build) -> Site:
-    return build(stores.failures)
+def failures(build: Build, shared: Shared) -> Site:
+    return shared(lambda: build(stores.failures), "failures")
 
 
 @pytest.fixture(scope="session")
-def empty(build: Build) -> Site:
+def empty(build: Build, shared: Shared) -> Site:
     def nothing(store: Path) -> None:
         """Leave the store empty."""
 
-    return build(nothing)
+    return shared(lambda: build(nothing), "empty")
 
 
 @pytest.fixture(scope="session")
-def missing(build: Build) -> Site:
-    return build(None)
+def missing(build: Build, shared: Shared) -> Site:
+    return shared(lambda: build(None), "missing")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.record import KernelCount, Record, Samples
@@ -193,7 +194,10 @@ def _write(store: Path, records: Sequence[Record], *, slug: str = "", samples: b
         return
     slug = slug or records[0].device_name.lower().replace(" ", "-")
     month = f"{FIRST:%Y-%m}"
-    with RunWriter(store, run_id=records[0].run_id, device_slug=slug, month=month) as writer:
+    with (
+        mock.patch("os.fsync"),
+        RunWriter(store, run_id=records[0].run_id, device_slug=slug, month=month) as writer,
+    ):
         writer.append_samples([one for record in records if samples for one in _samples(record)])
         writer.append_records(records)
 

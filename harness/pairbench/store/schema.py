@@ -35,6 +35,8 @@ PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
 """Row type of each dataset, by the name of its folder."""
+_HINTS: dict[Any, dict[str, Any]] = {row_type: typing.get_type_hints(row_type) for row_type in ROW_TYPES.values()}
+"""The types of the columns; finding them takes longer than reading a small file."""
 
 Row = TypeVar("Row", Record, Samples)
 
@@ -43,7 +45,7 @@ _SCALARS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.boo
 
 def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
     """Return the schema of the files that hold these rows."""
-    hints = typing.get_type_hints(row_type)
+    hints = _HINTS[row_type]
     columns = [pa.field(item.name, _arrow_type(hints[item.name])) for item in fields(row_type)]
     return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
@@ -121,7 +123,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], row_type: type[Row]) -> tuple[R
 
 def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> tuple[Row, ...]:
     """Return columns of plain values as rows; a column that is not there has its default."""
-    hints = typing.get_type_hints(row_type)
+    hints = _HINTS[row_type]
     names = [name for name in columns if name in hints]
     values = [_values(hints[name], columns[name]) for name in names]
     lacking = {item.name: item.default for item in fields(row_type) if item.name not in names}
