@@ -141,6 +141,17 @@ def test_gradients_of_outputs_are_seeded_and_never_one() -> None:
     assert OUTPUT_GRADIENTS not in at(SUITE["right"], "fwd")[1]
 
 
+def test_further_inputs_have_gradients_in_the_form_of_the_first_and_run_no_baseline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operator = SUITE["right"]
+    case = next(case for case in operator.cases if dict(case.axes)["direction"] == "bwd")
+    first, second = (build_inputs(operator.at(case), case, CPU, seed) for seed in (0, 1))
+    monkeypatch.setattr("pairbench.execute.worker.inputs.make_call", None)
+    again = build_inputs(operator.at(case), case, CPU, 1, like=first)
+    assert torch.equal(again[OUTPUT_GRADIENTS][""], second[OUTPUT_GRADIENTS][""])
+
+
 @pytest.mark.parametrize("direction", ["fwd", "bwd", "fwd_bwd"])
 @pytest.mark.parametrize("implementation", ["library", "function", "in_place"])
 def test_what_is_right_is_verified(implementation: str, direction: str) -> None:

@@ -85,8 +85,17 @@ def _drawn(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int) -> dict[str, Any]:
+def build_inputs(
+    operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return a case's inputs: the keyword arguments of every implementation.
+
+    Args:
+        operator: At the case.
+        case: Of it.
+        device: Where.
+        seed: Of all random numbers.
+        like: Inputs of the same case, which have gradients of outputs in the right form: without them the baseline is asked for its outputs.
 
     Raises:
         DeclarationError: `inputs` does not return a dict, or not the inputs that `constants` and `state` name.
@@ -109,21 +118,27 @@ def build_inputs(operator: Operator, case: Case, device: torch.device, seed: int
     for path, leaf in leaves(inputs):
         if why := _unsupported(leaf):
             raise DeclarationError(f"inputs() returned {path!r} as {why}")
-    return _for_training(operator, inputs, make) if operator.direction else inputs
+    return _for_training(operator, inputs, make, like or {}) if operator.direction else inputs
 
 
-def _for_training(operator: Operator, inputs: dict[str, Any], make: Make) -> dict[str, Any]:
+def _for_training(operator: Operator, inputs: dict[str, Any], make: Make, like: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs, those that are differentiated by requiring a gradient, with gradients of the baseline's outputs among them."""
     _require_gradients(operator, inputs)
     if operator.direction == "fwd":
         return inputs
+    forms = like.get(OUTPUT_GRADIENTS) or _differentiable_outputs(operator, inputs)
+    return {**inputs, OUTPUT_GRADIENTS: {path: _gradient(form, make.generator) for path, form in forms.items()}}
+
+
+def _differentiable_outputs(operator: Operator, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the baseline's outputs that can have a gradient, by path."""
     try:
         outputs = make_call(operator.towards("fwd"), operator.baseline, "eager", inputs).run()
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        outputs = None  # it is verified next, which says what is wrong with it
-    return {**inputs, OUTPUT_GRADIENTS: _output_gradients(outputs, make.generator)}
+        return {}  # it is verified next, which says what is wrong with it
+    return {path: leaf for path, leaf in leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad}
 
 
 def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
@@ -148,27 +163,17 @@ def _require_gradients(operator: Operator, inputs: dict[str, Any]) -> None:
         target.requires_grad_()
 
 
-def _output_gradients(outputs: Any, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Return gradients of all outputs that can have one, by the path of the output: normal, and between 1 and 2 for a single number.
+def _gradient(form: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a gradient of an output: normal, and between 1 and 2 for a single number.
 
-    They are never 1, so that who forgets to multiply by them is wrong.
+    It is never 1, so that who forgets to multiply by it is wrong.
     """
-    drawn = dict[str, torch.Tensor]()
-    for path, output in leaves(outputs):
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            dtype = (
-                output.dtype
-                if output.is_complex()
-                else torch.float64
-                if output.dtype == torch.float64
-                else torch.float32
-            )
-            if output.dim():
-                values = torch.randn(output.shape, dtype=dtype, device=output.device, generator=generator)
-            else:
-                values = 1.25 + 0.75 * torch.rand((), dtype=dtype, device=output.device, generator=generator)
-            drawn[path] = values.to(output.dtype)
-    return drawn
+    dtype = form.dtype if form.is_complex() or form.dtype == torch.float64 else torch.float32
+    if form.dim():
+        values = torch.randn(form.shape, dtype=dtype, device=form.device, generator=generator)
+    else:
+        values = 1.25 + 0.75 * torch.rand((), dtype=dtype, device=form.device, generator=generator)
+    return values.to(form.dtype)
 
 
 def _unsupported(leaf: Any) -> str | None:

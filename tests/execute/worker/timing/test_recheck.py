@@ -12,8 +12,8 @@ from pairbench.execute.worker.timing import recheck
 
 
 def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recheck, "build_inputs", lambda *arguments: arguments[-1])
-    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None, round=4), device=None)
+    monkeypatch.setattr(recheck, "build_inputs", lambda *arguments, like: arguments[-1])
+    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None, round=4), device=None, inputs={})
     several: Any = [recheck._new_values(ready, 3, attempt) for attempt in range(3)]
     seeds = [seed for of_try in several for seed in of_try]
     assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)
@@ -99,6 +99,11 @@ def test_long_calls_are_judged_in_the_first_round_and_by_chance_in_others(
     long.kept = [(0, "long")]
     list(recheck.judge_timed(ready, heartbeat))
     assert contradicted[-1] == [(0, "long")]  # unless none can be compared
+    rechecked.clear()
+    values.spent_s = 0.02  # large inputs
+    for _ in range(400):
+        list(recheck.judge_timed(ready, heartbeat))
+    assert sum(short in entries for entries in rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
 
 
 @pytest.mark.parametrize(("seconds", "judged"), [(0.0, 5), (0.003, 2), (1.0, 1)])

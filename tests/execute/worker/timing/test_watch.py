@@ -130,4 +130,7 @@ def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_e
     looks = first_calls(x)
     x.data.zero_()
     looks.look()
-    assert looks.changed() == "changes its input 'x' while it is timed; an operator leaves its inputs alone, or declares state="
+    assert (
+        looks.changed()
+        == "changes its input 'x' while it is timed; an operator leaves its inputs alone, or declares state="
+    )

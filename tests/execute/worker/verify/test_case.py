@@ -56,7 +56,11 @@ def test_what_is_wrong_by_the_baseline_alone_says_why_the_oracle_was_not_asked()
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     found = verify(declare(lambda x: x * 2.01, oracle=too_large))
-    assert found.status is Status.MISMATCHED and "(no oracle: " in str(found.reason) and "out of memory" in str(found.reason)
+    assert (
+        found.status is Status.MISMATCHED
+        and "(no oracle: " in str(found.reason)
+        and "out of memory" in str(found.reason)
+    )
 
 
 def test_what_is_wrong_on_one_seed_only() -> None:

@@ -58,7 +58,7 @@ def make_ready(
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     first_calls = FirstCalls(
         {name: value for name, value in inputs.items() if name not in operator.state},
-        lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0])),
+        lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0], like=inputs)),
     )
     timer: Timer = CudaTimer(device) if device.type == "cuda" else HostTimer()
     calls: dict[Entry, Call] = {}

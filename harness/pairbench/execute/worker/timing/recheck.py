@@ -30,7 +30,9 @@ _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
 _LATER = 0.25
-"""Chance that long calls are judged in a round after the first one: of a decoder's round, judging would be a third."""
+"""Chance that long calls, and those on large inputs, are judged in a round after the first one: of a decoder's round, judging would be a third."""
+_CHEAP_S = 0.01
+"""Seconds for making and changing values above which inputs are large; judging takes some ten times as long."""
 _JUDGING_S = 0.005
 """Seconds in which more than one output of an entry is judged."""
 _NEW_CALLS = 3
@@ -54,7 +56,7 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, fl
     ended = yield from _judge_kept(ready, heartbeat)
     again = [timed for timed in ready.timed if timed.entry not in ended]
     if ready.job.round and secrets.SystemRandom().random() > _LATER:
-        again = [timed for timed in again if not _is_long(timed)]
+        again = [] if ready.values.spent_s > _CHEAP_S else [timed for timed in again if not _is_long(timed)]
     yield from _recheck(ready, heartbeat, again)
     return ready.values.spent_s + trusted.perf_counter() - began
 
@@ -114,7 +116,8 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
 def _new_values(ready: Ready, count: int, attempt: int = 0) -> list[dict[str, Any]]:
     first = _RECHECK_SEED + ready.job.round + attempt * count * _APART
     seeds = range(first, first + count * _APART, _APART)
-    return [build_inputs(ready.operator, ready.job.case, ready.device, seed) for seed in seeds]
+    of_case = (ready.operator, ready.job.case, ready.device)
+    return [build_inputs(*of_case, seed, like=ready.inputs) for seed in seeds]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Values:
             return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
 
         def make(number: int) -> dict[str, Any]:
-            made = build_inputs(operator, case, device, _FIRST_SEED + number)
+            made = build_inputs(operator, case, device, _FIRST_SEED + number, like=inputs)
             synchronize(device)
             return {name: made[name] for name in names}
 
