@@ -25,6 +25,7 @@ TREND_COLUMNS = (
 Rows = list[dict[str, Any]]
 
 _KNOWN = frozenset(schema_of(Record).names)
+_RUN = "run_id"
 _THREADS = 2
 
 
@@ -40,7 +41,7 @@ def read_series(
     Args:
         store: A folder or a URL.
         where: For each column of text the value, or the collection of values, that rows must have.
-        columns: What to read; all others are None in the records. The fewer, the faster.
+        columns: What to read, besides the run's id; all others are None in the records. The fewer, the faster.
         run_ids: Files of other runs are not opened.
 
     Raises:
@@ -49,7 +50,7 @@ def read_series(
     wanted = {name: (value,) if isinstance(value, str) else tuple(_each(value)) for name, value in where.items()}
     if unknown := sorted({*columns, *wanted} - _KNOWN):
         raise ValueError(f"records have no column {unknown[0]!r}, expected one of {', '.join(sorted(_KNOWN))}")
-    names = [item.name for item in fields(Record) if item.name in columns or item.name in wanted]
+    names = [item.name for item in fields(Record) if item.name in columns or item.name in wanted or item.name == _RUN]
     place = StoreLocation.of(store)
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
@@ -76,7 +77,11 @@ def _records(
     place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Rows]
 ) -> Reading[tuple[Record, ...]]:
     by_file, problems = read_each(place, "records", files, read, threads=_THREADS)
-    return Reading(from_rows([row for rows in by_file.values() for row in rows], Record), problems)
+    rows = [row for rows in by_file.values() for row in rows]
+    if any(file.is_compacted for file in by_file):
+        # What is compacted lies by device model and month, and runs of other device models fall in between.
+        rows.sort(key=lambda row: row[_RUN] or "")
+    return Reading(from_rows(rows, Record), problems)
 
 
 def _each(values: object) -> Iterable[object]:

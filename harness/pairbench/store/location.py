@@ -3,7 +3,7 @@
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +23,10 @@ FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
 _ATTEMPTS = 4
 """How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
-_RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
+_RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,28 @@ class RunFile:
     path: str
     """The full path on the store's file system."""
     run_id: str
+    """The run whose rows it holds; of a compacted file the newest of them."""
     is_part: bool
+    is_compacted: bool = False
+    """Whether it may hold the rows of many runs; then `among` says which are to be read from it."""
+    among: tuple[str, ...] = ()
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The runs that are read from this file."""
+        return self.among if self.is_compacted else (self.run_id,)
+
+    def only(self, run_ids: Container[str]) -> "RunFile | None":
+        """Return this file with those of its runs that are among some; None where none is."""
+        if not self.is_compacted:
+            return self if self.run_id in run_ids else None
+        kept = tuple(run_id for run_id in self.among if run_id in run_ids)
+        return replace(self, run_id=max(kept), among=kept) if kept else None
+
+    @property
+    def folder(self) -> str:
+        """The folder that it lies in: one device model and one month."""
+        return self.path.rpartition("/")[0]
 
     @property
     def device_slug(self) -> str:
@@ -46,7 +68,7 @@ class RunFile:
     @property
     def whole(self) -> str:
         """The path of the one file that holds the run's rows, or is going to."""
-        return f"{self.path.rpartition('/')[0]}/{self.run_id}.parquet"
+        return f"{self.folder}/{self.run_id}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +124,9 @@ class StoreLocation:
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
-        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it.
+        """Return a dataset's parquet files in the order of their run ids, as they lie there; hidden ones are no part of it.
+
+        `reading.stored_files` says which of them to read for which run, where some have been compacted.
 
         Raises:
             StoreFailedError: it cannot be listed.
@@ -224,5 +248,7 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
 
 def _run_file(path: str) -> RunFile:
     stem = Path(path).stem
+    if compacted := _COMPACTED.fullmatch(stem):
+        return RunFile(path=path, run_id=compacted["run_id"], is_part=False, is_compacted=True)
     part = _PART.fullmatch(stem)
     return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)

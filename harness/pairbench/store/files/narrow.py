@@ -22,8 +22,9 @@ class NarrowFile:
     def __init__(self, opened: OpenedFile) -> None:
         """Take a file whose footer has been read."""
         self._opened = opened
-        # Several row groups are not what we write; then nothing is taken from the statistics.
-        self._group = opened.metadata.row_group(0) if opened.metadata.num_row_groups == 1 else None
+        # Several row groups, or a part of the rows, are not one run's file; then nothing is taken from the statistics.
+        alone = opened.metadata.num_row_groups == 1 and opened.metadata.num_rows == opened.num_rows
+        self._group = opened.metadata.row_group(0) if alone else None
 
     def rows(
         self, names: Sequence[str], wanted: Mapping[str, Collection[object]], moved: Mapping[str, str]
@@ -44,7 +45,7 @@ class NarrowFile:
         if not sought and not varying:
             rows: list[dict[str, Any]] = [{}] * self._opened.num_rows
         else:
-            table = self._opened.read([*sought, *varying])
+            table = self._opened.read([*sought, *varying], wanted.get("case"))
             if sought:
                 match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
                 table = table.filter(functools.reduce(pc.and_, match))
