@@ -71,6 +71,14 @@ class CompactedFile(OpenedFile):
         """How many rows it has of the wanted runs."""
         return sum(self.runs.values() if self._wanted is None else (self.runs[run_id] for run_id in self._wanted))
 
+    def check(self) -> None:
+        """Read all of it.
+
+        Raises:
+            UnsoundError: some of it has changed since it was written.
+        """
+        self._fetch(None)
+
     def raw(self) -> pa.Table:
         """Return the wanted runs as they were written, one after the other, with the column `row`."""
         groups = self._fetch(None)

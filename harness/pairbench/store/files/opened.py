@@ -86,6 +86,11 @@ class OpenedFile:
         return content, check_seal(content), None
 
     @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return int(self._content.size)
+
+    @property
     def num_rows(self) -> int:
         """How many rows it has."""
         return int(self.metadata.num_rows)
