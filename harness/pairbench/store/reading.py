@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pairbench.errors import EmptyStoreError
 from pairbench.store.files.chosen import choose
-from pairbench.store.files.compacted import CompactedFile
+from pairbench.store.files.compacted import open_file
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.files.parts import doubled
@@ -159,7 +159,7 @@ def _attempt(
     problem = ""
     for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
         try:
-            opened = CompactedFile(place, file, dataset) if file.is_compacted else OpenedFile(place, file.path, dataset)
+            opened = open_file(place, file, dataset)
             if opened.version > SCHEMA_VERSION:
                 newer.add(opened.version)
             return read(opened)

@@ -41,10 +41,7 @@ class IndexedRun:
     @property
     def named(self) -> dt.datetime | None:
         """When it started by its id; None for an id that says nothing of the kind."""
-        try:
-            return dt.datetime.strptime(self.run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
-        except ValueError:
-            return None
+        return named_moment(self.run_id)
 
 
 class RunIndex:
@@ -208,6 +205,14 @@ def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[R
         devices=frozenset(row["device_name"] for _, row in rows),
         has_series=any(row["mode"] is not None for _, row in rows),
     )
+
+
+def named_moment(run_id: str) -> dt.datetime | None:
+    """Return when a run started by its id; None for an id that says nothing of the kind."""
+    try:
+        return dt.datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
+    except ValueError:
+        return None
 
 
 def _moment(text: str) -> dt.datetime | None:

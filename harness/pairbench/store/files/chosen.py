@@ -94,6 +94,19 @@ def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
         place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(wanted, sort_keys=True).encode()))
 
 
+def index_problem(place: StoreLocation, files: Iterable[RunFile]) -> str:
+    """Return a sentence where what is written down of compacted files is not what they hold; it costs time, and no row.
+
+    Raises:
+        StoreFailedError: a file is not given.
+    """
+    known = _index(place)
+    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], {})
+    if known == {_name(place, path): of_file for path, of_file in runs.items()}:
+        return ""
+    return "is not what the compacted files hold, which are asked themselves; `pairbench store compact` makes it again"
+
+
 def _runs_of(
     place: StoreLocation, compacted: Iterable[RunFile], known: dict[str, dict[str, int]] | None = None
 ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:

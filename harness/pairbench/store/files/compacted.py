@@ -143,6 +143,11 @@ class CompactedFile(OpenedFile):
         return groups
 
 
+def open_file(place: StoreLocation, file: RunFile, dataset: str) -> OpenedFile:
+    """Return a file of a store, of whichever kind it is. Raises what `OpenedFile` does."""
+    return CompactedFile(place, file, dataset) if file.is_compacted else OpenedFile(place, file.path, dataset)
+
+
 def compacted_name(runs: Mapping[str, int]) -> str:
     """Return the name of the file that holds some runs, with so many rows each: equal runs, equal name."""
     digest = hashlib.sha256(json.dumps(sorted(runs.items())).encode()).hexdigest()[:16]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pairbench.errors import StoreFailedError
 from pairbench.store.derived import SINCE
 from pairbench.store.files.chosen import Chosen, choose, write_index
-from pairbench.store.files.compacted import ROW, CompactedFile, compacted_content
+from pairbench.store.files.compacted import ROW, CompactedFile, compacted_content, open_file
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.location import RunFile, StoreLocation, run_files
@@ -193,11 +193,8 @@ def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tu
         if file.is_part or file.run_id in parts or (not file.is_compacted and file.run_id in recent):
             continue
         try:
-            if file.is_compacted:
-                opened: OpenedFile = CompactedFile(place, file, "records")
-                whole = len(chosen.runs[file.path]) == len(file.among)
-            else:
-                opened, whole = OpenedFile(place, file.path, "records"), False
+            opened = open_file(place, file, "records")
+            whole = file.is_compacted and len(chosen.runs[file.path]) == len(file.among)
         except FileNotFoundError:
             continue
         except (ForeignFileError, UnsoundError, *BROKEN) as error:
@@ -240,7 +237,7 @@ def _merge(place: StoreLocation, folder: str, batch: Sequence[_Source]) -> tuple
     """Make one file, or one for each form of columns, of some, and return how many there are fewer and the bytes of the new ones."""
     by_form: dict[Any, list[tuple[RunFile, pa.Table]]] = defaultdict(list)
     for source in batch:
-        table = _opened(place, source.file).raw()
+        table = open_file(place, source.file, "records").raw()
         plain = table.drop_columns([ROW]) if ROW in table.column_names else table
         form = (tuple(plain.column_names), tuple(map(str, plain.schema.types)), str(plain.schema.metadata))
         by_form[form].append((source.file, table))
@@ -289,6 +286,3 @@ def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) 
         raise StoreFailedError(f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted")
     return path, content.size
 
-
-def _opened(place: StoreLocation, file: RunFile) -> OpenedFile:
-    return CompactedFile(place, file, "records") if file.is_compacted else OpenedFile(place, file.path, "records")
