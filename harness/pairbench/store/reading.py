@@ -131,7 +131,9 @@ def read_each(
     values = {file: result for file, result in found.items() if not isinstance(result, str)}
     sound = {file.path for file in values}
     superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
-    ordered = sorted(values, key=lambda file: (file.run_id, file.path))
+    # Of compacted files the rows are ordered by who reads them; of one run's they come by device model, as ever.
+    compacted = any(file.is_compacted for file in values)
+    ordered = sorted(values, key=lambda file: ("" if compacted else file.run_id, file.path))
     return Reading({file: values[file] for file in ordered if file.path not in superfluous}, tuple(problems))
 
 

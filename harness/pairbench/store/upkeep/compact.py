@@ -8,7 +8,6 @@ into another, leave at most files too many, which the next one removes.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,6 +61,8 @@ class _Source:
     file: RunFile
     rows: int
     size: int
+    form: str
+    """Its schema version and columns: only files of one form are merged."""
     whole: bool
     """Whether it is a compacted one all of whose runs are read from it."""
 
@@ -116,7 +117,11 @@ def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *
         left = [file for file in chosen.left if elsewhere.has(file)]
         sources, missed = _sources(place, chosen, recent)
         problems |= dict.fromkeys(missed)
-        batches = _batches(sources, at_least=_ANY if is_over else AT_LEAST)
+        by_form: dict[str, list[_Source]] = defaultdict(list)
+        for source in sources:
+            by_form[source.form].append(source)
+        at_least = _ANY if is_over else AT_LEAST
+        batches = [batch for several in by_form.values() for batch in _batches(several, at_least)]
         if not left and not batches:
             break
         for batch in batches:
@@ -201,7 +206,7 @@ def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tu
             problems.append(problem_of(file.path, error))
             continue
         if SINCE <= opened.version <= SCHEMA_VERSION and opened.num_rows:
-            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, whole=whole))
+            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, form=_form(opened), whole=whole))
     return sources, problems
 
 
@@ -233,24 +238,20 @@ def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
     return [batch for batch in found if len(batch) > 1 or any(not one.whole and one.file.is_compacted for one in batch)]
 
 
+def _form(opened: OpenedFile) -> str:
+    columns = [f"{field.name} {field.type}" for field in opened.metadata.schema.to_arrow_schema() if field.name != ROW]
+    return f"{opened.version} {', '.join(columns)}"
+
+
 def _merge(place: StoreLocation, folder: str, batch: Sequence[_Source]) -> tuple[int, int]:
-    """Make one file, or one for each form of columns, of some, and return how many there are fewer and the bytes of the new ones."""
-    by_form: dict[Any, list[tuple[RunFile, pa.Table]]] = defaultdict(list)
-    for source in batch:
-        table = open_file(place, source.file, "records").raw()
-        plain = table.drop_columns([ROW]) if ROW in table.column_names else table
-        form = (tuple(plain.column_names), tuple(map(str, plain.schema.types)), str(plain.schema.metadata))
-        by_form[form].append((source.file, table))
-    gone = written = 0
+    """Make one file of some, and return how many there are fewer and the bytes of the new one."""
+    path, written = publish_runs(
+        place, folder, [open_file(place, source.file, "records").raw() for source in batch]
+    )
     torn = {source.file.path for source in batch if source.file.is_compacted and not source.whole}
-    for pairs in by_form.values():
-        if len(pairs) == 1 and not pairs[0][0].is_compacted:
-            continue
-        path, size = publish_runs(place, folder, [table for _, table in pairs])
-        stale = [file.path for file, _ in pairs if file.path != path and file.path not in torn]
-        place.delete(stale)
-        gone += len(stale) - 1
-        written += size
+    stale = [source.file.path for source in batch if source.file.path not in {path, *torn}]
+    place.delete(stale)
+    gone = len(stale) - 1
     if torn:  # some of their runs are read from files that have not been looked at here
         now = choose(place, run_files(place.listing(folder[len(place.root) + 1 :], ".parquet").paths))
         elsewhere = _Elsewhere(place, now)
