@@ -156,9 +156,10 @@ def site(session: nox.Session) -> None:
 
 @nox.session
 def scale(session: nox.Session) -> None:
-    """Make stores of up to 1,000 runs of 2,000 series and time `compare`, `trend` and `dashboard` on them."""
+    """Make stores of up to 10,000 runs of 2,000 series and time `compare`, `trend`, `store compact` and `dashboard` on them."""
     _install(session, "-e", ".[site]")
     session.run("python", "tests/scale/bench.py")
+    session.run("python", "tests/scale/bench.py", "--runs", "10000", "--compact")
     session.run("python", "tests/scale/site.py")
 
 

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -98,6 +99,8 @@ class Way:
         """A part of the paths that it is so for; all if empty."""
         self.puts = 0
         """How many objects were put so far."""
+        self.requests: Counter[str] = Counter()
+        """How often each kind of request came through: LIST, or the method."""
         self.turn_after: tuple[int, str] | None = None
         """After how many further objects which mode begins."""
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -113,6 +116,7 @@ class Way:
 
     def mode_of(self, method: str, path: str) -> str:
         """Return how it is for a request, and count it."""
+        self.requests["LIST" if method == "GET" and "list-type=" in path else method] += 1
         if self.only and self.only not in urllib.parse.unquote(path):
             return "fine"
         # A file may go up in parts; it turns in the middle of one, whose beginning is then there.

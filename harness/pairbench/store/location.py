@@ -3,6 +3,8 @@
 import os
 import re
 import secrets
+import threading
+import time
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,8 @@ FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
+_HELD_S = 60.0
+_HELD_BYTES = 2**28
 _ATTEMPTS = 4
 """How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
@@ -71,6 +75,35 @@ class RunFile:
         return f"{self.folder}/{self.run_id}.parquet"
 
 
+class Held:
+    """Contents of files that were read in the last minute: each costs an object store two requests, and a command asks for some several times."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._contents: dict[str, tuple[float, pa.Buffer]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> pa.Buffer | None:
+        """Return a content that is held; None where it is not, or has been for too long."""
+        with self._lock:
+            at, content = self._contents.get(path, (0.0, None))
+            return content if content is not None and time.monotonic() - at < _HELD_S else None
+
+    def put(self, path: str, content: pa.Buffer) -> None:
+        """Hold a content, and let go what is older where that is too much."""
+        with self._lock:
+            self._contents.pop(path, None)
+            self._contents[path] = (time.monotonic(), content)
+            size = sum(held.size for _, held in self._contents.values())
+            while size > _HELD_BYTES:
+                size -= self._contents.pop(next(iter(self._contents)))[1].size
+
+    def forget(self, path: str) -> None:
+        """Let go a content: the file has another by now, or is gone."""
+        with self._lock:
+            self._contents.pop(path, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoreLocation:
     """A file system and the store's root in it."""
@@ -81,6 +114,8 @@ class StoreLocation:
     """The folder or URL as the user gave it, for messages: without credentials."""
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
+    held: Held = field(default_factory=lambda: Held(), hash=False, compare=False, repr=False)
+    """What has been read of an object store lately."""
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
@@ -150,6 +185,7 @@ class StoreLocation:
         Raises:
             StoreFailedError: there is no space or permission.
         """
+        self.held.forget(path)
         try:
             if self.is_local:
                 write_whole(Path(path), content)
@@ -209,6 +245,7 @@ class StoreLocation:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is gone already, or may not be deleted, is left at that."""
         for path in paths:
+            self.held.forget(path)
             with suppress(OSError):
                 self.filesystem.delete_file(path)
 
@@ -239,6 +276,11 @@ def _impatient(filesystem: Any) -> Any:
 def is_run_id(text: str) -> bool:
     """Tell whether a text can be the id of a run, which is a part of file names and a word on the command line."""
     return _RUN_ID.fullmatch(text) is not None
+
+
+def is_part(path: str) -> bool:
+    """Tell whether a file is a part of a run, which another round replaces."""
+    return _PART.fullmatch(Path(path).stem) is not None
 
 
 def run_files(paths: Iterable[str]) -> list[RunFile]:

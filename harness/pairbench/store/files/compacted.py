@@ -103,8 +103,10 @@ class CompactedFile(OpenedFile):
 
     def _decoded(self, there: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
         groups = self._fetch(cases)
-        names = list(dict.fromkeys([*there, "run_id", ROW]))
+        names = list(dict.fromkeys([*there, "run_id", "case", ROW]))
         table = self._reader(there).read_row_groups(groups, columns=names, use_threads=False)
+        if cases is not None:  # a group has many, and each row costs
+            table = table.filter(pc.is_in(table.column("case"), pa.array(map(str, cases), pa.string())))
         table = self._ordered(table)
         return table.select(list(there)), table.num_rows
 

@@ -28,7 +28,7 @@ from pairbench.store.files.conform import (
 )
 from pairbench.store.files.sealed import check_seal
 from pairbench.store.files.sizes import LARGEST, check_footer, check_size, check_texts
-from pairbench.store.location import StoreLocation
+from pairbench.store.location import StoreLocation, is_part
 from pairbench.store.schema import version_of
 
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, RecursionError)
@@ -82,8 +82,12 @@ class OpenedFile:
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
         """Return the content, whether it is sealed, and its footer if that has been read already."""
-        content = read_content(place, self.path)
-        return content, check_seal(content), None
+        held = None if place.is_local else place.held.get(self.path)
+        content = read_content(place, self.path) if held is None else held
+        sealed = check_seal(content)
+        if held is None and not place.is_local and not is_part(self.path):
+            place.held.put(self.path, content)
+        return content, sealed, None
 
     @property
     def size(self) -> int:
