@@ -54,6 +54,16 @@ def _of_elsewhere(module: Any, tries: int, _: int) -> Any:
     return module.fail_elsewhere(puts=module.FILES[: max(1, tries // 4)])
 
 
+def _of_coming_back(module: Any, tries: int, _: int) -> Any:
+    os.environ.update(import_module("tests.faults.s3").ENVIRONMENT)
+    found = module.come_back(60.0, after=2)
+    for after in range(1, tries):
+        more = module.killed_while_away(after)
+        found.counts += more.counts
+        found.wrong += more.wrong
+    return found
+
+
 def _no_server() -> str:
     if find_spec("tests.faults.s3") is None or import_module("tests.faults.s3").server_command() is None:
         return "no S3 server: PAIRBENCH_S3_SERVER names its command"

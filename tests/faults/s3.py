@@ -23,7 +23,7 @@ from typing import Any
 VARIABLE = "PAIRBENCH_S3_SERVER"
 BUCKET = "bucket"
 SLOW_S = 1.0
-MODES = ("fine", "errors", "slow", "refuses", "hangs")
+MODES = ("fine", "errors", "slow", "refuses", "hangs", "denies")
 
 
 def server_command() -> str | None:
@@ -156,6 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
                 500,
                 [("Content-Type", "application/xml")],
                 b"<Error><Code>InternalError</Code><Message>no</Message></Error>",
+            )
+            return
+        if mode == "denies":
+            self._answer(
+                403,
+                [("Content-Type", "application/xml")],
+                b"<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>",
             )
             return
         if mode == "slow":
