@@ -30,7 +30,9 @@ def test_credentials_that_are_wrong_or_expire(monkeypatch: pytest.MonkeyPatch, a
 
 @pytest.mark.slow
 @pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")
-def test_an_object_store_that_is_away_for_some_seconds_has_everything_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_that_is_away_for_some_seconds_has_everything_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     found = come_back(3.0)

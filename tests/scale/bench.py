@@ -47,7 +47,9 @@ def main() -> int:
         if not (store / "records").is_dir():
             make(store, runs=given.runs, series=given.series)
         if given.compact:
-            notify(f"compacted in {best(lambda: run('-m', 'pairbench', 'store', 'compact', '--store', str(store)), 1):.0f} s")
+            notify(
+                f"compacted in {best(lambda: run('-m', 'pairbench', 'store', 'compact', '--store', str(store)), 1):.0f} s"
+            )
             files = [path.stat().st_size for path in (store / "records").rglob("*.parquet")]
             notify(f"{len(files):,} files, {sum(files) / 1e6:.0f} MB")
         return measure(store, given.times, large=given.compact)

@@ -80,7 +80,10 @@ def answers(place: StoreLocation) -> dict[str, Any]:
         "runs": runs(place).value,
         "heads": [replace(head, files=()) for head in heads],
         "ids": dataset_files(place, "records").run_ids,
-        "keys": {run: sorted((row["case"], row["mode"]) for row in rows) for run, rows in index.keys(heads, ("case", "mode")).items()},
+        "keys": {
+            run: sorted((row["case"], row["mode"]) for row in rows)
+            for run, rows in index.keys(heads, ("case", "mode")).items()
+        },
         "columns": index.columns(heads, ("run_id", "case")),
         "records": every.value,
         "one by one": [read_run(place, head.run_id).value for head in heads],
@@ -171,7 +174,9 @@ def test_a_few_runs_of_a_month_that_is_over_are_merged(place: StoreLocation, mon
 
 def test_samples_stay_as_they_are(place: StoreLocation, samples: MakeSamples) -> None:
     for number in range(6):
-        with RunWriter(place, run_id=f"20240101T00000{number}-aaaaaa", device_slug="nvidia-h200", month="2024-01") as writer:
+        with RunWriter(
+            place, run_id=f"20240101T00000{number}-aaaaaa", device_slug="nvidia-h200", month="2024-01"
+        ) as writer:
             writer.append_samples([samples(f"20240101T00000{number}-aaaaaa")])
     before = {path: path.read_bytes() for path in Path(place.root, "samples").rglob("*.parquet")}
     assert merge(place)
@@ -186,7 +191,10 @@ def test_other_tools_read_it(place: StoreLocation) -> None:
     assert set(after.columns) - set(before.columns) == {compacted.ROW}
     keys = ["run_id", "device_name", "case", "implementation"]
     columns = [*keys, "call_p50_ns", "device", "month"]
-    ordered = [frame[columns].astype({"device": str, "month": str}).sort_values(keys).reset_index(drop=True) for frame in (before, after)]
+    ordered = [
+        frame[columns].astype({"device": str, "month": str}).sort_values(keys).reset_index(drop=True)
+        for frame in (before, after)
+    ]
     pd.testing.assert_frame_equal(*ordered)
 
 
@@ -224,7 +232,9 @@ def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_
     for line in range(1 + lines // (2 * times), lines + 1, 1 + lines // times):
         restore()
         met += killed_at(line, work, *parts)
-        assert same(read_frame(place).value.astype(str).to_dict("list"), before), f"killed before line {line} of {lines}"
+        assert same(read_frame(place).value.astype(str).to_dict("list"), before), (
+            f"killed before line {line} of {lines}"
+        )
         work()
         assert layout(place) == done, f"killed before line {line} of {lines}"
         assert same(read_frame(place).value.astype(str).to_dict("list"), before)
@@ -263,7 +273,9 @@ def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
     folder = Path(place.root, "records/device=nvidia-h200/month=2024-01")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunWriter, "close", lambda self: None)
-        with RunWriter(StoreLocation.of(folder.parents[3] / "other"), run_id=row.run_id, device_slug="x", month="2024-01") as writer:
+        with RunWriter(
+            StoreLocation.of(folder.parents[3] / "other"), run_id=row.run_id, device_slug="x", month="2024-01"
+        ) as writer:
             writer.append_records([row])
     (part,) = (folder.parents[3] / "other").rglob("records/**/*.parquet")
     shutil.copy(part, folder)
@@ -336,7 +348,9 @@ def test_a_push_into_a_compacted_run_adds_what_is_missing(
     more = [replace(row, case=f"more[{row.case}]") for row in make_run(4)]
     spool = Spool(place, "late", lambda _: None)
     spool.why = "it was away"
-    with RunWriter(StoreLocation.of(tmp_path / "aside"), run_id=more[0].run_id, device_slug="nvidia-h200", month="2024-01") as writer:
+    with RunWriter(
+        StoreLocation.of(tmp_path / "aside"), run_id=more[0].run_id, device_slug="nvidia-h200", month="2024-01"
+    ) as writer:
         writer.append_records([*make_run(4, cv=0.05), *more])
     (file,) = (tmp_path / "aside").rglob("records/**/*.parquet")
     spool.publish(f"{place.root}/records/device=nvidia-h200/month=2024-01/{file.name}", pa.py_buffer(file.read_bytes()))
@@ -346,7 +360,7 @@ def test_a_push_into_a_compacted_run_adds_what_is_missing(
             push(one, place)
         frame = read_frame(place).value
         assert len(frame) == len(before["run_id"]) + len(more)
-        assert set(more_case for more_case in frame["case"] if more_case.startswith("more[")) == {row.case for row in more}
+        assert {case for case in frame["case"] if case.startswith("more[")} == {row.case for row in more}
     list(compact(place, keep=0))
     assert len(read_frame(place).value) == len(frame) and len(layout(place)) == 2
     assert not frame.duplicated(["run_id", "device_name", "case", "implementation"]).any()
@@ -438,7 +452,9 @@ def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatc
     before = answers(place)
     merge(place, keep=0)
     assert same(answers(place), before) and merge(place, keep=0) == 0
-    assert all(compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in stored_files(place, "records").files)
+    assert all(
+        compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in stored_files(place, "records").files
+    )
 
 
 def test_one_case_reads_one_group(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,9 @@ def test_a_sound_store(store: Path) -> None:
     said = call(store, "check", "--format", "json")
     assert said.code == 0 and "damaged" not in found(said)
     number = int(re.findall(r"([\d,]+) files of", said.err)[0].replace(",", ""))
-    assert number == len([path for path in before if path.suffix in (".parquet", ".json") and not path.name.startswith("_")])
+    assert number == len(
+        [path for path in before if path.suffix in (".parquet", ".json") and not path.name.startswith("_")]
+    )
     assert contents(store) == before
 
 
@@ -83,7 +85,14 @@ def test_each_kind_of_file_that_is_damaged_is_named(store: Path) -> None:
 def test_all_that_is_left_or_strange_is_named(store: Path, samples: MakeSamples, record: Callable[..., Record]) -> None:
     (store / "records/strange.parquet").write_bytes((store / INDEX).read_bytes())
     folder = store / "samples/device=nvidia-h200/month=2026-03"
-    write_run(store, run_id="20260301T000000-ffffff", device_slug="nvidia-h200", month="2026-03", records=(), samples=[samples("20260301T000000-ffffff")])
+    write_run(
+        store,
+        run_id="20260301T000000-ffffff",
+        device_slug="nvidia-h200",
+        month="2026-03",
+        records=(),
+        samples=[samples("20260301T000000-ffffff")],
+    )
     (folder / ".half.tmp").write_bytes(b"x")
     writer = RunWriter(store, run_id="20260302T000000-eeeeee", device_slug="nvidia-h200", month="2026-03")
     writer.__enter__()
@@ -135,7 +144,9 @@ def test_compact_names_what_cannot_be_read(store: Path) -> None:
 def old_store(folder: Path, samples: MakeSamples, record: Callable[..., Record]) -> StoreLocation:
     for run_id in ("20250101T000000-aaaaaa", "20250102T000000-bbbbbb", "29990101T000000-cccccc"):
         month = f"{run_id[:4]}-{run_id[4:6]}"
-        write_run(folder, run_id=run_id, device_slug="cpu", month=month, records=[record(run_id)], samples=[samples(run_id)])
+        write_run(
+            folder, run_id=run_id, device_slug="cpu", month=month, records=[record(run_id)], samples=[samples(run_id)]
+        )
     return StoreLocation.of(folder)
 
 
@@ -158,12 +169,14 @@ def test_prune_is_dry_until_it_is_told(tmp_path: Path, samples: MakeSamples, rec
     assert said.code == 0 and "0 files" in said.err
 
 
-@pytest.mark.parametrize("words", [("--older", "90d"), ("--samples", "--older", "0d"), ("--samples", "--older", "90"), ("--samples",)])
+@pytest.mark.parametrize(
+    "words", [("--older", "90d"), ("--samples", "--older", "0d"), ("--samples", "--older", "90"), ("--samples",)]
+)
 def test_prune_takes_no_half_order(
     tmp_path: Path, samples: MakeSamples, record: Callable[..., Record], words: tuple[str, ...]
 ) -> None:
     old_store(tmp_path / "store", samples, record)
     before = contents(tmp_path / "store")
     said = call(tmp_path / "store", "prune", "--yes", *words)
-    assert said.code == 2 and "expected" in said.err.lower() or "Missing option" in said.err
+    assert said.code == 2 and ("expected" in said.err.lower() or "Missing option" in said.err)
     assert contents(tmp_path / "store") == before

@@ -26,6 +26,10 @@ FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
 _COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
+_NO_TRAILERS = (
+    "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
+    "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
+)
 _HELD_S = 60.0
 _HELD_BYTES = 2**28
 _ATTEMPTS = 4
@@ -114,7 +118,7 @@ class StoreLocation:
     """The folder or URL as the user gave it, for messages: without credentials."""
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
-    held: Held = field(default_factory=lambda: Held(), hash=False, compare=False, repr=False)
+    held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
     """What has been read of an object store lately."""
 
     @classmethod
@@ -193,7 +197,8 @@ class StoreLocation:
                 with self.filesystem.open_output_stream(path) as stream:
                     stream.write(content)
         except (OSError, pa.ArrowException) as error:
-            raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}") from error
+            hint = f"; {_NO_TRAILERS}" if "aws-chunked" in str(error) else ""
+            raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}{hint}") from error
 
     def probe(self, folder: str) -> None:
         """Find out whether files can be written to a folder, by writing one.

@@ -1,6 +1,7 @@
 """Reads something of many files, of each once, also while runs close; what cannot be read is named and costs only itself."""
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
@@ -42,7 +43,7 @@ class Files:
 
     def of_runs(self, run_ids: Collection[str]) -> "Files":
         """Return the files of some runs."""
-        wanted = run_ids if isinstance(run_ids, Set) else set(run_ids)
+        wanted = run_ids if isinstance(run_ids, AbstractSet) else set(run_ids)
         kept = (file.only(wanted) for file in self.files)
         return Files(files=tuple(file for file in kept if file is not None), problems=self.problems)
 
@@ -142,10 +143,11 @@ def _joined(files: Iterable[RunFile]) -> list[RunFile]:
     by_path: dict[str, RunFile] = {}
     for file in files:
         before = by_path.get(file.path)
-        if before is not None and file.is_compacted:
+        if before is None or not file.is_compacted:
+            by_path[file.path] = file
+        else:
             among = tuple(sorted({*before.among, *file.among}))
-            file = replace(file, run_id=among[-1], among=among)
-        by_path[file.path] = file
+            by_path[file.path] = replace(file, run_id=among[-1], among=among)
     return list(by_path.values())
 
 

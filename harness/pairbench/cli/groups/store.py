@@ -47,7 +47,8 @@ def push(store: StoreOption = None, output: FormatOption = "table") -> None:
 def compact(
     store: StoreOption = None,
     keep: Annotated[
-        int, typer.Option("--keep", min=0, help="How many of the newest runs of each device model keep files of their own.")
+        int,
+        typer.Option("--keep", min=0, help="How many of the newest runs of each device model keep files of their own."),
     ] = 100,
     output: FormatOption = "table",
 ) -> None:
@@ -113,9 +114,12 @@ def check(store: StoreOption = None, output: FormatOption = "table") -> None:
 @store_verbs.command()
 def prune(
     older: Annotated[
-        str, typer.Option("--older", help="How long ago a run began whose samples go: days, weeks or years, such as 90d.")
+        str,
+        typer.Option("--older", help="How long ago a run began whose samples go: days, weeks or years, such as 90d."),
     ],
-    samples: Annotated[bool, typer.Option("--samples", help="Remove raw samples, the only thing that can be removed.")] = False,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Remove raw samples, the only thing that can be removed.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this it is only said what would go.")] = False,
     store: StoreOption = None,
     output: FormatOption = "table",

@@ -10,6 +10,7 @@ has, and the cases of each group. Whole files have one checksum; this one has on
 """
 
 import hashlib
+import itertools
 import json
 import mmap
 import zlib
@@ -243,7 +244,7 @@ def _told(metadata: pq.FileMetaData) -> dict[str, Any]:
 def _start(group: Any) -> int:
     column = group.column(0)
     offsets = [column.data_page_offset, column.dictionary_page_offset if column.has_dictionary_page else None]
-    return min(offset for offset in offsets if offset is not None)
+    return min(int(offset) for offset in offsets if offset is not None)
 
 
 def _neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -263,7 +264,7 @@ def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
     footer = len(view) - _END - int.from_bytes(view[-_END:-_WIDTH], "little")
     metadata = pq.read_metadata(pa.BufferReader(content))
     starts = [*(_start(metadata.row_group(number)) for number in range(metadata.num_row_groups)), footer]
-    pairs = zip(starts, starts[1:], strict=False)
+    pairs = itertools.pairwise(starts)
     checksums = b"".join(zlib.crc32(view[begin:end]).to_bytes(_WIDTH, "little") for begin, end in pairs)
     last = zlib.crc32(view[footer:], zlib.crc32(checksums)).to_bytes(_WIDTH, "little")
     return sealed(pa.py_buffer(b"".join((view[:footer], _MARK, checksums, last, view[footer:]))))
@@ -280,7 +281,9 @@ def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
     begin = last - groups * _WIDTH
     mark = begin - len(_MARK)
     if mark < 0 or tail[mark:begin] != _MARK:
-        raise UnsoundError("has no checksums of its parts: it was not made by `pairbench store compact`, or has changed")
+        raise UnsoundError(
+            "has no checksums of its parts: it was not made by `pairbench store compact`, or has changed"
+        )
     checksums = tail[begin:last]
     if zlib.crc32(tail[footer:], zlib.crc32(checksums)) != int.from_bytes(tail[last : last + _WIDTH], "little"):
         raise UnsoundError("its content does not fit its checksum: it was changed, or the disk has changed it")

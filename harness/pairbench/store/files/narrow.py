@@ -50,9 +50,7 @@ class NarrowFile:
                 table = table.filter(functools.reduce(pc.and_, match))
         count = self._opened.num_rows if table is None else table.num_rows
         found = {
-            name: [constants[name]] * count
-            if name in constants or table is None
-            else plain_values(table.column(name))
+            name: [constants[name]] * count if name in constants or table is None else plain_values(table.column(name))
             for name in names
         }
         if SUITE in found:

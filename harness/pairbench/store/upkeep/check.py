@@ -40,7 +40,7 @@ class Finding:
     path: str
     """The file, as its store names it."""
     told: str
-    """A sentence."""
+    """What is to be said of it, as a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)

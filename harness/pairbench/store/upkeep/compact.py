@@ -30,7 +30,7 @@ MOST_ROWS = 190_000
 MOST_RUNS = 2_000
 """How much a merged file holds."""
 MOST_BYTES = 2**28
-"""The same in bytes of what is merged."""
+"""How many bytes of files are merged into one."""
 _ANY = 2
 """How many it takes in a month that is over; there a single one joins a file that has room."""
 _TIMES = 4
@@ -62,7 +62,7 @@ class _Source:
     rows: int
     size: int
     form: str
-    """Its schema version and columns: only files of one form are merged."""
+    """The file's schema version and columns: only files of one form are merged."""
     whole: bool
     """Whether it is a compacted one all of whose runs are read from it."""
 
@@ -151,7 +151,9 @@ class _Elsewhere:
 
     def __init__(self, place: StoreLocation, chosen: Chosen) -> None:
         self._place = place
-        self._own = {(file.folder, file.run_id): file for file in chosen.files if not file.is_compacted and not file.is_part}
+        self._own = {
+            (file.folder, file.run_id): file for file in chosen.files if not file.is_compacted and not file.is_part
+        }
         self._compacted = chosen.runs
         self._sound: dict[str, dict[str, int]] = {}
 
@@ -245,9 +247,7 @@ def _form(opened: OpenedFile) -> str:
 
 def _merge(place: StoreLocation, folder: str, batch: Sequence[_Source]) -> tuple[int, int]:
     """Make one file of some, and return how many there are fewer and the bytes of the new one."""
-    path, written = publish_runs(
-        place, folder, [open_file(place, source.file, "records").raw() for source in batch]
-    )
+    path, written = publish_runs(place, folder, [open_file(place, source.file, "records").raw() for source in batch])
     torn = {source.file.path for source in batch if source.file.is_compacted and not source.whole}
     stale = [source.file.path for source in batch if source.file.path not in {path, *torn}]
     place.delete(stale)
@@ -284,6 +284,7 @@ def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) 
     except (ForeignFileError, UnsoundError, FileNotFoundError, *BROKEN) as error:
         raise StoreFailedError(f"store {place.name!r}: {path} cannot be read back: {error}") from error
     if {str(one["values"]): one["counts"] for one in back} != runs:
-        raise StoreFailedError(f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted")
+        raise StoreFailedError(
+            f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted"
+        )
     return path, content.size
-
