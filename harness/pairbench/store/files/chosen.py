@@ -127,7 +127,11 @@ def _runs_of(
 def _index(place: StoreLocation) -> dict[str, dict[str, int]]:
     """Return what is written down of compacted files, by their names below the root; what does not fit its name is left out."""
     with suppress(UnsoundError, StoreFailedError, TypeError, AttributeError, *BROKEN):
-        found = json.loads(read_content(place, f"{place.root}/{INDEX}").to_pybytes())
+        path = f"{place.root}/{INDEX}"
+        content = place.held.get(path) or read_content(place, path)
+        if not place.is_local:
+            place.held.put(path, content)
+        found = json.loads(content.to_pybytes())
         return {name: runs for name, runs in found.items() if compacted_name(runs) == name.rpartition("/")[2]}
     return {}
 

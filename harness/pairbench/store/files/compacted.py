@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import OpenedFile, opened_input
+from pairbench.store.files.opened import OpenedFile, telling
 from pairbench.store.files.sealed import SEAL, sealed
 from pairbench.store.files.sizes import LARGEST, MOST_ROWS, check_size
 from pairbench.store.location import RunFile, StoreLocation
@@ -89,13 +89,15 @@ class CompactedFile(OpenedFile):
         )
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
-        with opened_input(place, self.path) as stream:
-            size = stream.size()
+        with telling(place, self.path):
+            # It stays open: an object store is asked for its size once, and on this machine it can be deleted meanwhile.
+            self._stream = place.filesystem.open_input_file(self.path)
+            size = self._stream.size()
             check_size(size, LARGEST)
-            tail = stream.read_at(min(size, _TAIL), max(size - _TAIL, 0))
+            tail = self._stream.read_at(min(size, _TAIL), max(size - _TAIL, 0))
             needed = _END + int.from_bytes(tail[-_END:-_WIDTH], "little") + _TAIL // 8
             if _TAIL < needed <= size:
-                tail = stream.read_at(needed, size - needed)
+                tail = self._stream.read_at(needed, size - needed)
         metadata = pq.read_metadata(pa.BufferReader(tail))
         self._end, self._checksums = _checked_tail(tail, size, metadata.num_row_groups)
         self._memory = mmap.mmap(-1, size)  # of which only what is read takes memory
@@ -134,10 +136,10 @@ class CompactedFile(OpenedFile):
         missing = [number for number in groups if number not in self._fetched]
         if missing:
             starts = [*(_start(self.metadata.row_group(number)) for number in range(len(self._cases))), self._end]
-            with opened_input(self._place, self.path) as stream:
+            with telling(self._place, self.path):
                 for first, last in _neighbours(missing):
                     begin, end = starts[first], starts[last + 1]
-                    self._memory[begin:end] = stream.read_at(end - begin, begin)
+                    self._memory[begin:end] = self._stream.read_at(end - begin, begin)
         for number in missing:
             found = zlib.crc32(memoryview(self._memory)[starts[number] : starts[number + 1]])
             if found != self._checksums[number]:

@@ -191,17 +191,16 @@ def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buf
         StoreFailedError: the store is elsewhere, and does not give it.
         UnsoundError: it is too large.
     """
-    with opened_input(place, path) as stream:
+    with telling(place, path), place.filesystem.open_input_file(path) as stream:
         check_size(stream.size(), most)
         return stream.read_buffer()
 
 
 @contextlib.contextmanager
-def opened_input(place: StoreLocation, path: str) -> Iterator[Any]:
-    """Give a file of a store to be read from, and tell what fails meanwhile as `read_content` does."""
+def telling(place: StoreLocation, path: str) -> Iterator[None]:
+    """Tell what fails as a file is read the way `read_content` does."""
     try:
-        with place.filesystem.open_input_file(path) as stream:
-            yield stream
+        yield
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
