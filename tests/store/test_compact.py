@@ -100,6 +100,14 @@ def answers(place: StoreLocation) -> dict[str, Any]:
     return found
 
 
+def rows_of_all(place: StoreLocation) -> dict[str, Any]:
+    """Return every row in its order, and the history of a series."""
+    frame = read_frame(place)
+    series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
+    assert (*frame.problems, *series.problems) == ()
+    return {"frame": frame.value.astype(str).to_dict("list"), "series": series.value}
+
+
 def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)  # in which NaN is NaN
 
@@ -146,9 +154,9 @@ def test_done_again_nothing_is_done(place: StoreLocation) -> None:
 def test_later_runs_join_the_file_of_their_month(place: StoreLocation) -> None:
     merge(place, keep=0)
     write(Path(place.root), range(RUNS, RUNS + 20))
-    before = answers(place)
+    before = rows_of_all(place)
     assert merge(place, keep=0)
-    assert same(answers(place), before)
+    assert same(rows_of_all(place), before)
     # Both months are this one, and nothing is kept: one file a device model.
     assert len(layout(place)) == 2 and merge(place, keep=0) == 0
 
@@ -203,17 +211,17 @@ def test_runs_that_were_never_closed_stay(place: StoreLocation) -> None:
     writer = RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-01")
     writer.__enter__()
     writer.append_records([row])
-    before = answers(place)
+    before = rows_of_all(place)
     merge(place, keep=0)
-    assert same(answers(place), before)
+    assert same(rows_of_all(place), before)
     assert sum(file.is_part for file in place.files("records")) == 1
     writer.close()
-    assert same(answers(place), before) and merge(place, keep=0) == 1
+    assert same(rows_of_all(place), before) and merge(place, keep=0) == 1
 
 
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_path: Path, times: int) -> None:
-    before = answers(place)["frame"]
+    before = rows_of_all(place)["frame"]
     kept = shutil.copytree(place.root, tmp_path / "kept")
     merge(place)
     done = layout(place)
@@ -244,14 +252,14 @@ def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_
 
 def test_originals_that_come_back_are_read_once_and_go(place: StoreLocation, tmp_path: Path) -> None:
     """As rsync does from a store that was not compacted, and to one."""
-    before = answers(place)
+    before = rows_of_all(place)
     copy = shutil.copytree(place.root, tmp_path / "copy")
     merge(place)
     done = layout(place)
     shutil.copytree(copy, place.root, dirs_exist_ok=True)
-    assert same(answers(place), before)
+    assert same(rows_of_all(place), before)
     assert merge(place) == len(layout(StoreLocation.of(copy))) - 4
-    assert layout(place) == done and same(answers(place), before)
+    assert layout(place) == done and same(rows_of_all(place), before)
 
 
 def test_two_stores_that_were_compacted_become_one(place: StoreLocation, tmp_path: Path) -> None:
@@ -268,7 +276,7 @@ def test_two_stores_that_were_compacted_become_one(place: StoreLocation, tmp_pat
 
 def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
     merge(place)
-    before = answers(place)
+    before = rows_of_all(place)
     row = a_run(1)[0]
     folder = Path(place.root, "records/device=nvidia-h200/month=2024-01")
     with pytest.MonkeyPatch.context() as patch:
@@ -279,8 +287,8 @@ def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
             writer.append_records([row])
     (part,) = (folder.parents[3] / "other").rglob("records/**/*.parquet")
     shutil.copy(part, folder)
-    assert same(answers(place), before)
-    assert merge(place) == 1 and same(answers(place), before)
+    assert same(rows_of_all(place), before)
+    assert merge(place) == 1 and same(rows_of_all(place), before)
 
 
 def test_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
@@ -328,15 +336,15 @@ def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> N
 
 
 def test_two_that_compact_at_once_lose_nothing(place: StoreLocation) -> None:
-    expected = answers(place)
+    expected = rows_of_all(place)
     several = [threading.Thread(target=lambda keep=keep: list(compact(place, keep=keep))) for keep in (0, 2, 4)]
     for one in several:
         one.start()
     for one in several:
         one.join()
-    assert same(answers(place), expected)
+    assert same(rows_of_all(place), expected)
     merge(place, keep=0)
-    assert same(answers(place), expected) and len(layout(place)) == 2
+    assert same(rows_of_all(place), expected) and len(layout(place)) == 2
 
 
 def test_a_push_into_a_compacted_run_adds_what_is_missing(
@@ -368,14 +376,14 @@ def test_a_push_into_a_compacted_run_adds_what_is_missing(
 
 def test_the_index_may_be_missing_wrong_or_damaged(place: StoreLocation) -> None:
     merge(place)
-    before = answers(place)
+    before = rows_of_all(place)
     index = Path(place.root, INDEX)
     sound = index.read_bytes()
     for content in (b"", b"{", b"[]", b'{"records/x.parquet": {"a": 1}}', sound.replace(b": 4", b": 5"), b"null"):
         index.write_bytes(content)
-        assert same(answers(place), before), content
+        assert same(rows_of_all(place), before), content
     index.unlink()
-    assert same(answers(place), before)
+    assert same(rows_of_all(place), before)
     assert merge(place) == 0 and index.read_bytes() == sound
 
 
@@ -440,18 +448,18 @@ def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
         table = pq.ParquetFile(Path(place.root, name)).read()
         metadata = {**table.schema.metadata, b"pairbench.schema_version": b"6"}
         pq.write_table(table.drop_columns(["saved_bytes"]).replace_schema_metadata(metadata), Path(place.root, name))
-    before = answers(place)
+    before = rows_of_all(place)
     merge(place, keep=0)
-    assert same(answers(place), before)
+    assert same(rows_of_all(place), before)
     assert merge(place, keep=0) == 0
     assert Counter("h200" in name for name in layout(place))[True] == 2
 
 
 def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compacting, "MOST_ROWS", 20)
-    before = answers(place)
+    before = rows_of_all(place)
     merge(place, keep=0)
-    assert same(answers(place), before) and merge(place, keep=0) == 0
+    assert same(rows_of_all(place), before) and merge(place, keep=0) == 0
     assert all(
         compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in stored_files(place, "records").files
     )
@@ -459,9 +467,9 @@ def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatc
 
 def test_one_case_reads_one_group(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compacted, "GROUP_ROWS", 8)
-    before = answers(place)
+    before = rows_of_all(place)
     merge(place)
-    assert same(answers(place), before)
+    assert same(rows_of_all(place), before)
     (file,) = [one for one in stored_files(place, "records").files if one.is_compacted and "h200" in one.path]
     opened = compacted.CompactedFile(place, file, "records")
     assert opened.metadata.num_row_groups == 2
