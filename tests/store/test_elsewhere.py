@@ -60,7 +60,8 @@ class _Stream:
         return self._files.read(self._path, self._size)
 
     def read_at(self, size: int, begin: int) -> bytes:
-        return self._files.read(self._path, self._size).to_pybytes()[begin : begin + size]
+        content: bytes = self._files.read(self._path, self._size).to_pybytes()
+        return content[begin : begin + size]
 
 
 @pytest.fixture
