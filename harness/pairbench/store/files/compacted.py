@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import OpenedFile, telling
 from pairbench.store.files.sealed import SEAL, sealed
-from pairbench.store.files.sizes import LARGEST, MOST_ROWS, check_size
+from pairbench.store.files.sizes import LARGEST, MOST_ROWS, check_footer, check_size
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.schema import texts_of
 
@@ -46,6 +46,8 @@ _WIDTH = 4
 
 class CompactedFile(OpenedFile):
     """Some runs of a compacted file. Its groups are read as they are asked for, each checked by its own checksum."""
+
+    _decoded_at_once = ()
 
     def __init__(self, place: StoreLocation, file: RunFile, dataset: str) -> None:
         """Read the footer.
@@ -135,6 +137,7 @@ class CompactedFile(OpenedFile):
         ]
         missing = [number for number in groups if number not in self._fetched]
         if missing:
+            check_footer(self.metadata, self.dataset, groups)
             starts = [*(_start(self.metadata.row_group(number)) for number in range(len(self._cases))), self._end]
             with telling(self._place, self.path):
                 for first, last in _neighbours(missing):

@@ -42,6 +42,9 @@ class ForeignFileError(Exception):
 class OpenedFile:
     """A parquet file, as far as its footer tells; columns are decoded as they are asked for."""
 
+    _decoded_at_once: Sequence[int] | None = None
+    """The row groups that are looked at before anything is asked for; None for all."""
+
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         """Read the file.
 
@@ -65,7 +68,7 @@ class OpenedFile:
         version = version_of(self.metadata.metadata)
         if version is None:
             raise ForeignFileError(path)
-        check_footer(self.metadata, dataset)
+        check_footer(self.metadata, dataset, self._decoded_at_once)
         self.version = version
         """The version of the schema that it was written by; 0 where that is no number."""
         schema, known = self.metadata.schema, fields_of(dataset)
@@ -173,6 +176,8 @@ class OpenedFile:
             for column in (schema.column(place) for place in range(len(schema.names)))
             if column.physical_type == "BYTE_ARRAY" and column.path.partition(".")[0] in nested
         ]
+        if not inner:
+            return self._parquet
         flat = [name for name in texts(self.dataset) if name in self.places]
         return _open(self._content, [*flat, *inner], self.metadata)
 
