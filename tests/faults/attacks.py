@@ -54,17 +54,6 @@ def _of_elsewhere(module: Any, tries: int, _: int) -> Any:
     return module.fail_elsewhere(puts=module.FILES[: max(1, tries // 4)])
 
 
-def _of_away(module: Any, tries: int, _: int) -> Any:
-    os.environ.update(import_module("tests.faults.s3").ENVIRONMENT)
-    found = module.come_back(60.0)
-    kills = [module.killed_while_away(after) for after in range(1, max(2, tries // 2))]
-    for more in (*kills, module.fail_elsewhere(("denies",), (module.FROM_THE_START, *module.FILES))):
-        found.counts += more.counts
-        found.wrong += more.wrong
-        found.took_s |= more.took_s
-    return found
-
-
 def _no_server() -> str:
     if find_spec("tests.faults.s3") is None or import_module("tests.faults.s3").server_command() is None:
         return "no S3 server: PAIRBENCH_S3_SERVER names its command"
@@ -112,14 +101,6 @@ ATTACKS: dict[str, Attack] = {
         module="failing",
         make=_of_elsewhere,
         tries=16,
-        tried=("runs",),
-        needs=_no_server,
-    ),
-    "away-s3": Attack(
-        what="runs in the middle of which S3 is away for a minute, denies access, or is away as all is killed",
-        module="failing",
-        make=_of_away,
-        tries=10,
         tried=("runs",),
         needs=_no_server,
     ),
