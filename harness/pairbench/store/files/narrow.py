@@ -49,8 +49,9 @@ class NarrowFile:
                 match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
                 table = table.filter(functools.reduce(pc.and_, match))
         count = self._opened.num_rows if table is None else table.num_rows
+        values_of = plain_values if count >= _MANY else pa.ChunkedArray.to_pylist
         found = {
-            name: [constants[name]] * count if name in constants or table is None else plain_values(table.column(name))
+            name: [constants[name]] * count if name in constants or table is None else values_of(table.column(name))
             for name in names
         }
         if SUITE in found:
@@ -100,6 +101,8 @@ class NarrowFile:
         return (self._opened.checked(name, least),) if least == most else None
 
 
+_MANY = 64
+"""Rows from which on it pays to take a column's values all at once; a run has few of one case."""
 _PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
 _PLAIN = {field.name: _PHYSICAL[str(field.type)] for field in schema_of(Record) if str(field.type) in _PHYSICAL}
 """What parquet has for the values of each column whose statistics can be believed."""
