@@ -1,12 +1,14 @@
-"""Whole runs on stores that fail in the middle of them: an object store in five ways, and disks of five sizes."""
+"""Whole runs on stores that fail in the middle of them: an object store in six ways, one that comes back, and disks of five sizes."""
 
 import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ PARTS_OF_DISK = (0.0, 0.1, 0.6, 1.2, 1.9)
 """Sizes of a disk, as parts of what the closed run takes: from one that is full before the run to one where another round does not fit."""
 FILES = (0, 2, 5, 6)
 """After how many files an object store turns bad: at once, in the middle, as the samples are closed, and the records."""
+FROM_THE_START = -1
 LONGEST_S = 180.0
 """How long a run may take whose store hangs; without that it takes some ten seconds."""
 
@@ -45,11 +48,14 @@ class Failed:
 class _Project:
     """A folder with a suite, and a user of its own, so that nothing waits in the spool of whoever runs this."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, case_s: float | None = None) -> None:
+        """Make it; a case takes as little time as it can, or so many seconds in each round."""
         self.folder = folder
         shutil.copy(ROOT / "tests" / "suites" / "slow.py", folder / "ops.py")
+        samples = 10 if case_s is None else 10**6
         (folder / "pyproject.toml").write_text(
-            f"[tool.pairbench]\nrounds = {ROUNDS}\ncase_seconds = 0.02\nmin_samples = 10\n"
+            f"[tool.pairbench]\nrounds = {ROUNDS}\ncase_seconds = {case_s or 0.02}\nmin_samples = {samples}\n"
+            f"max_samples = {10 * samples}\n"
         )
         (folder / "tmp").mkdir()
         paths = [str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")]
@@ -64,6 +70,19 @@ class _Project:
             "XDG_RUNTIME_DIR": str(folder / "runtime"),
             "XDG_CACHE_HOME": str(folder / "cache"),
         }
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Begin a command in a session of its own, which can be killed as a whole."""
+        command = [sys.executable, "-m", "pairbench", *words]
+        with (self.folder / "err").open("wb") as err:
+            return subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                start_new_session=True,
+            )
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pairbench", *words]
@@ -100,6 +119,8 @@ def fail_elsewhere(
                     here = Path(folder) / f"{mode}-{after}"
                     here.mkdir()
                     way.mode, way.puts, way.turn_after = "fine", 0, (after, mode)
+                    if after == FROM_THE_START:
+                        way.mode, way.turn_after = mode, None
                     store = url_of(way.port, f"{mode}-{after}")
                     _run(
                         found,
@@ -111,6 +132,101 @@ def fail_elsewhere(
         finally:
             way.close()
     return found
+
+
+def come_back(down_s: float, after: int = 2) -> Failed:
+    """Run on an object store that is away for some seconds in the middle of the run, and there again before its end: then it has everything."""
+    found = Failed()
+    with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
+        way = Way(port)
+        back: list[float] = []
+
+        def mend() -> None:
+            while way.mode == "fine":
+                time.sleep(0.05)
+            time.sleep(down_s)
+            way.mode = "fine"
+            back.append(time.monotonic())
+
+        mender = threading.Thread(target=mend, daemon=True)
+        try:
+            (Path(folder) / "project").mkdir()
+            project = _Project(Path(folder) / "project", case_s=down_s)
+            way.turn_after = (after, "refuses")
+            mender.start()
+            _run(found, project, url_of(way.port, "back"), f"away for {down_s:g} s", lambda: None)
+            if found.counts["in the store at the end"] != 1:
+                found.wrong.append(
+                    f"away for {down_s:g} s: the store is there again, and has not everything at the end"
+                )
+            if not back:
+                found.wrong.append("the store was not away before the end of the run")
+        finally:
+            way.mode = "fine"
+            way.close()
+    return found
+
+
+def killed_while_away(after: int = 2) -> Failed:
+    """Kill a run, with all that it has started, whose object store has failed; what it had measured until then is to come up by a push."""
+    found = Failed()
+    with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
+        way = Way(port)
+        try:
+            (Path(folder) / "project").mkdir()
+            project = _Project(Path(folder) / "project", case_s=5.0)
+            store = url_of(way.port, "killed")
+            way.turn_after = (after, "refuses")
+            process = project.start("run", "ops.py", "--device", "cpu", "--store", store)
+            until = time.monotonic() + LONGEST_S
+            while not _spooled(project) and process.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            found.counts["runs"] += 1
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            waiting = _spooled(project)
+            if not waiting:
+                found.wrong.append(f"nothing waits: {(project.folder / 'err').read_text()[-500:]}")
+            way.mode, way.turn_after = "fine", None
+            for _ in range(2):
+                pushed = project.call("store", "push", "--store", store)
+                if pushed.returncode or "Traceback" in pushed.stderr:
+                    found.wrong.append(f"push ended with {pushed.returncode}: {pushed.stderr[-500:]}")
+            with _credentials():
+                records = read_run(store)
+                samples = read_samples(store, records.value[0].run_id)
+            names = [row.implementation for row in records.value]
+            keys = [(row.implementation, row.round) for row in samples.value]
+            found.counts["rows"] += len(names) + len(keys)
+            if sorted(map(str, names)) != ["baseline", "same", "twice"] or len(set(keys)) != len(keys) or not keys:
+                found.wrong.append(f"the store has {names} and {keys}")
+            if problems := (*records.problems, *samples.problems):
+                found.wrong.append(problems[0])
+            if project.waiting():
+                found.wrong.append("something still waits")
+        finally:
+            way.mode = "fine"
+            way.close()
+    return found
+
+
+def _spooled(project: _Project) -> list[Path]:
+    """Return the files of rows that wait."""
+    return [path for path in project.folder.rglob("spool/**/records/**/*.parquet") if not path.name.startswith(".")]
+
+
+@contextlib.contextmanager
+def _credentials() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Failed:

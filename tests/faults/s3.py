@@ -1,7 +1,8 @@
 """An object store on this machine, and a way to it that can be slow, broken or closed.
 
 The store is moto's server. It needs packages that do not go with the versions that pairbench is tested with, so it has an environment of its
-own: `PAIRBENCH_S3_SERVER` names its command, and `nox` makes it.
+own: `PAIRBENCH_S3_SERVER` names its command, and `nox` makes it. `PAIRBENCH_S3_SERVER=swift` takes OpenStack Swift with its S3 interface
+instead, as Debian's packages `swift-proxy`, `swift-account`, `swift-container` and `swift-object` have it (see `swift.py`).
 """
 
 import contextlib
@@ -14,20 +15,33 @@ import subprocess
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from pyarrow import fs
+
+from tests.faults import swift
+from tests.faults.ports import free_port, wait_for
+
 VARIABLE = "PAIRBENCH_S3_SERVER"
 BUCKET = "bucket"
 SLOW_S = 1.0
-MODES = ("fine", "errors", "slow", "refuses", "hangs")
+MODES = ("fine", "errors", "slow", "refuses", "hangs", "denies")
 
 
 def server_command() -> str | None:
-    """Return the command that starts the store; None where there is none."""
-    return os.environ.get(VARIABLE) or shutil.which("moto_server")
+    """Return the command that starts the store; None where there is none.
+
+    Raises:
+        FileNotFoundError: Swift was asked for, and is not installed: tests that were asked for are not to be skipped.
+    """
+    command = os.environ.get(VARIABLE)
+    if command == swift.NAME and (missing := swift.missing()):
+        raise FileNotFoundError(f"{VARIABLE}={swift.NAME}, and {missing}; expected Debian's packages {swift.PACKAGES}")
+    return command or shutil.which("moto_server")
 
 
 @contextlib.contextmanager
@@ -35,13 +49,18 @@ def object_store(log: Path) -> Iterator[int]:
     """Run an empty store with one bucket, and give its port."""
     command = server_command()
     assert command is not None, f"no S3 server: set {VARIABLE} to the command of moto_server"
-    port = _free_port()
+    if command == swift.NAME:
+        with swift.all_in_one(log, [free_port() for _ in range(5)]) as port:
+            _put_bucket(port)
+            yield port
+        return
+    port = free_port()
     with log.open("wb") as output:
         process = subprocess.Popen(
             [command, "-H", "127.0.0.1", "-p", str(port)], stdout=output, stderr=output, start_new_session=True
         )
         try:
-            _wait_for(port, process)
+            wait_for(port, process)
             _put_bucket(port)
             yield port
         finally:
@@ -49,34 +68,16 @@ def object_store(log: Path) -> Iterator[int]:
             process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        assert process.poll() is None, "the S3 server has ended"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.05)
-    raise TimeoutError("the S3 server does not answer")
-
-
 def _put_bucket(port: int) -> None:
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    line.request(
-        "PUT",
-        f"/{BUCKET}",
-        headers={"Authorization": "AWS4-HMAC-SHA256 Credential=x/20240101/us-east-1/s3/aws4_request"},
+    found = fs.S3FileSystem(
+        access_key=ENVIRONMENT["AWS_ACCESS_KEY_ID"],
+        secret_key=ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
+        endpoint_override=f"127.0.0.1:{port}",
+        scheme="http",
+        region="us-east-1",
+        allow_bucket_creation=True,
     )
-    answer = line.getresponse()
-    answer.read()
-    assert answer.status == 200, answer.status
-    line.close()
+    found.create_dir(BUCKET)  # an empty one: nothing is uploaded
 
 
 def url_of(port: int, prefix: str = "store") -> str:
@@ -85,7 +86,16 @@ def url_of(port: int, prefix: str = "store") -> str:
     return f"s3://{BUCKET}/{prefix}?{query}"
 
 
-ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_EC2_METADATA_DISABLED": "true"}
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "tests:tests",
+    "AWS_SECRET_ACCESS_KEY": "tests",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+if os.environ.get(VARIABLE) == swift.NAME:
+    ENVIRONMENT |= {
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+        "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+    }
 
 
 class Way:
@@ -98,6 +108,8 @@ class Way:
         """A part of the paths that it is so for; all if empty."""
         self.puts = 0
         """How many objects were put so far."""
+        self.requests: Counter[str] = Counter()
+        """How often each kind of request came through: LIST, or the method."""
         self.turn_after: tuple[int, str] | None = None
         """After how many further objects which mode begins."""
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -113,6 +125,7 @@ class Way:
 
     def mode_of(self, method: str, path: str) -> str:
         """Return how it is for a request, and count it."""
+        self.requests["LIST" if method == "GET" and "list-type=" in path else method] += 1
         if self.only and self.only not in urllib.parse.unquote(path):
             return "fine"
         # A file may go up in parts; it turns in the middle of one, whose beginning is then there.
@@ -152,6 +165,13 @@ class _Handler(BaseHTTPRequestHandler):
                 500,
                 [("Content-Type", "application/xml")],
                 b"<Error><Code>InternalError</Code><Message>no</Message></Error>",
+            )
+            return
+        if mode == "denies":
+            self._answer(
+                403,
+                [("Content-Type", "application/xml")],
+                b"<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>",
             )
             return
         if mode == "slow":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.failing import fail_elsewhere, fail_for_space, may_mount
+from tests.faults.failing import FROM_THE_START, come_back, fail_elsewhere, fail_for_space, killed_while_away, may_mount
 from tests.faults.s3 import ENVIRONMENT, VARIABLE, server_command
 
 
@@ -16,6 +16,34 @@ def test_an_object_store_that_refuses_from_one_moment_on(tmp_path: Path, monkeyp
     found = fail_elsewhere(("refuses",), (2,))
     assert found.wrong == []
     assert found.counts["kept aside"] == 1 and found.counts["rows"] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")
+@pytest.mark.parametrize(("after", "count"), [(FROM_THE_START, "refused before measuring"), (2, "kept aside")])
+def test_credentials_that_are_wrong_or_expire(monkeypatch: pytest.MonkeyPatch, after: int, count: str) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    found = fail_elsewhere(("denies",), (after,))
+    assert found.wrong == [] and found.counts[count] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")
+def test_an_object_store_that_is_away_for_some_seconds_has_everything_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    found = come_back(3.0)
+    assert found.wrong == [] and found.counts["rows"] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")
+def test_a_run_that_is_killed_while_its_store_is_away() -> None:
+    found = killed_while_away()
+    assert found.wrong == [] and found.counts["rows"] >= 6
 
 
 @pytest.mark.slow

@@ -12,11 +12,13 @@ import pytest
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
+from pairbench.store import location
 from pairbench.store.history import read_series
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame, runs
+from pairbench.store.upkeep.compact import compact
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, make_run
+from tests.builders import CASES, make_run, write_runs
 from tests.faults.s3 import ENVIRONMENT, url_of
 
 
@@ -56,6 +58,10 @@ class _Stream:
 
     def read_buffer(self) -> pa.Buffer:
         return self._files.read(self._path, self._size)
+
+    def read_at(self, size: int, begin: int) -> bytes:
+        content: bytes = self._files.read(self._path, self._size).to_pybytes()
+        return content[begin : begin + size]
 
 
 @pytest.fixture
@@ -127,3 +133,53 @@ def test_a_broken_object_store_is_asked_a_few_times(monkeypatch: pytest.MonkeyPa
             place.filesystem.get_file_info(f"{place.root}/records")
         server.shutdown()
     assert 1 < len(_Broken.asked) <= 4
+
+
+def test_runs_that_are_compacted_between_the_two(tmp_path: Path) -> None:
+    write_runs(tmp_path, *(make_run(number) for number in range(20)))
+    columns = ["run_id", "case", "implementation"]
+    expected = read_frame(tmp_path, columns=columns).value
+    merged: list[int] = []
+
+    def compact_once(_: str) -> None:
+        if not merged:
+            merged.extend(one.runs for one in compact(StoreLocation.of(tmp_path), keep=2))
+
+    place = replace(StoreLocation.of(tmp_path), filesystem=_Files(compact_once))
+    assert not place.is_local
+    found = read_frame(place, columns=columns)
+    assert merged == [18] and found.problems == ()
+    assert found.value.equals(expected)
+    assert read_frame(place, columns=columns).value.equals(expected)
+
+
+def test_a_file_is_asked_for_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_runs(tmp_path, make_run(0))
+    asked: list[str] = []
+    place = replace(StoreLocation.of(tmp_path), filesystem=_Files(asked.append))
+    for _ in range(3):
+        assert len(read_frame(place).value) == len(make_run(0))
+    assert len(asked) == 1
+    monkeypatch.setattr(location, "_HELD_S", 0.0)
+    read_frame(place)
+    assert len(asked) == 2
+
+
+def test_what_is_held_is_bounded_and_forgotten_as_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(location, "_HELD_BYTES", 10)
+    held = location.Held()
+    for name in ("a", "b", "c"):
+        held.put(name, pa.py_buffer(b"12345"))
+    assert held.get("a") is None and held.get("b") is not None and held.get("c") is not None
+    held.forget("c")
+    assert held.get("c") is None
+
+
+def test_a_store_that_takes_no_checksum_behind_an_upload_is_told_what_helps(tmp_path: Path) -> None:
+    class Old(_Files):
+        def open_output_stream(self, path: str) -> Any:
+            raise OSError(f"{path}: aws-chunked is not supported")
+
+    place = replace(StoreLocation.of(tmp_path), filesystem=Old(lambda _: None))
+    with pytest.raises(StoreFailedError, match="AWS_REQUEST_CHECKSUM_CALCULATION=when_required"):
+        place.publish(f"{place.root}/a", pa.py_buffer(b"x"))

@@ -54,10 +54,10 @@ def test_the_next_run_aborts_old_uploads_of_this_store_alone(
     other = "elsewhere/records/b.parquet"
     for key in (KEY, other):
         client.create_multipart_upload(Bucket=s3.BUCKET, Key=key)
-    monkeypatch.setattr(uploads, "ABANDONED_S", 1e12)  # this server has uploads begin in 2010
+    monkeypatch.setattr(uploads, "ABANDONED_S", 1e12)  # moto has uploads begin in 2010
     write_a_run(port, record(run_id="20260101T000000-a"))
     assert set(open_uploads(client)) == {other, KEY}  # whoever began it may still be at it
-    monkeypatch.setattr(uploads, "ABANDONED_S", 3600)
+    monkeypatch.setattr(uploads, "ABANDONED_S", -60)
     location = write_a_run(port, record(run_id="20260101T000000-b"))
     assert open_uploads(client) == [other]
     assert [row.run_id for row in read_run(location, "20260101T000000-b").value] == ["20260101T000000-b"]

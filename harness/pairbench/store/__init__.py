@@ -1,6 +1,7 @@
 """The only place that knows parquet: run files written once, readable at any moment, merged by copying.
 
     <store>/records/device=<slug>/month=YYYY-MM/<run_id>.parquet     one row a record
+    <store>/records/device=<slug>/month=YYYY-MM/<newest run_id>.compact-<hash>.parquet     many runs' records; see below
     <store>/samples/device=<slug>/month=YYYY-MM/<run_id>.parquet     raw samples; may be deleted by age
     <store>/accepted/<time>-<hash>.json                              a level that was accepted on purpose
     <store>/calibrations/device=<slug>/<calibration_id>.json         what comparing a device with itself has shown
@@ -16,8 +17,10 @@ rounds. Closing the run writes all its parts as the one file above and deletes t
   next reader or writer deletes such parts, after checking that the one file holds as many rows.
 - What is imported has no parts: its samples and then its records are one file each. Killed between the two it left samples
   that no record belongs to, and importing it again replaces them.
+- Compacting (`upkeep/compact.py`) writes the records of old runs into one file, reads it back, and then deletes the files that it was
+  made of. Killed in between, runs are there twice. Our readers take each from one file (`files/chosen.py`); compacting again deletes the rest.
 - Two runs never write the same file: the run's id is in the name.
 
-Deliberately absent: locks, owners and manifests (nothing would read them), an index (a thousand files are read in
-a second or two), appending and updating.
+Deliberately absent: locks and owners (nothing would read them), an index that is needed (`records/_compacted.json` spares the
+ends of compacted files, and is believed only where it fits their names), appending and updating.
 """

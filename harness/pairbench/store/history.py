@@ -1,5 +1,7 @@
 """Reads little of many runs, fast: one series over all of them, and what each one is."""
 
+import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +13,7 @@ from pairbench.store.files.narrow import NarrowFile
 from pairbench.store.files.opened import OpenedFile
 from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reading import Files, Reading, dataset_files, read_each
-from pairbench.store.schema import from_rows, schema_of
+from pairbench.store.schema import from_columns, schema_of
 
 TREND_COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
@@ -23,8 +25,10 @@ TREND_COLUMNS = (
 """What a history of one series needs; each column that varies within a run adds some 0.1 s for a thousand runs."""
 
 Rows = list[dict[str, Any]]
+Columns = dict[str, list[Any]]
 
 _KNOWN = frozenset(schema_of(Record).names)
+_RUN = "run_id"
 _THREADS = 2
 
 
@@ -40,7 +44,7 @@ def read_series(
     Args:
         store: A folder or a URL.
         where: For each column of text the value, or the collection of values, that rows must have.
-        columns: What to read; all others are None in the records. The fewer, the faster.
+        columns: What to read, besides the run's id; all others are None in the records. The fewer, the faster.
         run_ids: Files of other runs are not opened.
 
     Raises:
@@ -49,17 +53,17 @@ def read_series(
     wanted = {name: (value,) if isinstance(value, str) else tuple(_each(value)) for name, value in where.items()}
     if unknown := sorted({*columns, *wanted} - _KNOWN):
         raise ValueError(f"records have no column {unknown[0]!r}, expected one of {', '.join(sorted(_KNOWN))}")
-    names = [item.name for item in fields(Record) if item.name in columns or item.name in wanted]
+    names = [item.name for item in fields(Record) if item.name in columns or item.name in wanted or item.name == _RUN]
     place = StoreLocation.of(store)
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
-    return _records(place, files, lambda file: NarrowFile(file).rows(names, wanted, place.moved))
+    return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
 
 
 def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
     """Return everything in one file."""
     names = [item.name for item in fields(Record)]
-    return _records(place, [file], lambda opened: NarrowFile(opened).rows(names, {}, place.moved))
+    return _records(place, [file], lambda opened: NarrowFile(opened).columns(names, {}, place.moved))
 
 
 def read_distinct(
@@ -73,10 +77,19 @@ def read_distinct(
 
 
 def _records(
-    place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Rows]
+    place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Columns]
 ) -> Reading[tuple[Record, ...]]:
     by_file, problems = read_each(place, "records", files, read, threads=_THREADS)
-    return Reading(from_rows([row for rows in by_file.values() for row in rows], Record), problems)
+    several = [columns for columns in by_file.values() if columns[_RUN]]
+    if not several:
+        return Reading((), problems)
+    whole = {name: list(itertools.chain.from_iterable(one[name] for one in several)) for name in several[0]}
+    run_ids = whole[_RUN]
+    if any(file.is_compacted for file in by_file) and any(map(operator.gt, run_ids, run_ids[1:])):
+        # What is compacted lies by device model and month, and runs of other device models fall in between.
+        order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
+        whole = {name: [values[place] for place in order] for name, values in whole.items()}
+    return Reading(from_columns(whole, Record), problems)
 
 
 def _each(values: object) -> Iterable[object]:

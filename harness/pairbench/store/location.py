@@ -3,7 +3,9 @@
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,9 +25,16 @@ FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
 _PROBE = ".probe-"
 _PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
+_COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
+_NO_TRAILERS = (
+    "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and "
+    "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
+)
+_HELD_S = 60.0
+_HELD_BYTES = 2**28
 _ATTEMPTS = 4
 """How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
-_RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
+_RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +44,28 @@ class RunFile:
     path: str
     """The full path on the store's file system."""
     run_id: str
+    """The run whose rows it holds; of a compacted file the newest of them."""
     is_part: bool
+    is_compacted: bool = False
+    """Whether it may hold the rows of many runs; then `among` says which are to be read from it."""
+    among: tuple[str, ...] = ()
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The runs that are read from this file."""
+        return self.among if self.is_compacted else (self.run_id,)
+
+    def only(self, run_ids: Container[str]) -> "RunFile | None":
+        """Return this file with those of its runs that are among some; None where none is."""
+        if not self.is_compacted:
+            return self if self.run_id in run_ids else None
+        kept = tuple(run_id for run_id in self.among if run_id in run_ids)
+        return replace(self, run_id=max(kept), among=kept) if kept else None
+
+    @property
+    def folder(self) -> str:
+        """The folder that it lies in: one device model and one month."""
+        return self.path.rpartition("/")[0]
 
     @property
     def device_slug(self) -> str:
@@ -46,7 +76,36 @@ class RunFile:
     @property
     def whole(self) -> str:
         """The path of the one file that holds the run's rows, or is going to."""
-        return f"{self.path.rpartition('/')[0]}/{self.run_id}.parquet"
+        return f"{self.folder}/{self.run_id}.parquet"
+
+
+class Held:
+    """Contents of files that were read in the last minute: each costs an object store two requests, and a command asks for some several times."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._contents: dict[str, tuple[float, pa.Buffer]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> pa.Buffer | None:
+        """Return a content that is held; None where it is not, or has been for too long."""
+        with self._lock:
+            at, content = self._contents.get(path, (0.0, None))
+            return content if content is not None and time.monotonic() - at < _HELD_S else None
+
+    def put(self, path: str, content: pa.Buffer) -> None:
+        """Hold a content, and let go what is older where that is too much."""
+        with self._lock:
+            self._contents.pop(path, None)
+            self._contents[path] = (time.monotonic(), content)
+            size = sum(held.size for _, held in self._contents.values())
+            while size > _HELD_BYTES:
+                size -= self._contents.pop(next(iter(self._contents)))[1].size
+
+    def forget(self, path: str) -> None:
+        """Let go a content: the file has another by now, or is gone."""
+        with self._lock:
+            self._contents.pop(path, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +118,8 @@ class StoreLocation:
     """The folder or URL as the user gave it, for messages: without credentials."""
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
+    held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
+    """What has been read of an object store lately."""
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
@@ -102,7 +163,9 @@ class StoreLocation:
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
-        """Return a dataset's parquet files in the order of their run ids; hidden ones are no part of it.
+        """Return a dataset's parquet files in the order of their run ids, as they lie there; hidden ones are no part of it.
+
+        `reading.stored_files` says which of them to read for which run, where some have been compacted.
 
         Raises:
             StoreFailedError: it cannot be listed.
@@ -126,6 +189,7 @@ class StoreLocation:
         Raises:
             StoreFailedError: there is no space or permission.
         """
+        self.held.forget(path)
         try:
             if self.is_local:
                 write_whole(Path(path), content)
@@ -133,7 +197,8 @@ class StoreLocation:
                 with self.filesystem.open_output_stream(path) as stream:
                     stream.write(content)
         except (OSError, pa.ArrowException) as error:
-            raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}") from error
+            hint = f"; {_NO_TRAILERS}" if "aws-chunked" in str(error) else ""
+            raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}{hint}") from error
 
     def probe(self, folder: str) -> None:
         """Find out whether files can be written to a folder, by writing one.
@@ -185,6 +250,7 @@ class StoreLocation:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is gone already, or may not be deleted, is left at that."""
         for path in paths:
+            self.held.forget(path)
             with suppress(OSError):
                 self.filesystem.delete_file(path)
 
@@ -217,6 +283,11 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
+def is_part(path: str) -> bool:
+    """Tell whether a file is a part of a run, which another round replaces."""
+    return _PART.fullmatch(Path(path).stem) is not None
+
+
 def run_files(paths: Iterable[str]) -> list[RunFile]:
     """Return parquet files by the run ids in their names, oldest run first."""
     return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
@@ -224,5 +295,7 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
 
 def _run_file(path: str) -> RunFile:
     stem = Path(path).stem
+    if compacted := _COMPACTED.fullmatch(stem):
+        return RunFile(path=path, run_id=compacted["run_id"], is_part=False, is_compacted=True)
     part = _PART.fullmatch(stem)
     return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)

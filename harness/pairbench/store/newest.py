@@ -8,6 +8,7 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.store.history import TREND_COLUMNS, read_series
 from pairbench.store.location import StoreLocation
+from pairbench.store.reading import stored_files
 
 _COLUMNS = (*TREND_COLUMNS, "environment")
 _STEPS = (4, 28, 168)
@@ -26,7 +27,7 @@ class NewestRuns:
     def of(self, wanted: Collection[Series]) -> dict[Series, Record]:
         """Return the newest measured record of each series that has one; a store that cannot be read has none."""
         try:
-            newest_first = tuple(sorted({file.run_id for file in self._place.files("records")}, reverse=True))
+            newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
             if newest_first != self._newest_first:
                 self._newest_first, self._found = newest_first, {}
             self._find({series for series in wanted if series not in self._found})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
+from pairbench.store.files.compacted import ranks
 from pairbench.store.files.conform import TEXT
 from pairbench.store.files.opened import OpenedFile
 from pairbench.store.files.parts import doubled, tidy
@@ -129,7 +131,7 @@ def _summary(rows: list[dict[str, Any]]) -> RunSummary:
 
 def _find(place: StoreLocation, wanted: str) -> list[str]:
     """Return the run ids to try."""
-    newest_first = sorted({file.run_id for file in dataset_files(place, "records").files}, reverse=True)
+    newest_first = dataset_files(place, "records").run_ids[::-1]
     if wanted == "latest":
         return newest_first
     if wanted in newest_first:
@@ -159,7 +161,9 @@ def _read(
     files = files if run_ids is None else files.of_runs(run_ids)
     if doubled(files.files):
         tidy(place, files.files)
-    names = list(columns) if columns is not None else schema.names
+    asked = list(columns) if columns is not None else schema.names
+    compacted = any(file.is_compacted for file in files.files)
+    names = list(dict.fromkeys([*asked, "run_id"])) if compacted else asked
     wanted = _values(with_old_names(where or {}, place.moved))
     tables, problems = read_each(
         place, dataset, files, lambda file: _rows(place, file, names, wanted), threads=_THREADS
@@ -168,14 +172,18 @@ def _read(
         [(name, TEXT if pa.types.is_string(schema.field(name).type) else schema.field(name).type) for name in names]
     )
     found = [kinds.empty_table(), *(table.cast(kinds) for table in tables.values())]
-    return renamed_table(pa.concat_tables(found), place.moved), problems
+    table = pa.concat_tables(found)
+    if compacted:
+        # What is compacted lies by device model and month, and runs of other device models fall in between.
+        table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable"))).select(asked)
+    return renamed_table(table, place.moved), problems
 
 
 def _rows(place: StoreLocation, file: OpenedFile, names: list[str], wanted: Mapping[str, list[object]]) -> pa.Table:
     """Return the rows of a file that have some values, texts as dictionaries."""
     columns = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
     old = file.dataset == "records" and file.version < SINCE and not DERIVED.isdisjoint(columns)
-    table = file.read([*columns, *columns_needed(columns)] if old else columns)
+    table = file.read([*columns, *columns_needed(columns)] if old else columns, wanted.get("case"))
     for name in PARTITIONS.names:
         if name in names or name in wanted:
             table = table.append_column(name, pa.repeat(_folder(file.path, name), len(table)))

@@ -1,11 +1,14 @@
 """Reads something of many files, of each once, also while runs close; what cannot be read is named and costs only itself."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from pairbench.errors import EmptyStoreError
+from pairbench.store.files.chosen import choose
+from pairbench.store.files.compacted import open_file
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.files.parts import doubled
@@ -40,7 +43,25 @@ class Files:
 
     def of_runs(self, run_ids: Collection[str]) -> "Files":
         """Return the files of some runs."""
-        return Files(files=tuple(file for file in self.files if file.run_id in run_ids), problems=self.problems)
+        wanted = run_ids if isinstance(run_ids, AbstractSet) else set(run_ids)
+        kept = (file.only(wanted) for file in self.files)
+        return Files(files=tuple(file for file in kept if file is not None), problems=self.problems)
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs, oldest first."""
+        return sorted({run_id for file in self.files for run_id in file.run_ids})
+
+
+def stored_files(place: StoreLocation, dataset: str) -> Files:
+    """Return a dataset's files, each with the runs that are to be read from it; none where there is no such store.
+
+    Raises:
+        StoreFailedError: it cannot be listed, or does not give a file.
+    """
+    listing = place.listing(dataset, ".parquet")
+    chosen = choose(place, run_files(listing.paths))
+    return Files(files=chosen.files, problems=(*listing.problems, *chosen.problems))
 
 
 def dataset_files(place: StoreLocation, dataset: str) -> Files:
@@ -50,14 +71,14 @@ def dataset_files(place: StoreLocation, dataset: str) -> Files:
         EmptyStoreError: there is no such store, or it is empty.
         StoreFailedError: it cannot be listed.
     """
-    listing = place.listing(dataset, ".parquet")
-    if not listing.paths:
-        told = "".join(f"; {problem}" for problem in listing.problems)
+    files = stored_files(place, dataset)
+    if not files.files:
+        told = "".join(f"; {problem}" for problem in files.problems)
         raise EmptyStoreError(
             f"store {place.name!r} has no {dataset}: there is no parquet file below {place.root}/{dataset}; "
             f"make some with `pairbench run`, or name another store with --store{told}"
         )
-    return Files(files=tuple(run_files(listing.paths)), problems=listing.problems)
+    return files
 
 
 def read_each(
@@ -84,7 +105,7 @@ def read_each(
         StoreFailedError: the store cannot be listed again, or is elsewhere and does not give a file.
     """
     problems = list(files.problems) if isinstance(files, Files) else []
-    pending = list(files.files) if isinstance(files, Files) else list(files)
+    pending = _joined(files.files if isinstance(files, Files) else files)
     found: dict[RunFile, Value | str] = {}
     newer: set[int] = set()
     for attempt in range(_LISTINGS + 1):
@@ -92,23 +113,47 @@ def read_each(
             results = dict(
                 zip(pending, pool.map(lambda file: _attempt(place, dataset, file, read, newer), pending), strict=True)
             )
-        gone = {file.run_id for file, result in results.items() if result is None}
+        gone = {run_id for file, result in results.items() if result is None for run_id in file.run_ids}
         if attempt == _LISTINGS:
             problems += [
                 f"{file.path}: was gone as it was read, left out" for file, result in results.items() if result is None
             ]
             gone = set()
-        found |= {file: result for file, result in results.items() if result is not None and file.run_id not in gone}
+        found |= {file: result for file, result in results.items() if result is not None}
         if not gone:
             break
-        pending = [file for file in place.files(dataset) if file.run_id in gone]
+        # A run's own files are read again, all of them: parts may have become one file. What has been read of a compacted one has been read.
+        found = {file: result for file, result in found.items() if file.is_compacted or file.run_id not in gone}
+        read_already = {(file.folder, run_id) for file in found if file.is_compacted for run_id in file.run_ids}
+        again = stored_files(place, dataset).of_runs(gone).files
+        pending = [left for file in again if (left := _without(file, read_already)) is not None]
     problems += [result for result in found.values() if isinstance(result, str)]
     problems += [_newer(place, version) for version in sorted(newer)]
     values = {file: result for file, result in found.items() if not isinstance(result, str)}
     sound = {file.path for file in values}
     superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
-    ordered = sorted(values, key=lambda file: (file.run_id, file.path))
+    # Of compacted files the rows are ordered by who reads them; of one run's they come by device model, as ever.
+    compacted = any(file.is_compacted for file in values)
+    ordered = sorted(values, key=lambda file: ("" if compacted else file.run_id, file.path))
     return Reading({file: values[file] for file in ordered if file.path not in superfluous}, tuple(problems))
+
+
+def _joined(files: Iterable[RunFile]) -> list[RunFile]:
+    """Return files of which none is there twice: of a compacted one, all runs that are wanted at once."""
+    by_path: dict[str, RunFile] = {}
+    for file in files:
+        before = by_path.get(file.path)
+        if before is None or not file.is_compacted:
+            by_path[file.path] = file
+        else:
+            among = tuple(sorted({*before.among, *file.among}))
+            by_path[file.path] = replace(file, run_id=among[-1], among=among)
+    return list(by_path.values())
+
+
+def _without(file: RunFile, done: Container[tuple[str, str]]) -> RunFile | None:
+    """Return a file without those of its runs that have been read."""
+    return file.only({run_id for run_id in file.run_ids if (file.folder, run_id) not in done})
 
 
 def _attempt(
@@ -118,7 +163,7 @@ def _attempt(
     problem = ""
     for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
         try:
-            opened = OpenedFile(place, file.path, dataset)
+            opened = open_file(place, file, dataset)
             if opened.version > SCHEMA_VERSION:
                 newer.add(opened.version)
             return read(opened)

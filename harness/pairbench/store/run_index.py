@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,7 @@ class IndexedRun:
     @property
     def named(self) -> dt.datetime | None:
         """When it started by its id; None for an id that says nothing of the kind."""
-        try:
-            return dt.datetime.strptime(self.run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
-        except ValueError:
-            return None
+        return named_moment(self.run_id)
 
 
 class RunIndex:
@@ -59,7 +56,9 @@ class RunIndex:
         self._heads: dict[str, IndexedRun] = {}
         by_run: dict[str, list[RunFile]] = {}
         for file in files:
-            by_run.setdefault(file.run_id, []).append(file)
+            for run_id in file.run_ids:
+                own = replace(file, run_id=run_id, among=(run_id,)) if file.is_compacted else file
+                by_run.setdefault(run_id, []).append(own)
         self._unread = [by_run[run_id] for run_id in sorted(by_run)]
 
     @classmethod
@@ -114,7 +113,16 @@ class RunIndex:
                     yield self._heads[run_id]
             if not self._unread:
                 return
-            self._read_heads([self._unread.pop() for _ in range(min(_AT_ONCE, len(self._unread)))])
+            self._read_heads(self._next())
+
+    def _next(self) -> list[list[RunFile]]:
+        """Take the newest runs that have not been looked at: some, and what is compacted into the same files as they."""
+        some = [self._unread.pop() for _ in range(min(_AT_ONCE, len(self._unread)))]
+        paths = {file.path for files in some for file in files if file.is_compacted}
+        if paths:
+            some += [files for files in self._unread if any(file.path in paths for file in files)]
+            self._unread = [files for files in self._unread if not any(file.path in paths for file in files)]
+        return some
 
     def beginning(self, text: str) -> tuple[IndexedRun, ...]:
         """Return the runs whose ids begin so, newest first, without reading the heads of others."""
@@ -149,12 +157,15 @@ class RunIndex:
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """Return by run the combinations of values that some columns have in it."""
         heads = list(heads)
-        reading = read_distinct(self.place, columns, [file for head in heads for file in head.files])
+        files = [file for head in heads for file in head.files]
+        compacted = any(file.is_compacted for file in files)
+        reading = read_distinct(self.place, [*columns, "run_id"] if compacted else columns, files)
         self._tell(reading.problems)
         # By the names of the files: a run that closed meanwhile has another one than its parts that were listed.
         rows: dict[str, list[dict[str, Any]]] = {}
         for file, of_file in reading.value.items():
-            rows.setdefault(file.run_id, []).extend(of_file)
+            for row in of_file:
+                rows.setdefault(row["run_id"] if file.is_compacted else file.run_id, []).append(row)
         names = {head.run_id: dict.fromkeys(file.run_id for file in head.files) for head in heads}
         return {run_id: [row for name in of_run for row in rows.get(name, ())] for run_id, of_run in names.items()}
 
@@ -171,7 +182,8 @@ class RunIndex:
         rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = {}
         for file, of_file in reading.value.items():
             for row in of_file:
-                rows.setdefault(row["run_id"], []).append((file, row))
+                own = replace(file, run_id=row["run_id"], among=(row["run_id"],)) if file.is_compacted else file
+                rows.setdefault(row["run_id"], []).append((own, row))
         for run_id, of_run in rows.items():
             before = self._heads.get(run_id)
             self._heads[run_id] = _head(run_id, of_run, before.files if before else ())
@@ -193,6 +205,14 @@ def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[R
         devices=frozenset(row["device_name"] for _, row in rows),
         has_series=any(row["mode"] is not None for _, row in rows),
     )
+
+
+def named_moment(run_id: str) -> dt.datetime | None:
+    """Return when a run started by its id; None for an id that says nothing of the kind."""
+    try:
+        return dt.datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
+    except ValueError:
+        return None
 
 
 def _moment(text: str) -> dt.datetime | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import Record
 from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
+from pairbench.store.files.compacted import ranks
 from pairbench.store.files.opened import OpenedFile
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import renamed_table
@@ -49,13 +50,15 @@ class WholeStore:
         place = StoreLocation.of(store)
         files = dataset_files(place, "records")
         if last is not None:
-            files = files.of_runs(sorted({file.run_id for file in files.files})[-last:])
+            files = files.of_runs(files.run_ids[-last:])
         self._schema = _schema({*columns, *OPERATOR, *RUN})
         tables, self.problems = read_each(
             place, "records", files, lambda file: _read(place, file, self._schema, samples=samples), threads=_THREADS
         )
         whole = pa.concat_tables([self._schema.empty_table(), *tables.values()]).unify_dictionaries()
         self._table = whole.combine_chunks()
+        self._age = ranks(self._table.column("run_id")) if any(file.is_compacted for file in tables) else None
+        """The place of each row's run in time, where rows do not lie in that order: runs of other device models fall between compacted ones."""
 
     def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
         """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster.
@@ -89,7 +92,7 @@ class WholeStore:
             own = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
             texts.append([*values, None])
             codes = codes * (len(values) + 1) + own
-        places = np.argsort(codes, kind="stable")
+        places = np.argsort(codes, kind="stable") if self._age is None else np.lexsort((self._age, codes))
         starts = np.flatnonzero(np.diff(codes[places], prepend=-1))
         keyed = []
         for start, stop in zip(starts, [*starts[1:], size], strict=True):

@@ -12,6 +12,7 @@ from pairbench.integrations.foreign.values import ImportFailedError
 from pairbench.model.environment import device_slug
 from pairbench.model.record import Record, Samples
 from pairbench.store.location import StoreLocation
+from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
 
 Row = TypeVar("Row", Record, Samples)
@@ -31,8 +32,9 @@ class Intake:
         self._place = StoreLocation.of(store)
         self._known: dict[str, str] = {}
         self._slugs: defaultdict[str, set[str]] = defaultdict(set)
-        for file in self._place.files("records"):
-            self._add(file.run_id, file.device_slug)
+        for file in stored_files(self._place, "records").files:
+            for run_id in file.run_ids:
+                self._add(run_id, file.device_slug)
 
     def take(self, run: ImportedRun) -> str | None:
         """Store what the store has not of a run, which may have been interrupted as it was imported.

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from pairbench.model.record import Record
 from pairbench.store.files.opened import OpenedFile
-from pairbench.store.moved import renamed_rows, with_old_names
-from pairbench.store.schema import schema_of
+from pairbench.store.moved import SUITE, renamed_rows, with_old_names
+from pairbench.store.schema import plain_values, schema_of
 
 
 class NarrowFile:
@@ -22,35 +22,41 @@ class NarrowFile:
     def __init__(self, opened: OpenedFile) -> None:
         """Take a file whose footer has been read."""
         self._opened = opened
-        # Several row groups are not what we write; then nothing is taken from the statistics.
-        self._group = opened.metadata.row_group(0) if opened.metadata.num_row_groups == 1 else None
+        # Several row groups, or a part of the rows, are not one run's file; then nothing is taken from the statistics.
+        alone = opened.metadata.num_row_groups == 1 and opened.metadata.num_rows == opened.num_rows
+        self._group = opened.metadata.row_group(0) if alone else None
 
-    def rows(
+    def columns(
         self, names: Sequence[str], wanted: Mapping[str, Collection[object]], moved: Mapping[str, str]
-    ) -> list[dict[str, Any]]:
+    ) -> dict[str, list[Any]]:
         """Return some columns of the rows that have the wanted values; a column that the file lacks is None.
 
         Args:
-            names: The columns.
+            names: The columns, of which there is one.
             wanted: For each column of text the values that rows must have.
             moved: The new name of each old one of a suite.
         """
         wanted = with_old_names(wanted, moved)
         keys, sought = self._split(list(wanted))
         if any(value not in wanted[name] for name, value in keys.items()):
-            return []
+            return {name: [] for name in names}
         constants, varying = self._split([name for name in names if name not in wanted])
         constants |= keys
-        if not sought and not varying:
-            rows: list[dict[str, Any]] = [{}] * self._opened.num_rows
-        else:
-            table = self._opened.read([*sought, *varying])
+        table = None
+        if sought or varying:
+            table = self._opened.read([*sought, *varying], wanted.get("case"))
             if sought:
                 match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
                 table = table.filter(functools.reduce(pc.and_, match))
-            rows = table.to_pylist()
-        rows = [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
-        return renamed_rows(rows, moved)
+        count = self._opened.num_rows if table is None else table.num_rows
+        values_of = plain_values if count >= _MANY else pa.ChunkedArray.to_pylist
+        found = {
+            name: [constants[name]] * count if name in constants or table is None else values_of(table.column(name))
+            for name in names
+        }
+        if SUITE in found:
+            found[SUITE] = [moved.get(name, name) for name in found[SUITE]]
+        return found
 
     def distinct(self, names: Sequence[str], moved: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the combinations of values that some columns have; none where there are no rows."""
@@ -95,6 +101,8 @@ class NarrowFile:
         return (self._opened.checked(name, least),) if least == most else None
 
 
+_MANY = 64
+"""Rows from which on it pays to take a column's values all at once; a run has few of one case."""
 _PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
 _PLAIN = {field.name: _PHYSICAL[str(field.type)] for field in schema_of(Record) if str(field.type) in _PHYSICAL}
 """What parquet has for the values of each column whose statistics can be believed."""

@@ -4,9 +4,10 @@ Anybody may have put a file there, a disk may have changed it, and a newer versi
 `read` is in the columns and types of this version's schema, or the file is refused in a sentence.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from pairbench.store.files.conform import (
 )
 from pairbench.store.files.sealed import check_seal
 from pairbench.store.files.sizes import LARGEST, check_footer, check_size, check_texts
-from pairbench.store.location import StoreLocation
+from pairbench.store.location import StoreLocation, is_part
 from pairbench.store.schema import version_of
 
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, RecursionError)
@@ -40,6 +41,9 @@ class ForeignFileError(Exception):
 
 class OpenedFile:
     """A parquet file, as far as its footer tells; columns are decoded as they are asked for."""
+
+    _decoded_at_once: Sequence[int] | None = None
+    """The row groups that are looked at before anything is asked for; None for all."""
 
     def __init__(self, place: StoreLocation, path: str, dataset: str) -> None:
         """Read the file.
@@ -56,19 +60,20 @@ class OpenedFile:
             UnsoundError: it cannot be what it ought to be; so can one of `BROKEN` say.
         """
         self.path = path
-        self._content = read_content(place, path)
-        self.sealed = check_seal(self._content)
-        """Whether a checksum shows that nothing in it has changed."""
+        self._content, self.sealed, metadata = self._load(place)
+        """The content, and whether a checksum shows that nothing in it has changed."""
         self.dataset = dataset
-        self._parquet = _open(self._content, texts(dataset))
+        self._parquet = _open(self._content, texts(dataset), metadata)
         self.metadata = self._parquet.metadata
         version = version_of(self.metadata.metadata)
         if version is None:
             raise ForeignFileError(path)
-        check_footer(self.metadata, dataset)
+        check_footer(self.metadata, dataset, self._decoded_at_once)
         self.version = version
         """The version of the schema that it was written by; 0 where that is no number."""
         schema, known = self.metadata.schema, fields_of(dataset)
+        self.known = known
+        """The columns of this version."""
         # Of a list or a struct the schema names what is inside; asking for all the paths would double the time.
         self.places = {
             (name if name in known else schema.column(place).path.partition(".")[0]): place
@@ -78,22 +83,37 @@ class OpenedFile:
         if missing := [name for name in IDENTITY[dataset] if name not in self.places]:
             raise UnsoundError(f"has no column {missing[0]!r}, expected the columns of a run")
 
+    def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
+        """Return the content, whether it is sealed, and its footer if that has been read already."""
+        held = None if place.is_local else place.held.get(self.path)
+        content = read_content(place, self.path) if held is None else held
+        sealed = check_seal(content)
+        if held is None and not place.is_local and not is_part(self.path):
+            place.held.put(self.path, content)
+        return content, sealed, None
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return int(self._content.size)
+
     @property
     def num_rows(self) -> int:
         """How many rows it has."""
         return int(self.metadata.num_rows)
 
-    def read(self, names: Sequence[str]) -> pa.Table:
+    def read(self, names: Sequence[str], cases: Collection[object] | None = None) -> pa.Table:
         """Return some columns as this version has them, texts as dictionaries; one that the file lacks is null.
+
+        Args:
+            names: The columns.
+            cases: A hint: rows of other cases are not needed, and may be there all the same. All are where not given.
 
         Raises:
             UnsoundError: a column does not hold what it ought to; so can one of `BROKEN` say.
         """
         there = [name for name in names if name in self.places]
-        nested = [name for name in there if pa.types.is_nested(fields_of(self.dataset)[name].type)]
-        table = (self._with_inner_texts(nested) if nested else self._parquet).read(columns=there, use_threads=False)
-        if there and table.num_rows != self.num_rows:
-            raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
+        table, count = self._decoded(there, cases)
         found = {}
         for name in there:
             check_texts(name, table.column(name))
@@ -101,8 +121,21 @@ class OpenedFile:
         if self.dataset == "samples":
             check_beside(found)
         types = {name: type_of(self.dataset, name) for name in names}
-        columns = [found[name] if name in found else lacking(self.dataset, name, self.num_rows) for name in names]
+        columns = [found[name] if name in found else lacking(self.dataset, name, count) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
+
+    def _decoded(self, there: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
+        """Return columns that are there as they lie in the file, and how many rows that is."""
+        del cases  # one run's file has too few rows to be read by pieces
+        table = self._reader(there).read(columns=there, use_threads=False)
+        if there and table.num_rows != self.num_rows:
+            raise UnsoundError(f"has {table.num_rows} rows, {self.num_rows} by its own account")
+        return table, self.num_rows
+
+    def _reader(self, names: Sequence[str]) -> pq.ParquetFile:
+        """Return what reads some columns, with their texts as dictionaries at any depth."""
+        nested = [name for name in names if name in self.known and pa.types.is_nested(self.known[name].type)]
+        return self._with_inner_texts(nested) if nested else self._parquet
 
     def raw(self) -> pa.Table:
         """Return the whole of it as it was written, with its version and columns that are not known here.
@@ -110,13 +143,23 @@ class OpenedFile:
         Raises:
             UnsoundError: it holds too much; so can one of `BROKEN` say.
         """
-        schema = self.metadata.schema
-        columns = (schema.column(place) for place in range(len(schema.names)))
-        inner = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-        table = _open(self._content, inner, self.metadata).read(use_threads=False)
+        return self.as_written(self._all_texts().read(use_threads=False))
+
+    def as_written(self, table: pa.Table) -> pa.Table:
+        """Return a table, whose texts are dictionaries, in the types of the file.
+
+        Raises:
+            UnsoundError: it holds too much.
+        """
         for name in table.column_names:
             check_texts(name, table.column(name))
         return table.cast(_open(self._content, (), self.metadata).schema_arrow)
+
+    def _all_texts(self) -> pq.ParquetFile:
+        schema = self.metadata.schema
+        columns = (schema.column(place) for place in range(len(schema.names)))
+        inner = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        return _open(self._content, inner, self.metadata)
 
     def checked(self, name: str, value: Any) -> Any:
         """Return the one value of a column, which nobody has decoded, as `read` would.
@@ -133,6 +176,8 @@ class OpenedFile:
             for column in (schema.column(place) for place in range(len(schema.names)))
             if column.physical_type == "BYTE_ARRAY" and column.path.partition(".")[0] in nested
         ]
+        if not inner:
+            return self._parquet
         flat = [name for name in texts(self.dataset) if name in self.places]
         return _open(self._content, [*flat, *inner], self.metadata)
 
@@ -151,10 +196,16 @@ def read_content(place: StoreLocation, path: str, most: int = LARGEST) -> pa.Buf
         StoreFailedError: the store is elsewhere, and does not give it.
         UnsoundError: it is too large.
     """
+    with telling(place, path), place.filesystem.open_input_file(path) as stream:
+        check_size(stream.size(), most)
+        return stream.read_buffer()
+
+
+@contextlib.contextmanager
+def telling(place: StoreLocation, path: str) -> Iterator[None]:
+    """Tell what fails as a file is read the way `read_content` does."""
     try:
-        with place.filesystem.open_input_file(path) as stream:
-            check_size(stream.size(), most)
-            return stream.read_buffer()
+        yield
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:

@@ -13,6 +13,8 @@ from pairbench.store.files.conform import UnsoundError
 _MARK = b"pairbench:crc32:"
 _SIZE = 4
 """Bytes of the checksum behind the mark."""
+SEAL = len(_MARK) + _SIZE
+"""Bytes of both."""
 _END = 8
 """Bytes behind the footer: its length, and parquet's own mark."""
 

@@ -1,5 +1,6 @@
 """How much a file may hold: what is small on the disk can be endless in memory, and is refused before it is."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +26,13 @@ def check_size(size: int, most: int) -> None:
         raise UnsoundError(f"has {_shown(size)}, expected at most {_shown(most)}")
 
 
-def check_footer(metadata: Any, dataset: str) -> None:
+def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = None) -> None:
     """Refuse a parquet file that holds too much, by what its footer says.
+
+    Args:
+        metadata: The footer.
+        dataset: Whose file it is.
+        groups: The row groups that are going to be decoded; all where not given.
 
     Raises:
         UnsoundError: it does.
@@ -34,7 +40,7 @@ def check_footer(metadata: Any, dataset: str) -> None:
     if metadata.num_rows > MOST_ROWS[dataset]:
         raise UnsoundError(f"has {metadata.num_rows:,} rows, expected at most {MOST_ROWS[dataset]:,}")
     size = 0
-    for number in range(metadata.num_row_groups):
+    for number in range(metadata.num_row_groups) if groups is None else groups:
         group = metadata.row_group(number)
         for place in range(group.num_columns):
             column = group.column(place)

@@ -10,11 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from pairbench.store.derived import SINCE
+from pairbench.store.files.chosen import choose
+from pairbench.store.files.compacted import ROW, open_file
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile, read_content
 from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.reading import problem_of
 from pairbench.store.spool.folder import Waiting, held
+from pairbench.store.upkeep.compact import publish_runs
 from pairbench.store.writer import content_of
 
 _KEYS = {
@@ -72,28 +76,45 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
     """Make one file of what the store has of a run and what waits for it.
 
     A part in the spool takes the place of the store's part of the same name: that is an earlier state of it, or came
-    through although the store said otherwise. Where the run has its one file already, only rows that it has not are added.
+    through although the store said otherwise. Where the run has its one file already, or was compacted, only rows that the store has
+    not are added: to records in a new file, so that whoever compacts meanwhile deletes none of them.
     """
     dataset = PurePosixPath(folder).parts[0]
     spool = StoreLocation.of(one.folder)
     waiting = {path.name: OpenedFile(spool, str(one.folder / path), dataset).raw() for path in paths}
-    there = [file for file in location.files(folder) if file.run_id == run_id]
-    parts = [file for file in there if file.is_part]
+    chosen = choose(location, location.files(folder))
+    there = [file for found in chosen.files if (file := found.only({run_id})) is not None]
+    parts = [file for file in (*chosen.files, *chosen.left) if file.is_part and file.run_id == run_id]
     location.make_folder(f"{location.root}/{folder}")
     try:
-        tables = {_name(file): OpenedFile(location, file.path, dataset).raw() for file in there}
+        opened = {file: open_file(location, file, dataset) for file in there}
+        tables = {_name(file): one.raw() for file, one in opened.items()}
     except (ForeignFileError, UnsoundError, *BROKEN):
         # What the store has of it is damaged and stays beside the sound rows, to be named by whoever reads it.
         for path in paths:
             location.publish(f"{location.root}/{path.as_posix()}", read_content(spool, str(one.folder / path)))
         return
-    whole = tables.get(f"{run_id}.parquet")
-    if whole is None:
+    wholes = [file for file in there if not file.is_part]
+    if not wholes:
         joined = pa.concat_tables([table for _, table in sorted({**tables, **waiting}.items())])
+        location.publish(f"{location.root}/{folder}/{run_id}.parquet", content_of(dataset, joined))
     else:
-        joined = pa.concat_tables([whole, *(_missing(whole, table, dataset) for table in waiting.values())])
-    location.publish(f"{location.root}/{folder}/{run_id}.parquet", content_of(dataset, joined))
+        (file,) = wholes
+        whole = _plain(tables[_name(file)])
+        missing = [_missing(whole, table, dataset) for table in waiting.values()]
+        if any(len(table) for table in missing):
+            joined = pa.concat_tables([whole, *missing])
+            if dataset == "records" and opened[file].version >= SINCE:
+                publish_runs(location, f"{location.root}/{folder}", [joined])
+                location.delete([] if file.is_compacted else [file.path])
+            else:
+                location.publish(file.path, content_of(dataset, joined))
     location.delete(file.path for file in parts)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a run as its own file has it."""
+    return table.drop_columns([ROW]) if ROW in table.column_names else table
 
 
 def _missing(whole: pa.Table, table: pa.Table, dataset: str) -> pa.Table:

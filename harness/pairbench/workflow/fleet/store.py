@@ -13,7 +13,7 @@ from pairbench.model.unit import Unit, unit_of
 from pairbench.plan import Selection, parse_selection
 from pairbench.store.history import read_distinct
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reading import dataset_files
+from pairbench.store.reading import dataset_files, stored_files
 
 _STEPS = (16, 112, 896)
 """Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
@@ -27,7 +27,8 @@ def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[Store
         StoreFailedError: it cannot be listed, or does not give a file.
     """
     keys = {unit.key for unit in units}
-    files = [file for file in place.files("records") if unit_of(file.run_id) in keys]
+    there = stored_files(place, "records")
+    files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
     unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
     return whole_runs(_rows(place, COLUMNS, [file for file in files if file.run_id not in unfinished]))
 

@@ -1,0 +1,1 @@
+"""What a store asks for after years: runs merged into fewer files, damage named, samples that are old removed."""

@@ -1,0 +1,481 @@
+"""Old records in fewer files: every reader finds what it found before, whatever is killed, damaged, copied or done at the same time."""
+
+import hashlib
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairbench.errors import StoreFailedError
+from pairbench.model.record import Record, Samples
+from pairbench.model.series import Series
+from pairbench.store.files import compacted
+from pairbench.store.files.chosen import INDEX
+from pairbench.store.history import read_series
+from pairbench.store.location import StoreLocation, is_run_id
+from pairbench.store.newest import NewestRuns
+from pairbench.store.reader import read_frame, read_records, read_run, read_samples, runs
+from pairbench.store.reading import dataset_files, read_each, stored_files
+from pairbench.store.run_index import RunIndex
+from pairbench.store.spool.folder import Spool, waiting
+from pairbench.store.spool.push import push
+from pairbench.store.upkeep import compact as compacting
+from pairbench.store.upkeep.compact import compact
+from pairbench.store.whole import WholeStore
+from pairbench.store.writer import RunWriter
+from tests.builders import CASES, make_run, run_id_of, write_runs
+from tests.faults.kill_at import killed_at, lines_of
+from tests.in_process import call_main
+
+MakeSamples = Callable[..., Samples]
+RUNS = 12
+COLUMNS = ("run_id", "case", "implementation", "call_p50_ns", "commit", "device_name")
+
+
+def a_run(number: int, **changes: Any) -> tuple[Record, ...]:
+    """Return a run whose values are like no other's, on two device models in turn, or on both."""
+    names = ("NVIDIA H200",) if number % 3 else ("NVIDIA H200", "NVIDIA H100")
+    rows = [row for name in names for row in make_run(number, cv=0.01 * (number + 1), device_name=name, **changes)]
+    return tuple(rows)
+
+
+def write(folder: Path, numbers: Sequence[int] = range(RUNS)) -> StoreLocation:
+    write_runs(folder, *(a_run(number) for number in numbers))
+    return StoreLocation.of(folder)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
+    """Make a store of a month that is not over, of which a few runs are enough to be merged."""
+    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    return write(tmp_path / "store")
+
+
+def merge(place: StoreLocation, keep: int = 2) -> int:
+    """Compact, and return how many files there are fewer."""
+    found = list(compact(place, keep=keep))
+    assert not [problem for one in found for problem in one.problems]
+    return sum(one.files for one in found)
+
+
+def answers(place: StoreLocation) -> dict[str, Any]:
+    """Return what every reader says, each row of each run in its order."""
+    index = RunIndex.of_store(place)
+    heads = list(index)
+    frame = read_frame(place)
+    whole = WholeStore(place, COLUMNS)
+    series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
+    every = read_records(place, {head.run_id for head in heads})
+    first = next(row for row in read_run(place).value)
+    found: dict[str, Any] = {
+        "frame": frame.value.astype(str).to_dict("list"),
+        "runs": runs(place).value,
+        "heads": [replace(head, files=()) for head in heads],
+        "ids": dataset_files(place, "records").run_ids,
+        "keys": {
+            run: sorted((row["case"], row["mode"]) for row in rows)
+            for run, rows in index.keys(heads, ("case", "mode")).items()
+        },
+        "columns": index.columns(heads, ("run_id", "case")),
+        "records": every.value,
+        "one by one": [read_run(place, head.run_id).value for head in heads],
+        "series": series.value,
+        "of a run": index.records(heads[-1:], cases=[CASES[0]]).value,
+        "by operator": dict(whole.by_operator(COLUMNS)),
+        "by run": dict(whole.by_run(COLUMNS)),
+        "last": dict(WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)),
+        "newest": NewestRuns(place).of({s for row in read_run(place).value if (s := Series.of(row))}),
+        "first": first,
+    }
+    told = [*index.problems, *frame.problems, *whole.problems, *series.problems, *every.problems]
+    assert told == []
+    return found
+
+
+def rows_of_all(place: StoreLocation) -> dict[str, Any]:
+    """Return every row in its order, and the history of a series."""
+    frame = read_frame(place)
+    series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
+    assert (*frame.problems, *series.problems) == ()
+    return {"frame": frame.value.astype(str).to_dict("list"), "series": series.value}
+
+
+def same(one: Any, other: Any) -> bool:
+    return repr(one) == repr(other)  # in which NaN is NaN
+
+
+def layout(place: StoreLocation) -> list[str]:
+    return [file.path[len(place.root) + 1 :] for file in place.files("records")]
+
+
+def test_every_reader_finds_what_it_found(place: StoreLocation) -> None:
+    before = answers(place)
+    files = len(layout(place))
+    assert merge(place) == files - len(layout(place)) > 8
+    after = answers(place)
+    for name, value in before.items():
+        assert same(after[name], value), name
+    assert Counter(file.is_compacted for file in place.files("records")) == {True: 2, False: 4}
+
+
+def test_every_verb_says_what_it_said(place: StoreLocation, tmp_path: Path) -> None:
+    verbs = (
+        ("compare",),
+        ("compare", run_id_of(5), "--against", run_id_of(2)),
+        ("trend", f"*{CASES[1][:12]}*4096*fused*", "--device-name", "H200"),
+        ("show",),
+        ("show", run_id_of(3)),
+        ("show", "--runs"),
+        ("results",),
+    )
+    before = [call_main(tmp_path, *words, "--store", place.name, "--format", "json") for words in verbs]
+    assert merge(place)
+    after = [call_main(tmp_path, *words, "--store", place.name, "--format", "json") for words in verbs]
+    for words, one, other in zip(verbs, before, after, strict=True):
+        assert (one.code, one.out) == (other.code, other.out), words
+        assert one.out or one.err, words
+
+
+def test_done_again_nothing_is_done(place: StoreLocation) -> None:
+    assert merge(place)
+    before = {path: Path(place.root, path).stat().st_mtime_ns for path in layout(place)}
+    assert merge(place) == 0
+    assert before == {path: Path(place.root, path).stat().st_mtime_ns for path in layout(place)}
+
+
+def test_later_runs_join_the_file_of_their_month(place: StoreLocation) -> None:
+    merge(place, keep=0)
+    write(Path(place.root), range(RUNS, RUNS + 20))
+    before = rows_of_all(place)
+    assert merge(place, keep=0)
+    assert same(rows_of_all(place), before)
+    # Both months are this one, and nothing is kept: one file a device model.
+    assert len(layout(place)) == 2 and merge(place, keep=0) == 0
+
+
+def test_a_month_that_is_not_over_waits_for_some_runs(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Path(place.root), range(RUNS, 20))
+    merge(place, keep=2)
+    monkeypatch.undo()
+    one = len(layout(place))
+    write(Path(place.root), [20, 22, 23])  # three more are old now, and that is too few
+    assert merge(place, keep=2) == 0 and len(layout(place)) == one + 3
+
+
+def test_a_few_runs_of_a_month_that_is_over_are_merged(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = make_run(31 * 24 + 1)[0]
+    with RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-02") as writer:
+        writer.append_records([row])
+    monkeypatch.setattr(compacting, "AT_LEAST", 100)
+    assert merge(place, keep=1)
+    months = [path.partition("month=")[2][:7] for path in layout(place) if "h200" in path]
+    assert months == ["2024-01", "2024-02"]
+
+
+def test_samples_stay_as_they_are(place: StoreLocation, samples: MakeSamples) -> None:
+    for number in range(6):
+        with RunWriter(
+            place, run_id=f"20240101T00000{number}-aaaaaa", device_slug="nvidia-h200", month="2024-01"
+        ) as writer:
+            writer.append_samples([samples(f"20240101T00000{number}-aaaaaa")])
+    before = {path: path.read_bytes() for path in Path(place.root, "samples").rglob("*.parquet")}
+    assert merge(place)
+    assert {path: path.read_bytes() for path in Path(place.root, "samples").rglob("*.parquet")} == before
+    assert len(read_samples(place, "20240101T000001-aaaaaa").value) == 1
+
+
+def test_other_tools_read_it(place: StoreLocation) -> None:
+    before = pd.read_parquet(Path(place.root) / "records")
+    merge(place, keep=0)
+    after = pd.read_parquet(Path(place.root) / "records")
+    assert set(after.columns) - set(before.columns) == {compacted.ROW}
+    keys = ["run_id", "device_name", "case", "implementation"]
+    columns = [*keys, "call_p50_ns", "device", "month"]
+    ordered = [
+        frame[columns].astype({"device": str, "month": str}).sort_values(keys).reset_index(drop=True)
+        for frame in (before, after)
+    ]
+    pd.testing.assert_frame_equal(*ordered)
+
+
+def test_runs_that_were_never_closed_stay(place: StoreLocation) -> None:
+    row = replace(make_run(1)[0], run_id="20240101T003000-dddddd")
+    writer = RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-01")
+    writer.__enter__()
+    writer.append_records([row])
+    before = rows_of_all(place)
+    merge(place, keep=0)
+    assert same(rows_of_all(place), before)
+    assert sum(file.is_part for file in place.files("records")) == 1
+    writer.close()
+    assert same(rows_of_all(place), before) and merge(place, keep=0) == 1
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_path: Path, times: int) -> None:
+    before = rows_of_all(place)["frame"]
+    kept = shutil.copytree(place.root, tmp_path / "kept")
+    merge(place)
+    done = layout(place)
+
+    def restore() -> None:
+        shutil.rmtree(place.root)
+        shutil.copytree(kept, place.root)
+
+    def work() -> None:
+        list(compact(place, keep=2))
+
+    restore()
+    parts = ("upkeep/", "files/written", "files/chosen", "store/location")
+    lines = lines_of(work, *parts)
+    met = 0
+    for line in range(1 + lines // (2 * times), lines + 1, 1 + lines // times):
+        restore()
+        met += killed_at(line, work, *parts)
+        assert same(read_frame(place).value.astype(str).to_dict("list"), before), (
+            f"killed before line {line} of {lines}"
+        )
+        work()
+        assert layout(place) == done, f"killed before line {line} of {lines}"
+        assert same(read_frame(place).value.astype(str).to_dict("list"), before)
+        assert not list(Path(place.root).rglob(".*.tmp"))
+    assert met > times // 2
+
+
+def test_originals_that_come_back_are_read_once_and_go(place: StoreLocation, tmp_path: Path) -> None:
+    """As rsync does from a store that was not compacted, and to one."""
+    before = rows_of_all(place)
+    copy = shutil.copytree(place.root, tmp_path / "copy")
+    merge(place)
+    done = layout(place)
+    shutil.copytree(copy, place.root, dirs_exist_ok=True)
+    assert same(rows_of_all(place), before)
+    assert merge(place) == len(layout(StoreLocation.of(copy))) - 4
+    assert layout(place) == done and same(rows_of_all(place), before)
+
+
+def test_two_stores_that_were_compacted_become_one(place: StoreLocation, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", range(4, RUNS + 6))
+    merge(place, keep=1)
+    merge(other, keep=3)
+    shutil.copytree(other.root, place.root, dirs_exist_ok=True)
+    expected = answers(write(tmp_path / "plain", range(RUNS + 6)))
+    assert same(answers(place), expected)
+    merge(place, keep=0)
+    assert len(layout(place)) == 2 and same(answers(place), expected)
+    assert merge(place, keep=0) == 0
+
+
+def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
+    merge(place)
+    before = rows_of_all(place)
+    row = a_run(1)[0]
+    folder = Path(place.root, "records/device=nvidia-h200/month=2024-01")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunWriter, "close", lambda self: None)
+        with RunWriter(
+            StoreLocation.of(folder.parents[3] / "other"), run_id=row.run_id, device_slug="x", month="2024-01"
+        ) as writer:
+            writer.append_records([row])
+    (part,) = (folder.parents[3] / "other").rglob("records/**/*.parquet")
+    shutil.copy(part, folder)
+    assert same(rows_of_all(place), before)
+    assert merge(place) == 1 and same(rows_of_all(place), before)
+
+
+def test_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
+    """The files that were listed are gone; what they became is found, each run once."""
+    expected = read_frame(place, columns=["run_id", "case", "device_name"]).value
+    listed = dataset_files(place, "records")
+    index = RunIndex.of_store(place)
+    merge(place)
+    found = read_each(place, "records", listed, lambda opened: opened.read(["run_id", "case", "device_name"]))
+    assert found.problems == ()
+    rows = pa.concat_tables(found.value.values()).to_pylist()
+    assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+    assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
+    # Once more, from files that were compacted into others.
+    write(Path(place.root), range(RUNS, RUNS + 20))
+    expected = read_frame(place, columns=["run_id", "case", "device_name"]).value
+    listed = dataset_files(place, "records")
+    merge(place, keep=0)
+    found = read_each(place, "records", listed, lambda opened: opened.read(["run_id", "case", "device_name"]))
+    rows = pa.concat_tables(found.value.values()).to_pylist()
+    assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+
+
+def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> None:
+    columns = ["run_id", "device_name", "case", "implementation"]
+    expected = Counter(map(str, read_frame(place, columns=columns).value.to_dict("records")))
+    wrong: list[str] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            frame, problems = read_frame(place, columns=columns)
+            if problems or Counter(map(str, frame.to_dict("records"))) != expected:
+                wrong.append(f"{problems} {len(frame)}")
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for keep in (10, 8, 6, 4, 2, 0):
+        list(compact(place, keep=keep))
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == [] and sum(expected.values()) == len(read_frame(place).value)
+
+
+def test_two_that_compact_at_once_lose_nothing(place: StoreLocation) -> None:
+    expected = rows_of_all(place)
+    several = [threading.Thread(target=lambda keep=keep: list(compact(place, keep=keep))) for keep in (0, 2, 4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert same(rows_of_all(place), expected)
+    merge(place, keep=0)
+    assert same(rows_of_all(place), expected) and len(layout(place)) == 2
+
+
+def test_a_push_into_a_compacted_run_adds_what_is_missing(
+    place: StoreLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    merge(place, keep=0)
+    before = answers(place)["frame"]
+    more = [replace(row, case=f"more[{row.case}]") for row in make_run(4)]
+    spool = Spool(place, "late", lambda _: None)
+    spool.why = "it was away"
+    with RunWriter(
+        StoreLocation.of(tmp_path / "aside"), run_id=more[0].run_id, device_slug="nvidia-h200", month="2024-01"
+    ) as writer:
+        writer.append_records([*make_run(4, cv=0.05), *more])
+    (file,) = (tmp_path / "aside").rglob("records/**/*.parquet")
+    spool.publish(f"{place.root}/records/device=nvidia-h200/month=2024-01/{file.name}", pa.py_buffer(file.read_bytes()))
+    spool.close()
+    for _ in range(2):
+        for one in waiting():
+            push(one, place)
+        frame = read_frame(place).value
+        assert len(frame) == len(before["run_id"]) + len(more)
+        assert {case for case in frame["case"] if case.startswith("more[")} == {row.case for row in more}
+    list(compact(place, keep=0))
+    assert len(read_frame(place).value) == len(frame) and len(layout(place)) == 2
+    assert not frame.duplicated(["run_id", "device_name", "case", "implementation"]).any()
+
+
+def test_the_index_may_be_missing_wrong_or_damaged(place: StoreLocation) -> None:
+    merge(place)
+    before = rows_of_all(place)
+    index = Path(place.root, INDEX)
+    sound = index.read_bytes()
+    for content in (b"", b"{", b"[]", b'{"records/x.parquet": {"a": 1}}', sound.replace(b": 4", b": 5"), b"null"):
+        index.write_bytes(content)
+        assert same(rows_of_all(place), before), content
+    index.unlink()
+    assert same(rows_of_all(place), before)
+    assert merge(place) == 0 and index.read_bytes() == sound
+
+
+def test_a_damaged_file_is_named_and_costs_only_itself(place: StoreLocation) -> None:
+    merge(place)
+    (path,) = [Path(place.root, name) for name in layout(place) if "compact-" in name and "h200" in name]
+    sound = path.read_bytes()
+    for spot in (*range(10, len(sound), len(sound) // 40), len(sound) - 3):
+        flipped = bytearray(sound)
+        flipped[spot] ^= 4
+        path.write_bytes(flipped)
+        frame, problems = read_frame(place)
+        assert len(problems) == 1 and problems[0].startswith(str(path)) and "left out" in problems[0]
+        assert len(frame) and run_id_of(0) not in set(frame[frame["device_name"] == "NVIDIA H200"]["run_id"])
+        found = list(compact(place, keep=2))
+        assert [str(path) in problem for one in found for problem in one.problems] in ([True], [])
+        assert path.exists(), "what is damaged is somebody's"
+    path.write_bytes(sound)
+
+
+def test_originals_beside_a_damaged_file_are_not_deleted(place: StoreLocation, tmp_path: Path) -> None:
+    copy = shutil.copytree(place.root, tmp_path / "copy")
+    merge(place)
+    shutil.copytree(copy, place.root, dirs_exist_ok=True)
+    (path,) = [Path(place.root, name) for name in layout(place) if "compact-" in name and "h200" in name]
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    list(compact(place, keep=2))
+    own = {file.run_id for file in place.files("records") if not file.is_compacted and "h200" in file.path}
+    assert own == {run_id_of(number) for number in range(RUNS)}
+
+
+def test_a_store_that_does_not_give_back_what_it_took_keeps_its_files(
+    place: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = layout(place)
+    real = StoreLocation.publish
+
+    def publish(location: StoreLocation, path: str, content: pa.Buffer) -> None:
+        changed = bytearray(content.to_pybytes())
+        changed[500] ^= 1
+        real(location, path, pa.py_buffer(bytes(changed)))
+
+    monkeypatch.setattr(StoreLocation, "publish", publish)
+    with pytest.raises(StoreFailedError, match="cannot be read back"):
+        list(compact(place, keep=0))
+    assert set(before) <= set(layout(place))
+
+
+@pytest.mark.parametrize("version", ["v1", "v3"])
+def test_files_of_old_versions_stay_for_columns_are_derived_of_their_samples(tmp_path: Path, version: str) -> None:
+    store = shutil.copytree(Path(__file__).parent / "data" / version, tmp_path / "store")
+    before = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in store.rglob("*.parquet")}
+    assert list(compact(StoreLocation.of(store), keep=0)) == [] and before
+    assert before == {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in store.rglob("*.parquet")}
+
+
+def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
+    """Two versions in one month become two files, each as its version wrote it."""
+    for name in layout(place)[::2]:
+        table = pq.ParquetFile(Path(place.root, name)).read()
+        metadata = {**table.schema.metadata, b"pairbench.schema_version": b"6"}
+        pq.write_table(table.drop_columns(["saved_bytes"]).replace_schema_metadata(metadata), Path(place.root, name))
+    before = rows_of_all(place)
+    merge(place, keep=0)
+    assert same(rows_of_all(place), before)
+    assert merge(place, keep=0) == 0
+    assert Counter("h200" in name for name in layout(place))[True] == 2
+
+
+def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacting, "MOST_ROWS", 20)
+    before = rows_of_all(place)
+    merge(place, keep=0)
+    assert same(rows_of_all(place), before) and merge(place, keep=0) == 0
+    assert all(
+        compacted.CompactedFile(place, file, "records").num_rows <= 20 for file in stored_files(place, "records").files
+    )
+
+
+def test_one_case_reads_one_group(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacted, "GROUP_ROWS", 8)
+    before = rows_of_all(place)
+    merge(place)
+    assert same(rows_of_all(place), before)
+    (file,) = [one for one in stored_files(place, "records").files if one.is_compacted and "h200" in one.path]
+    opened = compacted.CompactedFile(place, file, "records")
+    assert opened.metadata.num_row_groups == 2
+    table = opened.read(["case"], [CASES[0]])
+    assert set(table.column("case").to_pylist()) == {CASES[0]} and len(table) == opened.num_rows / 2
+
+
+def test_no_run_has_the_name_of_a_compacted_file() -> None:
+    assert is_run_id("20240101T000000-a.compact-x") and not is_run_id("20240101T000000-a.compact-0123456789abcdef")

@@ -1,0 +1,182 @@
+"""`pairbench store check`, `compact` and `prune` as their users see them."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairbench.model.record import Record, Samples
+from pairbench.store.files.chosen import INDEX
+from pairbench.store.location import StoreLocation
+from pairbench.store.reader import read_run, read_samples
+from pairbench.store.upkeep import compact as compacting
+from pairbench.store.writer import RunWriter, write_run
+from tests.builders import make_run, write_runs
+from tests.faults.damaged import make_store
+from tests.in_process import Said, call_main
+
+MakeSamples = Callable[..., Samples]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a store with a file of every kind that there is."""
+    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    folder = tmp_path / "store"
+    make_store(folder)
+    write_runs(folder, *(make_run(24 * 40 + number) for number in range(6)))
+    for _ in compacting.compact(StoreLocation.of(folder), keep=2):
+        pass
+    return folder
+
+
+def call(folder: Path, *words: str) -> Said:
+    return call_main(folder.parent, "store", *words, "--store", str(folder))
+
+
+def found(said: Said) -> dict[str, list[str]]:
+    """Return the files of each word."""
+    by_word: dict[str, list[str]] = {}
+    for row in said.document["found"]:
+        by_word.setdefault(row["what"], []).append(row["file"])
+    return by_word
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_sound_store(store: Path) -> None:
+    before = contents(store)
+    said = call(store, "check", "--format", "json")
+    assert said.code == 0 and "damaged" not in found(said)
+    number = int(re.findall(r"([\d,]+) files of", said.err)[0].replace(",", ""))
+    assert number == len(
+        [path for path in before if path.suffix in (".parquet", ".json") and not path.name.startswith("_")]
+    )
+    assert contents(store) == before
+
+
+def test_each_kind_of_file_that_is_damaged_is_named(store: Path) -> None:
+    sound = contents(store)
+    kinds = {
+        (path.relative_to(store).parts[0], "compact-" in path.name): path
+        for path in sound
+        if not path.name.startswith("_") and path.suffix in (".parquet", ".json")
+    }
+    assert {"records", "samples", "accepted", "breakdowns", "calibrations"} == {folder for folder, _ in kinds}
+    assert ("records", True) in kinds
+    for path in kinds.values():
+        content = bytearray(sound[path])
+        content[len(content) // 2] ^= 8
+        path.write_bytes(content)
+        said = call(store, "check", "--format", "json")
+        assert said.code == 1 and found(said)["damaged"] == [str(path)], path
+        assert path.read_bytes() == content
+        path.write_bytes(sound[path])
+    said = call(store, "check")
+    assert said.code == 0
+
+
+def test_all_that_is_left_or_strange_is_named(store: Path, samples: MakeSamples, record: Callable[..., Record]) -> None:
+    (store / "records/strange.parquet").write_bytes((store / INDEX).read_bytes())
+    folder = store / "samples/device=nvidia-h200/month=2026-03"
+    write_run(
+        store,
+        run_id="20260301T000000-ffffff",
+        device_slug="nvidia-h200",
+        month="2026-03",
+        records=(),
+        samples=[samples("20260301T000000-ffffff")],
+    )
+    (folder / ".half.tmp").write_bytes(b"x")
+    writer = RunWriter(store, run_id="20260302T000000-eeeeee", device_slug="nvidia-h200", month="2026-03")
+    writer.__enter__()
+    writer.append_records([record("20260302T000000-eeeeee")])
+    (folder / ".half.tmp").write_bytes(b"x")  # the run has removed it
+    own = next(path for path in store.rglob("records/**/*.parquet") if "compact-" in path.name)
+    run = make_run(24 * 40)
+    write_runs(store.parent / "other", run)
+    (copy,) = (store.parent / "other").rglob("records/**/*.parquet")
+    shutil.copy(copy, own.parent)
+    (store / INDEX).write_text("{}")
+    said = call(store, "check", "--format", "json")
+    words = found(said)
+    assert said.code == 1 and words["damaged"] == [str(store / "records/strange.parquet")]
+    assert words["orphaned"] == [str(folder / "20260301T000000-ffffff.parquet")]
+    assert any("part-" in name for name in words["unfinished"])
+    assert {Path(name).name for name in words["left over"]} >= {".half.tmp", "_compacted.json", copy.name}
+
+
+def test_a_file_of_others_is_no_damage(store: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), store / "records" / "theirs.parquet")
+    said = call(store, "check", "--format", "json")
+    assert said.code == 0 and found(said)["foreign"] == [str(store / "records/theirs.parquet")]
+
+
+@pytest.mark.parametrize("words", [("check",), ("compact",), ("prune", "--samples", "--older", "9d")])
+def test_no_store_is_said(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = call(tmp_path / "nowhere", *words)
+    assert said.code == 2 and "nowhere" in said.err and "--store" in said.err and "Traceback" not in said.err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_compact_says_what_it_did(store: Path) -> None:
+    said = call(store, "compact", "--keep", "0", "--format", "json")
+    assert said.code == 0, said.err
+    for row in said.document["compacted"]:
+        assert row["runs"] > 1 and row["files_fewer"] > 0 and row["bytes"] > 0 and row["bytes_before"] > 0
+    again = call(store, "compact", "--keep", "0")
+    assert again.code == 0 and again.out == "Nothing is left to compact\n"
+
+
+def test_compact_names_what_cannot_be_read(store: Path) -> None:
+    path = max(store.rglob("records/**/month=*/*.parquet"), key=lambda path: "compact-" not in path.name)
+    path.write_bytes(path.read_bytes()[:-100])
+    said = call(store, "compact", "--keep", "0")
+    assert said.code == 1 and str(path) in said.err and path.exists()
+
+
+def old_store(folder: Path, samples: MakeSamples, record: Callable[..., Record]) -> StoreLocation:
+    for run_id in ("20250101T000000-aaaaaa", "20250102T000000-bbbbbb", "29990101T000000-cccccc"):
+        month = f"{run_id[:4]}-{run_id[4:6]}"
+        write_run(
+            folder, run_id=run_id, device_slug="cpu", month=month, records=[record(run_id)], samples=[samples(run_id)]
+        )
+    return StoreLocation.of(folder)
+
+
+def test_prune_is_dry_until_it_is_told(tmp_path: Path, samples: MakeSamples, record: Callable[..., Record]) -> None:
+    place = old_store(tmp_path / "store", samples, record)
+    before = contents(tmp_path / "store")
+    size = sum(len(content) for path, content in before.items() if "samples" in path.parts and "2025" in str(path))
+    said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--format", "json")
+    assert said.code == 0 and contents(tmp_path / "store") == before
+    assert said.document["old samples"] == [{"folder": "samples/device=cpu/month=2025-01", "files": 2, "bytes": size}]
+    assert "2 files of samples" in said.err and "nothing was removed, --yes does it" in said.err
+    said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--yes")
+    assert said.code == 0 and "2 files of samples" in said.err and "were removed" in said.err
+    gone = before.keys() - contents(tmp_path / "store").keys()
+    assert len(gone) == 2 and all("samples" in path.parts for path in gone)
+    assert read_samples(place, "20250101T000000-aaaaaa").value == ()
+    assert len(read_samples(place, "29990101T000000-cccccc").value) == 1
+    assert len(read_run(place, "20250101T000000-aaaaaa").value) == 1
+    said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--yes")
+    assert said.code == 0 and "0 files" in said.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--older", "90d"), ("--samples", "--older", "0d"), ("--samples", "--older", "90"), ("--samples",)]
+)
+def test_prune_takes_no_half_order(
+    tmp_path: Path, samples: MakeSamples, record: Callable[..., Record], words: tuple[str, ...]
+) -> None:
+    old_store(tmp_path / "store", samples, record)
+    before = contents(tmp_path / "store")
+    said = call(tmp_path / "store", "prune", "--yes", *words)
+    assert said.code == 2 and ("expected" in said.err.lower() or "Missing option" in said.err)
+    assert contents(tmp_path / "store") == before
