@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairbench.analyze.history import changepoint
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, clean, detect
 from pairbench.stats import Floats
 
@@ -166,6 +167,38 @@ def test_clean_keeps_steps_and_pulls_in_spikes() -> None:
     cleaned = clean(spiked)
     assert np.abs(cleaned - series).max() < 0.03
     assert (cleaned == spiked).sum() >= 36
+
+
+LONG = {
+    "nothing": (),
+    "one in the middle": ((1501, 1.03),),
+    "short ones": ((700, 1.1), (711, 1.0), (2200, 1.06), (2209, 1.0)),
+    "among the newest": ((2991, 1.05),),
+    "a staircase": ((333, 1.03), (1207, 1.07), (1999, 1.02), (2500, 1.07)),
+}
+
+
+@pytest.mark.parametrize("cv", [0.002, 0.01])
+@pytest.mark.parametrize("steps", LONG.values(), ids=LONG)
+def test_a_long_series_has_the_changes_that_are_found_where_every_place_is_tried(
+    steps: tuple[tuple[int, float], ...], cv: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = [*(place for place, _ in steps), 3000]
+    latencies = [1000 * factor for _, factor in ((0, 1.0), *steps)]
+    series = levels(*zip(np.diff([0, *bounds]).tolist(), latencies, strict=True)) + noise(3000, cv)
+    found = detect(series)
+    monkeypatch.setattr(changepoint, "_EXACT", 3000)
+    assert places(found) == places(detect(series))
+    if cv < 0.01:
+        assert places(found) == pytest.approx([place for place, _ in steps], abs=1)
+
+
+def test_ten_thousand_runs_take_well_under_a_second() -> None:
+    series = levels((6000, 1000), (3996, 1030), (4, 1100)) + noise(10_000, 0.005)
+    began = time.process_time()
+    found = detect(series)
+    assert time.process_time() - began < 1.0
+    assert places(found) == pytest.approx([6000, 9996], abs=2)
 
 
 def test_a_thousand_runs_take_well_under_half_a_second() -> None:
