@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pairbench.store.files.written import sweep_temporary, write_whole
-
 _OLD_S = 14 * 24 * 3600
 _FORMAT = 1
 """Raised whenever what is kept changes its meaning: values of another format are forgotten."""
@@ -91,6 +89,11 @@ class KeptValues:
         """Keep values beside those that are there, as far as the folder can be written to. The file is swapped whole."""
         if not values:
             return
+        from pairbench.store.files.written import (
+            sweep_temporary,
+            write_whole,
+        )  # with pyarrow, for which a reader would wait
+
         kept = {key: value for key, value in self.read().items() if key not in values}
         newest = list({**kept, **values}.items())[-self._most :]
         text = json.dumps({"format": _FORMAT, "values": dict(newest)})

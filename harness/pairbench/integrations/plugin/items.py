@@ -114,7 +114,7 @@ class PairItem(pytest.Function):
         parent.fixtures[timed] = item._fixtureinfo
         item.pair = pair
         for marker in (entry.role, planned.case.tier, *(["gpu"] if _needs_gpu(planned, entry) else [])):
-            item.add_marker(marker)
+            item.add_marker(_marker(marker))
         if can_time:
             item.add_marker(pytest.mark.benchmark(group=planned.case.key, timer=clock))
         if parent.config.pluginmanager.hasplugin("xdist"):  # --dist loadgroup keeps a case in one process
@@ -132,6 +132,13 @@ class PairItem(pytest.Function):
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return where the operator is declared."""
         return self.path, _lines(self.path).get(self.pair.planned.operator.name, 1) - 1, self.name
+
+
+@functools.cache
+def _marker(name: str) -> pytest.MarkDecorator:
+    """Return a marker; pytest looks at each by its name, which for thousands of items takes as long as making them."""
+    marker: pytest.MarkDecorator = getattr(pytest.mark, name)
+    return marker
 
 
 @functools.cache
