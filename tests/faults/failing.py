@@ -151,7 +151,7 @@ def come_back(down_s: float, after: int = 2) -> Failed:
         mender = threading.Thread(target=mend, daemon=True)
         try:
             (Path(folder) / "project").mkdir()
-            project = _Project(Path(folder) / "project", case_s=down_s)
+            project = _Project(Path(folder) / "project", case_s=1.25 * down_s)
             way.turn_after = (after, "refuses")
             mender.start()
             _run(found, project, url_of(way.port, "back"), f"away for {down_s:g} s", lambda: None)
