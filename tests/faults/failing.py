@@ -134,7 +134,7 @@ def fail_elsewhere(
     return found
 
 
-def come_back(down_s: float, after: int = 2) -> Failed:
+def come_back(down_s: float, after: int = 1) -> Failed:
     """Run on an object store that is away for some seconds in the middle of the run, and there again before its end: then it has everything."""
     found = Failed()
     with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
