@@ -23,7 +23,7 @@ CONSTRAINTS = os.environ.get("PAIRBENCH_CONSTRAINTS", "constraints.txt")
 # In three processes, in the groups and in the order that tests/conftest.py gives: on two cores, for tests also wait, for clocks and for processes.
 SIDE_BY_SIDE = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 
-# Of these files the tests that need one; the others need no such session, and `tests` and `slow` run them.
+# The tests that need an object store; `tests` and `slow` run the others in these files.
 OBJECT_STORE_TESTS = (
     "tests/store/test_uploads.py",
     "tests/store/test_requests.py",
@@ -35,8 +35,6 @@ OBJECT_STORE_TESTS = (
 )
 NO_OBJECT_STORE = {"PAIRBENCH_S3_SERVER": ""}
 """Whatever is installed here, these tests are left to `s3`."""
-SWIFT = ("swift-proxy-server", "swift-account-server", "swift-container-server", "swift-object-server", "memcached")
-SWIFT_INSTALL = "`apt-get install swift-proxy swift-account swift-container swift-object memcached`"
 
 NO_GPU = (
     "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
@@ -124,8 +122,9 @@ def s3(session: nox.Session) -> None:
         session.run(*tests)
         return
     session.run(*tests, env=_object_store(session))
-    if missing := [name for name in SWIFT if shutil.which(name) is None]:
-        session.warn(f"no tests on Swift, a real object store: there is no {missing[0]}; {SWIFT_INSTALL} installs it")
+    missing = session.run("python", "-c", "from tests.faults import swift; print(swift.missing())", silent=True)
+    if isinstance(missing, str) and missing.strip():
+        session.warn(f"no tests on Swift, a real object store: {missing.strip()}")
     else:
         session.run(*tests, env={"PAIRBENCH_S3_SERVER": "swift"})
 

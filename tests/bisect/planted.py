@@ -22,7 +22,7 @@ def plain(x):
 
 def variant(x):
     # {note}
-    time.sleep({wait_ms} / 1e3)
+    time.sleep({amount} / 1e3)
     return {work}
 
 def other(x):
@@ -47,7 +47,7 @@ def doubled_kernel(source, target, n, tiles, BLOCK: tl.constexpr):
 def doubled(x):
     # {note}
     target, tiles = torch.empty_like(x), triton.cdiv(x.numel(), 4096)
-    doubled_kernel[(int({wait_ms} * tiles),)](x, target, x.numel(), tiles, BLOCK=4096)
+    doubled_kernel[(int({amount} * tiles),)](x, target, x.numel(), tiles, BLOCK=4096)
     return {work}
 
 def other(x):
@@ -60,7 +60,7 @@ def operator(name, plain, variant):
 planted = operator("planted", lambda x: x + x, doubled)
 aside = operator("aside", other, other)
 """
-"""A kernel that works on some of its tiles twice, so that the device needs longer: `wait_ms` is 1 or more of the work."""
+"""A kernel that works on some of its tiles twice, so that the device needs longer: `amount` is how often it does its work, 1 or more."""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -77,7 +77,7 @@ def plant(
     slower: int,
     more: int,
     broken: Collection[int],
-    waits: tuple[float, float] = (2.0, 4.0),
+    amounts: tuple[float, float] = (2.0, 4.0),
     suite: str = SUITE,
     work: tuple[str, str] = ("x + 1", "(x + 2) - 1"),
 ) -> list[str]:
@@ -89,8 +89,8 @@ def plant(
         slower: The number of the one that makes the variant slower, counted from 1.
         more: The number of the one that has it call an operator more.
         broken: The numbers of those that cannot be loaded.
-        waits: What a call waits before and from then on, in ms; on a GPU its work, as a multiple.
-        suite: The suite.
+        amounts: What is put into the suite's `amount` before and from then on: ms that a call waits, or how often it does its work.
+        suite: The text of the suite.
         work: What the variant returns before and after it calls an operator more.
     """
     (folder / "suites").mkdir(parents=True)
@@ -99,7 +99,7 @@ def plant(
     for number in range(commits + 1):
         text = suite.format(
             note="rewritten" if number >= slower - 3 else "as it was",
-            wait_ms=waits[number >= slower],
+            amount=amounts[number >= slower],
             work=work[number >= more],
             factor=2 + number // 7,
         )
@@ -122,11 +122,11 @@ def main() -> int:
     options = parser.parse_args()
     folder: Path = options.folder
     if options.device == "cpu":
-        plant(folder, 64, slower=37, more=50, broken={5, 20, 33, 41, 42}, waits=(2.0, 2.2))
+        plant(folder, 64, slower=37, more=50, broken={5, 20, 33, 41, 42}, amounts=(2.0, 2.2))
         settings, good = {"case_seconds": 0.2, "min_samples": 40}, "HEAD~64"
     else:
         viewed = ("target", "target.view_as(target)")
-        plant(folder, 16, slower=11, more=14, broken={6}, waits=(1.0, 1.03), suite=GPU_SUITE, work=viewed)
+        plant(folder, 16, slower=11, more=14, broken={6}, amounts=(1.0, 1.03), suite=GPU_SUITE, work=viewed)
         settings, good = {}, "HEAD~16"
     lines = [f"{name} = {json.dumps(value)}" for name, value in {**settings, "suites": ["suites"]}.items()]
     (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", *lines, ""]))

@@ -22,7 +22,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], 
     place = tmp_path_factory.mktemp("backfill")
     variables = settle(place, case_seconds=0.05, min_samples=20) | {"XDG_STATE_HOME": str(place / "state")}
     folder = place / "repo"
-    shas = plant(folder, COMMITS, slower=SLOWER, more=9, broken=BROKEN, waits=(2.0, 8.0))
+    shas = plant(folder, COMMITS, slower=SLOWER, more=9, broken=BROKEN, amounts=(2.0, 8.0))
     (place / "pyproject.toml").rename(folder / "pyproject.toml")
 
     def fill(*options: str) -> Done:

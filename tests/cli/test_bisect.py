@@ -20,7 +20,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     place = tmp_path_factory.mktemp("bisect")
     variables = settle(place, case_seconds=0.05, min_samples=20) | {"XDG_STATE_HOME": str(place / "state")}
     folder = place / "repo"
-    shas = plant(folder, COMMITS, slower=SLOWER, more=MORE, broken=BROKEN, waits=(2.0, 8.0))
+    shas = plant(folder, COMMITS, slower=SLOWER, more=MORE, broken=BROKEN, amounts=(2.0, 8.0))
     (place / "pyproject.toml").rename(folder / "pyproject.toml")
     return folder, variables, shas
 

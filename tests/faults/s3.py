@@ -40,7 +40,7 @@ def server_command() -> str | None:
     """
     command = os.environ.get(VARIABLE)
     if command == swift.NAME and (missing := swift.missing()):
-        raise FileNotFoundError(f"{VARIABLE}={swift.NAME}, and {missing}; expected Debian's packages {swift.PACKAGES}")
+        raise FileNotFoundError(f"{VARIABLE}={swift.NAME}, and {missing}")
     return shutil.which("moto_server") if command is None else command or None
 
 

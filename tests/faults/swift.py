@@ -81,8 +81,9 @@ allow_versioned_writes = true
 
 
 def missing() -> str:
-    """Return what is not installed, as a sentence's part; nothing where all is."""
-    return next((f"there is no {name}" for name in _COMMANDS if shutil.which(name) is None), "")
+    """Return what is not installed, and what brings it; nothing where all is there."""
+    name = next((name for name in _COMMANDS if shutil.which(name) is None), None)
+    return f"there is no {name}, expected Debian's packages {PACKAGES}" if name else ""
 
 
 @contextlib.contextmanager

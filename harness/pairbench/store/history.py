@@ -88,7 +88,7 @@ def _records(
     if any(file.is_compacted for file in by_file) and any(map(operator.gt, run_ids, run_ids[1:])):
         # What is compacted lies by device model and month, and runs of other device models fall in between.
         order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
-        whole = {name: [values[place] for place in order] for name, values in whole.items()}
+        whole = {name: [values[row] for row in order] for name, values in whole.items()}
     return Reading(from_columns(whole, Record), problems)
 
 

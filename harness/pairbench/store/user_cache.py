@@ -89,10 +89,8 @@ class KeptValues:
         """Keep values beside those that are there, as far as the folder can be written to. The file is swapped whole."""
         if not values:
             return
-        from pairbench.store.files.written import (
-            sweep_temporary,
-            write_whole,
-        )  # with pyarrow, for which a reader would wait
+        # Loads pyarrow, for which whoever only reads would wait.
+        from pairbench.store.files.written import sweep_temporary, write_whole
 
         kept = {key: value for key, value in self.read().items() if key not in values}
         newest = list({**kept, **values}.items())[-self._most :]

@@ -164,8 +164,8 @@ def _proposals(values: Floats) -> list[tuple[int, ...]]:
     scale = max(float(np.mean(np.diff(values) ** 2)) / 2, _FINEST**2)
     penalties = scale * math.log(size) * np.geomspace(0.7, 80, _CANDIDATES)
     places = _places(size)
+    # At how many of the places a level may begin that ends at each.
     lasts = np.searchsorted(places, places - MIN_RUNS, side="right")
-    """How many places a level may begin at that ends at each of them."""
     # A level's cost is its sum of squares less sum**2 / length; the squares are the same for all segmentations.
     cost = np.full((_CANDIDATES, len(places)), np.inf)
     cost[:, 0] = -penalties

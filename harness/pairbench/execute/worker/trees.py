@@ -102,6 +102,16 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
     return not any(tensor.is_cuda for tensor in found) or copies * size <= _SMALL_PART * torch.cuda.mem_get_info()[0]
 
 
+def about_changed_input(name: str, when: str = "") -> str:
+    """Return what is said of an implementation that writes to an input.
+
+    Args:
+        name: The input.
+        when: Words on when it does so, with a space before them; none where it does so in any call.
+    """
+    return f"changes its input {name!r}{when}; an operator leaves its inputs alone, or declares state="
+
+
 def refill(tree: Any, fresh: Any) -> bool:
     """Copy fresh values into the tensors of a tree, at the same addresses; False where the trees differ in form."""
     if not same_form(tree, fresh):

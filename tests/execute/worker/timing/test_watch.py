@@ -116,7 +116,7 @@ def test_who_changes_an_input_before_anything_is_timed_is_named_and_the_others_g
     looks.look()
     for _ in range(2):
         x.zero_()
-        with pytest.raises(DeclarationError, match="changes its input 'x' while it is timed"):
+        with pytest.raises(DeclarationError, match="changes its input 'x' as it is made ready to be timed"):
             looks.look()
         assert x.tolist() == [0, 1, 2, 3, 4]
     looks.look()
@@ -132,5 +132,5 @@ def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_e
     looks.look()
     assert (
         looks.changed()
-        == "changes its input 'x' while it is timed; an operator leaves its inputs alone, or declares state="
+        == "changes its input 'x' as it is made ready to be timed; an operator leaves its inputs alone, or declares state="
     )

@@ -91,7 +91,7 @@ def make_ready(
     if isinstance(timer, CudaTimer):
         clocks = yield from _device_clocks(job, calls, timer, heartbeat, first_calls)
     if why := first_calls.changed():
-        raise SuiteFaultError(Status.FAILED, f"before they were timed, one of the implementations {why}")
+        raise SuiteFaultError(Status.FAILED, f"one of the implementations {why}")
     timed = [
         Timed(
             index=index,
@@ -130,7 +130,8 @@ def _device_clocks(
 ) -> Generator[Ended, None, dict[Entry, DeviceClock]]:
     """Return the clocks of the calls that are no replays themselves; they replay graphs where those leave room for the calls.
 
-    Calls that change an input as they are captured end, and are taken out. The graphs share their memory. Each with its own, ten forms of a video decoder held all 140 GB of an H200.
+    Calls that change an input as they are captured end, and are taken out. The graphs share their memory: each with its own, ten forms of a
+    video decoder held all 140 GB of an H200.
     """
     pool = torch.cuda.graph_pool_handle()
     replays: dict[Entry, Replay | Rotation] = {}

@@ -70,7 +70,8 @@ class Values:
         took = trusted.perf_counter() - began
         more = next((count for limit, count in _MORE if took < limit), 0)
         if not more or not same_form(shared, second):  # the shape of a case may depend on its values
-            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged)
+            spent_s = trusted.perf_counter() - started
+            return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged, spent_s=spent_s)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
         values = cls(shared=shared, sets=sets, place_s=0.0, free_s=free_s, judged=judged)
         began = trusted.perf_counter()

@@ -17,13 +17,16 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.trees import leaves, same_bits
+from pairbench.execute.worker.trees import about_changed_input, leaves, same_bits
 from pairbench.model.outcome import Status
 
 _PART = 0.05
 """Part of the time of timing that looking may take, after the first block."""
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
+
+
+_BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
 
 
 class FirstCalls:
@@ -60,7 +63,9 @@ class FirstCalls:
     def changed(self) -> str | None:
         """Return a sentence on the first input that is not as it was, whoever wrote to it, or None."""
         pairs = zip(self._tensors, self._sums, strict=True)
-        return next((_changes(name) for (name, tensor), then in pairs if _sum(tensor) != then), None)
+        return next(
+            (about_changed_input(name, _BEFORE) for (name, tensor), then in pairs if _sum(tensor) != then), None
+        )
 
 
 class Watch:
@@ -147,11 +152,7 @@ class Watch:
         pairs = [] if self._lone() else zip(self._shared, expected, strict=True)
         changed = [name for (name, now), (_, then) in pairs if not same_bits(now, then)]
         changed += [name for name, tensor in (*self._constants, *self._lone()) if _sum(tensor) != self._sums[name]]
-        return _changes(changed[0]) if changed else None
-
-
-def _changes(name: str) -> str:
-    return f"changes its input {name!r} while it is timed; an operator leaves its inputs alone, or declares state="
+        return about_changed_input(changed[0], _WHILE) if changed else None
 
 
 def _tensors(tree: Any) -> list[tuple[str, torch.Tensor]]:

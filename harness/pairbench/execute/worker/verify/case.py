@@ -14,7 +14,15 @@ from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay
 from pairbench.execute.worker.training import accumulated
-from pairbench.execute.worker.trees import changed_input, copy_tree, has_room, refill, tensors, upcast_tree
+from pairbench.execute.worker.trees import (
+    about_changed_input,
+    changed_input,
+    copy_tree,
+    has_room,
+    refill,
+    tensors,
+    upcast_tree,
+)
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.judge import OutputVerdict, judge, worst
@@ -142,9 +150,7 @@ def _verify(
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
     if path := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
-        return _mismatched(
-            entry, f"changes its input {path!r}; an operator leaves its inputs alone, or declares state="
-        )
+        return _mismatched(entry, about_changed_input(path))
     verdicts = list(_verdicts(operator, call, outputs, references, device))
     del outputs  # what comes needs the memory
     compilation = compilations() if entry.mode == "compile" else None
