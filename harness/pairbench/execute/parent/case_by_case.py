@@ -15,17 +15,27 @@ class CaseByCase:
     the workers one is at work at any time; the others sleep, and have given back what they held of the device.
     """
 
-    def __init__(self, context: WorkerContext, device: Device) -> None:
+    def __init__(self, context: WorkerContext, device: Device, *, times: bool) -> None:
+        """Start the workers, if cases are going to be measured, and not verified alone: they get ready while the first case is verified.
+
+        Args:
+            context: What the workers share.
+            device: Where they work.
+            times: Whether cases are going to be measured.
+        """
         self._verifier = Workers(context, device, interpret=device.kind == "cpu")
         self._profiler = Workers(context, device)
         self._rounds = tuple(Workers(context, device, timed=True) for _ in range(context.settings.rounds))
-        self._started = False
+        self._awaited = False
+        if times:
+            for workers in self._timing():
+                workers.get()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        close_all((self._verifier, self._profiler, *self._rounds))
+        close_all((self._verifier, *self._timing()))
 
     def verify(self, state: CaseState) -> None:
         """Verify every entry of a case."""
@@ -36,14 +46,16 @@ class CaseByCase:
         state.leave_out_untimed()
         if not state.timed():
             return
-        self._start()
+        self._await()
         for index, workers in enumerate(self._rounds):
             time_case(state, workers, index)
         profile_case(state, self._profiler)
 
-    def _start(self) -> None:
+    def _timing(self) -> tuple[Workers, ...]:
+        return (self._profiler, *self._rounds)
+
+    def _await(self) -> None:
         """Have every worker up before anything is timed: starting one takes seconds and several cores."""
-        if self._started:
-            return
-        self._started = True
-        wait_for((self._profiler, *self._rounds))
+        if not self._awaited:
+            self._awaited = True
+            wait_for(self._timing())

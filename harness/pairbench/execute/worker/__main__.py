@@ -241,11 +241,11 @@ class _Server:
 
 
 def _load_driver() -> None:
-    """Have CUDA's driver start, which takes it a second; the workers of several rounds wait for it side by side."""
+    """Have CUDA's driver start and make this process's context, which takes a second; the workers of several rounds do so side by side."""
     import torch
 
     with contextlib.suppress(Exception):  # the first job says what is wrong
-        torch.cuda.init()
+        torch.cuda.synchronize()
 
 
 def _own_modules() -> set[str]:

@@ -91,8 +91,8 @@ class InterleavedCases:
     def close(self, job: CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""
         case = self._case()
-        yield from of_case(judge_timed(case.ready, self._heartbeat))
         result, device = case.blocks.result(case.job.round, job.stop_reason), case.ready.device
+        yield from of_case(judge_timed(case.ready, result.measuring_s, self._heartbeat))
         del case
         self._drop()
         release(device)

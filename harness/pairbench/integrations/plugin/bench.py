@@ -184,7 +184,8 @@ class Bench:
         if self._times:
             # While no worker of ours is on the device, for it tells who else is.
             _ = self.environment
-        return self._held.enter_context(CaseByCase(context_for(self._context, self.config, device), device))
+        context = context_for(self._context, self.config, device)
+        return self._held.enter_context(CaseByCase(context, device, times=self._times))
 
     @functools.cached_property
     def _recorder(self) -> Recorder:

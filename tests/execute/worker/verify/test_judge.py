@@ -420,10 +420,14 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
             Tolerance(rtol=1e-3, atol=1e-4),
             Tolerance(rtol=0, atol=0),
             Tolerance(atol_rms=1e-3),
+            Tolerance(atol_rms=1e-3, rms_by_row=True),
+            Tolerance(rtol=1e-3, atol_rms=1e-4, rel_l2=1e-4),
         ):
-            expected = (scale * torch.randn(64, generator=generator, dtype=torch.float64)).to(dtype)
+            expected = (scale * torch.randn(8, 8, generator=generator, dtype=torch.float64)).to(dtype)
             limit = resolve_tolerance(expected, tolerance)
-            off = shift * (limit.atol + limit.rtol * expected.double().abs())
+            atol = limit.atol_of(0, 64, 64)
+            atol = atol.view(8, 8) if isinstance(atol, torch.Tensor) else atol
+            off = shift * (atol + limit.rtol * expected.double().abs())
             outputs = (expected.double() + off).to(dtype)
             clear = clearly_right(outputs, expected, lambda *_, limit=tolerance: limit)
             assert not clear or mismatch(outputs, expected, tolerance=tolerance) is None

@@ -54,7 +54,7 @@ def time_case(
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
         return
-    judging_s = yield from judge_timed(ready, heartbeat)
+    judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
     yield replace(result, judging_s=judging_s)
 
 

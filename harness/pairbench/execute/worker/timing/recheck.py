@@ -21,6 +21,7 @@ from pairbench.execute.worker.timing.remembering import remembers, suspicious
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.distance import resolve_tolerance
 from pairbench.execute.worker.verify.judge import clearly_right, judge
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
@@ -30,19 +31,22 @@ _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
 _LATER = 0.25
-"""Chance that long calls, and those on large inputs, are judged in a round after the first one: of a decoder's round, judging would be a third."""
-_CHEAP_S = 0.01
-"""Seconds for making and changing values above which inputs are large; judging takes some ten times as long."""
-_JUDGING_S = 0.005
-"""Seconds in which more than one output of an entry is judged."""
+"""Chance that calls are judged on new values in a round after the first one: of a decoder's round that would be a third, of others a tenth."""
+_MORE = 0.005
+"""Part of the time of timing in which more than one output of an entry is judged, of those that were kept and of those on new values."""
 _NEW_CALLS = 3
 """Number of calls on new values that are compared: one or two may have been slowed by something else."""
 
 
-def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
+def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
     """Judge the outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
 
     The right answers are computed afterwards: while calls were timed, none was in the process to be found.
+
+    Args:
+        ready: The case.
+        measuring_s: Seconds that timing took.
+        heartbeat: Of the worker.
 
     Returns:
         The seconds that this took, and those that were spent on values before.
@@ -53,24 +57,23 @@ def judge_timed(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, fl
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
-    ended = yield from _judge_kept(ready, heartbeat)
-    again = [timed for timed in ready.timed if timed.entry not in ended]
-    if ready.job.round and secrets.SystemRandom().random() > _LATER:
-        again = [] if ready.values.spent_s > _CHEAP_S else [timed for timed in again if not _is_long(timed)]
-    yield from _recheck(ready, heartbeat, again)
+    more_s = _MORE * measuring_s / len(ready.timed)
+    ended = yield from _judge_kept(ready, more_s, heartbeat)
+    if not ready.job.round or secrets.SystemRandom().random() < _LATER:
+        yield from _recheck(ready, more_s, heartbeat, [timed for timed in ready.timed if timed.entry not in ended])
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
-def _judge_kept(ready: Ready, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
+def _judge_kept(ready: Ready, more_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
-    Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged as
-    long as that takes no time to speak of. Of long calls none is: `_recheck` judges a call on new values, and a call that does less
+    Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
+    within `more_s` seconds. Of long calls none is: `_recheck` judges a call on new values, and a call that does less
     work on known values than on new ones shows in its time.
     """
     ended: set[Entry] = set()
     sets = [{**ready.inputs, **values} for values in ready.values.sets]
-    rights = _Rights(ready, sets, alone=True)
+    rights = _Rights(ready, sets, more_s, alone=True)
     for timed in ready.timed:
         kept = [] if _is_long(timed) and _compares(ready) else list(timed.kept)
         timed.kept.clear()
@@ -87,7 +90,7 @@ def _compares(ready: Ready) -> bool:
     return len(ready.values.sets) > 1
 
 
-def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
+def _recheck(ready: Ready, more_s: float, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Time the very calls that were timed on values that no call has seen, at the same addresses, and judge them."""
     if not entries:
         return
@@ -105,7 +108,7 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
             yield made
         else:
             again.append((timed, made))
-    rights = _Rights(ready, news)
+    rights = _Rights(ready, news, more_s)
     for timed, calls in again:
         judgement = functools.partial(_judge_again, ready, timed, calls, rights, known)
         verdict = guarded(ready.job, timed.index, heartbeat, judgement)
@@ -220,16 +223,18 @@ def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
 class _Rights:
     """What a case's calls should give for each of several sets of inputs."""
 
-    def __init__(self, ready: Ready, sets: Sequence[dict[str, Any]], *, alone: bool = False) -> None:
+    def __init__(self, ready: Ready, sets: Sequence[dict[str, Any]], more_s: float, *, alone: bool = False) -> None:
         """Compute nothing yet.
 
         Args:
             ready: The case.
             sets: The inputs.
+            more_s: Seconds in which more than one output of an entry is judged.
             alone: Whether outputs come without the state.
         """
         self._ready = ready
         self._sets = sets
+        self._more_s = more_s
         self._alone = alone
         self._of = functools.cache(self._right)
 
@@ -239,9 +244,9 @@ class _Rights:
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
         """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
 
-        One of them is judged, drawn now, and others as long as that takes no time to speak of.
+        One of them is judged, drawn now, and others within `more_s` seconds.
         """
-        until = trusted.perf_counter() + _JUDGING_S
+        until = trusted.perf_counter() + self._more_s
         for place, (number, given) in enumerate(secrets.SystemRandom().sample(outputs, len(outputs))):
             if place and trusted.perf_counter() > until:
                 break
@@ -259,6 +264,7 @@ class _Right:
         self._alone = alone
         call = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(inputs))
         self._expected = self._outputs(copy_tree(call.observe()))
+        self._resolve = functools.cache(resolve_tolerance)
 
     def _outputs(self, observed: Any) -> Any:
         """Return the outputs alone of what was observed, where those to be judged come without the state."""
@@ -272,7 +278,7 @@ class _Right:
     def contradicts(self, outputs: Any) -> str | None:
         """Return what is wrong with outputs, or None."""
         tolerance_for = self._ready.operator.tolerance_for
-        if clearly_right(outputs, self._expected, tolerance_for):
+        if clearly_right(outputs, self._expected, tolerance_for, self._resolve):
             return None
         if not judge(outputs, self._expected, None, tolerance_for).mismatch:
             return None
