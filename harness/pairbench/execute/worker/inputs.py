@@ -104,7 +104,10 @@ def build_inputs(
     make = Make(device=device, seed=number)
     # What inputs() makes without `make`, the weights of an nn.Linear say, is the same in every process as well.
     with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
-        torch.manual_seed(number)
+        # Not torch.manual_seed, which takes a millisecond: it notes down for each kind of device that is not there who asked.
+        torch.default_generator.manual_seed(number)
+        if device.type == "cuda":
+            torch.cuda.manual_seed_all(number)
         random.seed(number)
         np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
         axes = {axis: value for axis, value in case.axes if axis != "direction" or not operator.gradients}

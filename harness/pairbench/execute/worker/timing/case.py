@@ -80,9 +80,9 @@ def time_with_do_bench(
         with of_entry(timed, heartbeat), watch.turn(0):
             at = time.perf_counter_ns() - began
             timed.reset()
-            times = triton.testing.do_bench(timed.run, return_mode="all")
+            timed.call_ns = [ms * 1e6 for ms in triton.testing.do_bench(timed.run, return_mode="all")]
             recorder.throttling()
-            taken.append(_samples(timed, at, [value * 1e6 for value in times]))
+            taken.append(_samples(timed, at))
     return TimedRound(
         round=round_index,
         timer="do_bench",
@@ -95,12 +95,12 @@ def time_with_do_bench(
     )
 
 
-def _samples(timed: Timed, at: int, times: list[float]) -> EntrySamples:
+def _samples(timed: Timed, at: int) -> EntrySamples:
     return EntrySamples(
         entry=timed.entry,
-        position=(0,) * len(times),
-        at_ns=(at,) * len(times),
-        call_ns=tuple(times),
+        position=(0,) * len(timed.call_ns),
+        at_ns=(at,) * len(timed.call_ns),
+        call_ns=tuple(timed.call_ns),
         host_ns=None,
         device_ns=None,
         device_timer=None,

@@ -1,0 +1,73 @@
+"""A case timed by a function that is not ours: Triton's `do_bench`, which needs a GPU and is stood in for here."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench import Operator
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
+from pairbench.execute.worker.timing.case import time_case
+from pairbench.model.environment import Device
+from pairbench.model.outcome import Status, TimedRound
+from pairbench.model.plan import Entry
+from pairbench.model.settings import Settings
+
+testing = pytest.importorskip("triton.testing")
+
+HELLO = WorkerConfig(
+    device=Device(selector="cpu", kind="cpu", name="a CPU"), settings=Settings(timer="do_bench"), memory_bytes=2**40
+)
+ENTRIES = tuple(Entry(implementation=name, mode="eager") for name in ("baseline", "v"))
+
+
+@pytest.fixture(autouse=True)
+def do_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time seven calls in ms, as `do_bench` does."""
+
+    def times(run: Callable[[], Any], *, return_mode: str) -> list[float]:
+        assert return_mode == "all"
+        taken = []
+        for _ in range(7):
+            began = time.perf_counter()
+            run()
+            taken.append((time.perf_counter() - began) * 1e3)
+        return taken
+
+    monkeypatch.setattr(testing, "do_bench", times)
+
+
+def results(variant: Callable[[torch.Tensor], torch.Tensor], heartbeat: Heartbeat) -> list[Any]:
+    operator = Operator(
+        "op",
+        baseline=lambda x: x + 1,
+        variants={"v": variant},
+        inputs=lambda make, n: {"x": make.normal(n)},
+        cases=[{"n": 8}],
+    )
+    job = TimeCase(
+        path=Path("ops.py"), operator="op", case=operator.cases[0], entries=ENTRIES, round=0, capturable=()
+    )
+    return list(time_case(job, operator, HELLO, heartbeat, torch.device("cpu")))
+
+
+def test_its_times_are_the_samples(heartbeat: Heartbeat) -> None:
+    (timed,) = results(lambda x: 1 + x, heartbeat)
+    assert isinstance(timed, TimedRound) and timed.timer == "do_bench"
+    assert [samples.entry for samples in timed.entries] == list(ENTRIES)
+    assert all(len(samples.call_ns) == 7 and min(samples.call_ns) > 100 for samples in timed.entries)
+
+
+def test_what_it_timed_is_judged_as_well(heartbeat: Heartbeat) -> None:
+    seen: list[float] = []
+
+    def remembers(x: torch.Tensor) -> torch.Tensor:
+        seen.append(float(x[0]))
+        return x + 1 if len(set(seen)) == 1 else torch.zeros_like(x)
+
+    ended = [result for result in results(remembers, heartbeat) if isinstance(result, Ended)]
+    assert [(end.entry, end.status) for end in ended] == [(ENTRIES[1], Status.MISMATCHED)]
