@@ -49,9 +49,7 @@ def results(variant: Callable[[torch.Tensor], torch.Tensor], heartbeat: Heartbea
         inputs=lambda make, n: {"x": make.normal(n)},
         cases=[{"n": 8}],
     )
-    job = TimeCase(
-        path=Path("ops.py"), operator="op", case=operator.cases[0], entries=ENTRIES, round=0, capturable=()
-    )
+    job = TimeCase(path=Path("ops.py"), operator="op", case=operator.cases[0], entries=ENTRIES, round=0, capturable=())
     return list(time_case(job, operator, HELLO, heartbeat, torch.device("cpu")))
 
 
