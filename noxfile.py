@@ -26,6 +26,7 @@ SIDE_BY_SIDE = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
 # The tests that need an object store; `tests` and `slow` run the others in these files.
 OBJECT_STORE_TESTS = (
     "tests/store/test_uploads.py",
+    "tests/store/test_gcs.py",
     "tests/store/test_requests.py",
     "tests/faults/test_crowd.py::test_in_an_object_store",
     "tests/faults/test_failing.py::test_an_object_store_that_refuses_from_one_moment_on",
@@ -33,7 +34,7 @@ OBJECT_STORE_TESTS = (
     "tests/faults/test_failing.py::test_an_object_store_that_is_away_for_some_seconds_has_everything_at_the_end",
     "tests/faults/test_failing.py::test_a_run_that_is_killed_while_its_store_is_away",
 )
-NO_OBJECT_STORE = {"PAIRBENCH_S3_SERVER": ""}
+NO_OBJECT_STORE = {"PAIRBENCH_S3_SERVER": "", "PAIRBENCH_GCS_SERVER": ""}
 """Whatever is installed here, these tests are left to `s3`."""
 
 NO_GPU = (
@@ -112,7 +113,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def s3(session: nox.Session) -> None:
-    """Run the tests that need an object store: on moto's server, in an environment of its own, and on Swift where that is installed.
+    """Run the tests that need an object store: on stand-ins for S3 and Google's, in an environment of their own, and on Swift where that is installed.
 
     Arguments go to pytest. `PAIRBENCH_S3_SERVER=swift nox -s s3` takes Swift alone, and fails where it is not installed.
     """
@@ -131,7 +132,7 @@ def s3(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def moto(session: nox.Session) -> None:
-    """Install the object store that `s3` and `faults` start, which both do by themselves: CI does so beside other tests."""
+    """Install the object stores that `s3` and `faults` start, which both do by themselves: CI does so beside other tests."""
     _object_store(session)
 
 
@@ -204,11 +205,12 @@ def _install(session: nox.Session, *what: str) -> None:
 
 
 def _object_store(session: nox.Session) -> dict[str, str]:
-    """Install an object store, and return the variable that names its command. It needs other versions than those pairbench is tested with."""
+    """Install stand-ins for S3 and Google's store, and return the variables that name their commands. They need other versions than pairbench's tests."""
     place = pathlib.Path(session.cache_dir) / "object-store"
     session.run("python", "-m", "venv", str(place), silent=True, external=True)
-    session.run(str(place / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", external=True)
-    return {"PAIRBENCH_S3_SERVER": str(place / "bin" / "moto_server")}
+    session.run(str(place / "bin" / "pip"), "install", "-q", "moto[server]>=5.1", "gcp-storage-emulator", external=True)
+    commands = {"PAIRBENCH_S3_SERVER": "moto_server", "PAIRBENCH_GCS_SERVER": "gcp-storage-emulator"}
+    return {variable: str(place / "bin" / command) for variable, command in commands.items()}
 
 
 def _extra(name: str) -> list[str]:

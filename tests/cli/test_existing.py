@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
+
+from pairbench.store.location import StoreLocation
+from pairbench.store.upkeep import compact as compacting
 
 Pairbench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -53,3 +57,18 @@ def test_only_the_implementations_that_are_named_are_run(pairbench: Pairbench, t
 
     compared = pairbench("compare", "--format", "json")
     assert len(json.loads(compared.stdout)["changes"]) == len(records)
+
+
+def test_what_a_compacted_store_has_is_not_run_again(
+    pairbench: Pairbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", tmp_path / "ops.py")
+    operators = ("ops.py::shifts", "ops.py::running_total")
+    for operator in operators:
+        assert pairbench("run", operator, "--device", "cpu").returncode == 0
+    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    place = StoreLocation.of(tmp_path / "results")
+    assert [one.files for one in compacting.compact(place, keep=0)] == [1]
+    assert [file.is_compacted for file in place.files("records")] == [True]
+    done = pairbench("run", *operators, "--device", "cpu", "--skip-existing")
+    assert done.returncode == 0 and "Nothing to run" in done.stdout

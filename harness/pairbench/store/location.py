@@ -34,6 +34,8 @@ _HELD_S = 60.0
 _HELD_BYTES = 2**28
 _ATTEMPTS = 4
 """How often an object store is asked for one thing. A request without an answer takes three seconds, and waits between them double."""
+_GCS_RETRY_S = 10
+"""Seconds in which a request to Google's store is made again; the last one takes as long again."""
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
@@ -259,15 +261,22 @@ def _opened(url: str) -> tuple[Any, str]:
     """Return the file system and the path that a URL names.
 
     Small files go to S3 in one piece, where pyarrow can do that: begun in parts, they would leave an upload behind when this process is killed.
+    Google's store is given up after some 20 s of silence, as S3 is; it would be asked for 15 minutes.
     """
+    if url.startswith(("gs://", "gcs://")):
+        return fs.FileSystem.from_uri(_with(url, "retry_limit_seconds", _GCS_RETRY_S))  # type: ignore[no-any-return]
     if not url.startswith("s3://"):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
-    if "allow_delayed_open" not in url:
-        with suppress(pa.ArrowInvalid):
-            filesystem, path = fs.FileSystem.from_uri(f"{url}{'&' if '?' in url else '?'}allow_delayed_open=true")
-            return _impatient(filesystem), path
+    with suppress(pa.ArrowInvalid):
+        filesystem, path = fs.FileSystem.from_uri(_with(url, "allow_delayed_open", "true"))
+        return _impatient(filesystem), path
     filesystem, path = fs.FileSystem.from_uri(url)
     return _impatient(filesystem), path
+
+
+def _with(url: str, name: str, value: object) -> str:
+    """Return a URL with an option that it does not have yet."""
+    return url if name in url else f"{url}{'&' if '?' in url else '?'}{name}={value}"
 
 
 def _impatient(filesystem: Any) -> Any:

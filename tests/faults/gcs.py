@@ -1,0 +1,53 @@
+"""A stand-in for Google's object store on this machine: gcp-storage-emulator, which has an environment of its own as moto has.
+
+`PAIRBENCH_GCS_SERVER` names its command, and `nox -s s3` installs it.
+"""
+
+import contextlib
+import http.client
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults.ports import free_port, wait_for
+
+VARIABLE = "PAIRBENCH_GCS_SERVER"
+BUCKET = "bucket"
+
+
+def server_command() -> str | None:
+    """Return the command that starts the store; None where there is none, or where the variable is empty: then these tests are another session's."""
+    command = os.environ.get(VARIABLE)
+    return shutil.which("gcp-storage-emulator") if command is None else command or None
+
+
+@contextlib.contextmanager
+def object_store(log: Path) -> Iterator[int]:
+    """Run an empty store with one bucket, and give its port."""
+    command, port = server_command(), free_port()
+    assert command is not None, f"no server of Google's kind: set {VARIABLE} to the command of gcp-storage-emulator"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [command, "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            wait_for(port, process)
+            line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            line.request(
+                "POST", "/storage/v1/b?project=p", f'{{"name": "{BUCKET}"}}', {"Content-Type": "application/json"}
+            )
+            assert line.getresponse().status == 200
+            yield port
+        finally:
+            process.kill()
+            process.wait()
+
+
+def url_of(port: int, name: str = "store") -> str:
+    """Return the URL of a store, as a user writes it."""
+    return f"gs://anonymous@{BUCKET}/{name}?scheme=http&endpoint_override=127.0.0.1%3A{port}"
