@@ -17,12 +17,21 @@ def collector_at_rest() -> Iterator[None]:
         gc.enable()
 
 
+def keep_what_is_there() -> None:
+    """Collect, and leave what is left out of later collections: modules, suites, what libraries remember.
+
+    Of a catalogue's last cases a collection took 130 ms without this, a quarter of what they took to time on a CPU.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextlib.contextmanager
 def no_collection(*, collect: bool = True) -> Iterator[None]:
     """Keep the garbage collector away from samples and captures.
 
     Args:
-        collect: Collect what there is before, which takes some 50 ms where torch is loaded.
+        collect: Collect what there is before.
     """
     if collect:
         gc.collect()

@@ -52,8 +52,6 @@ class Session:
     def verifiers(self) -> Iterator[None]:
         yield
 
-    profiler = verifiers
-
     def round_workers(self, rounds: int) -> Ahead:
         return Ahead(self)
 
@@ -75,10 +73,9 @@ class Session:
             self.round_s[state] = self.seconds[state.planned.case.key]
             state.rounds.append(timed_round(len(state.rounds), list(state.timed())))
 
-    def profile_one(self, state: CaseState, workers: None) -> None:
-        self._spend("profile", state)
-
-    def hold(self, state: CaseState) -> None: ...
+    def profile(self, among: Any, *, final: bool) -> None:
+        for state in self.timed(among):
+            self._spend("profile", state)
 
     def timed(self, among: Any = None) -> list[CaseState]:
         return [state for state in (self.states if among is None else among) if state.timed()]

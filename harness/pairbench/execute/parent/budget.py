@@ -106,10 +106,7 @@ class BudgetedCases:
             batch = self._verified(session, waiting, until)
             began = budget.clock()
             session.time(budget.rounds, ahead, batch)
-        with session.profiler() as workers:
-            for state in session.timed(batch.keys()):
-                session.profile_one(state, workers)
-                session.hold(state)
+        session.profile(batch.keys(), final=False)
         if batch:
             budget.start_s = ahead.waited_s
             budget.learn(list(batch.values()), budget.clock() - began - ahead.waited_s)

@@ -14,8 +14,8 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.parent.rounds import RoundWorkers
-from pairbench.execute.parent.steps import profile_case, time_case
-from pairbench.execute.parent.verifying import Verifiers, count_verifiers
+from pairbench.execute.parent.side_by_side import SideBySide, count_workers
+from pairbench.execute.parent.steps import time_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
@@ -56,15 +56,15 @@ class DeviceSession:
         with self.verifiers() as verifiers:
             self.verify_with(verifiers, lambda: next(waiting, None), impostors=impostors)
 
-    def verifiers(self) -> Verifiers:
+    def verifiers(self) -> SideBySide:
         """Return workers that verify side by side; on a CPU they interpret Triton's kernels."""
         cpu = self._device.kind == "cpu"
-        count = count_verifiers(self._device, len(self.states))
-        return Verifiers([Workers(self._context, self._device, interpret=cpu) for _ in range(count)])
+        count = count_workers(self._device, len(self.states))
+        return SideBySide([Workers(self._context, self._device, interpret=cpu) for _ in range(count)])
 
     def verify_with(
         self,
-        verifiers: Verifiers,
+        verifiers: SideBySide,
         take: Callable[[], CaseState | None],
         verified: Callable[[CaseState, float], None] = lambda *_: None,
         *,
@@ -142,25 +142,31 @@ class DeviceSession:
         if entries := state.timed():
             self._observer.so_far([state.outcome(entry) for entry in entries])
 
-    def profile(self) -> None:
-        """Count launches, operators and memory of everything that was timed, in a worker that never times; then a case is done.
+    def profile(self, among: Iterable[CaseState] | None = None, *, final: bool = True) -> None:
+        """Count launches, operators and memory of everything that was timed, in workers that never time.
 
-        Last, so that a run which does not come to its end has latencies.
+        Last, so that a run which does not come to its end has latencies. On a GPU there is one worker: its tracer was never tried beside others.
+
+        Args:
+            among: The cases to take; all of them where not given.
+            final: Whether nothing more is going to be done with these cases.
         """
-        with self.profiler() as workers:
-            for state in self.timed():
-                self.profile_one(state, workers)
+        states = self.timed(among)
+        waiting = iter(states)
+        count = count_workers(self._device, len(states)) if self._device.kind == "cpu" else 1
+
+        def begins(state: CaseState) -> None:
+            self._observer.step(self._device, "profile", state.planned.case.key)
+
+        def done(state: CaseState, _: float) -> None:
+            self._observer.stepped(self._device)
+            if final:
                 self._report(state, state.planned.entries)
+            else:
+                self.hold(state)
 
-    def profiler(self) -> Workers:
-        """Return workers that profile, and never time."""
-        return Workers(self._context, self._device)
-
-    def profile_one(self, state: CaseState, workers: Workers) -> None:
-        """Count launches, operators and memory of a case."""
-        self._observer.step(self._device, "profile", state.planned.case.key)
-        profile_case(state, workers)
-        self._observer.stepped(self._device)
+        with SideBySide([Workers(self._context, self._device) for _ in range(count)]) as profilers:
+            profilers.profile(lambda: next(waiting, None), begins, done)
 
     def interrupt(self, rounds: int) -> None:
         """Account for whatever is not final yet: measured in the rounds that were finished, or skipped.

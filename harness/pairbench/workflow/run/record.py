@@ -283,13 +283,17 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
         return context
     if config.settings.timer == "do_bench":
         raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
-    if "case_seconds" in config.given:
-        return context
-    return replace(context, settings=replace(context.settings, case_seconds=_CPU_CASE_SECONDS))
+    chosen = {name: value for name, value in _ON_A_CPU.items() if name not in config.given}
+    return replace(context, settings=replace(context.settings, **chosen))
 
 
-_CPU_CASE_SECONDS = 0.3
-"""Seconds for a case on a CPU: its clock jitter does not average out in a second either, and CI pays for every one."""
+_ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
+"""A CPU's rounds differ by more than what is uncertain within one, so CI need not wait for that.
+
+In two runs of the catalogue on an Intel Xeon with two cores (465 series, 0.3 s a case) medians of rounds spread by 1.6 % where one round's own
+standard error was 0.24 %. By these two settings, applied to the same samples, P50 of the runs differs by 1.2 % instead of 1.1 (median of the
+series; 4.0 instead of 3.7 in 90 %), the speedup by 0.66 instead of 0.66 (2.8 instead of 2.3), P95 by 3.3 instead of 2.4.
+"""
 
 
 def checkout_of(chosen: Chosen, config: Config) -> Path:

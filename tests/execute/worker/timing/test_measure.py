@@ -27,6 +27,8 @@ class FakeTimer:
     """Says that a call took as long as the call itself returns."""
 
     name = "fake"
+    warm_up_s = 0.0
+    settling = 0
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -63,11 +65,6 @@ class FakeRecorder(TelemetryRecorder):
 
     def throttling(self) -> bool:
         return next(self._throttles)
-
-
-@pytest.fixture(autouse=True)
-def _no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_WARM_UP_S", 0.0)
 
 
 def entry(name: str, mode: str = "eager") -> Entry:
@@ -125,6 +122,29 @@ def test_every_block_has_each_entry_once_in_random_order(take: Callable[..., Tim
         made = calls[6 * index : 6 * index + 6 : 2]
         assert [made[place] for place in block] == ["baseline", "a", "b"]
     assert min(seen.values()) > 0.4 * len(blocks) / 6
+
+
+def test_blocks_in_which_it_settles_are_not_recorded(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the first calls are slow: after a warm-up of three calls, the first two blocks with their lead-ins are."""
+
+    def slow_at_first() -> Callable[[], float]:
+        calls = itertools.count()
+        return lambda: 1000.0 if next(calls) < 3 + 2 * 2 else 100.0
+
+    monkeypatch.setattr(FakeTimer, "settling", 2)
+    found = take(timed(baseline=slow_at_first(), a=slow_at_first()))
+    count = len(found.throttled)
+    assert all(samples.call_ns == (100.0,) * count for samples in found.entries)
+    assert all(len(samples.at_ns) == len(samples.position) == count for samples in found.entries)
+
+
+def test_long_calls_do_not_settle(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeTimer, "settling", 25)
+    calls = list[float]()
+    found = take(timed(baseline=lambda: calls.append(6e6) or 6e6))  # type: ignore[func-returns-value]
+    assert len(calls) == 3 + 2 * len(found.throttled)
 
 
 def test_samples_are_paired_and_in_time_order(take: Callable[..., TimedRound]) -> None:

@@ -24,8 +24,9 @@ from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.model.outcome import EntrySamples, TimedRound
 from pairbench.model.plan import Entry
 
-_WARM_UP_S = 0.1
 _WARM_UP_BLOCKS = 3
+_SETTLING_NS = 10e6
+"""Time in ns that blocks which are not recorded take at most: long calls show nothing of what ran before them."""
 _KEPT = 2
 """The outputs of so many blocks are kept for judging, and of each later block with a chance of this to its number."""
 _READING_S = 0.02
@@ -76,6 +77,11 @@ class Timed:
             first_call_ns=self.first_call_ns,
             autotuned=self.autotuned,
         )
+
+    def forget_last(self) -> None:
+        """Take the newest sample out; its output, where that was kept, is judged all the same."""
+        for samples in (self.position, self.at_ns, self.call_ns, self.host_ns, self.device_ns):
+            samples.pop()
 
     def complete_device_ns(self) -> list[float] | None:
         """Return the device latencies; None where some are missing. The call of a graph is the device's time already."""
@@ -144,7 +150,9 @@ class Blocks:
         self._changed_ns = trusted.perf_counter_ns()
         self.throttled: list[bool] = []
         """Whether the GPU throttled, for each block so far; blocks since its last reading are labelled at the next one."""
-        _warm_up(entries, timer, heartbeat, watch)
+        self._began = trusted.perf_counter_ns()
+        block_ns = _warm_up(entries, timer, heartbeat, watch)
+        self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
         self._began = trusted.perf_counter_ns()
         recorder.throttling()
         self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
@@ -176,6 +184,13 @@ class Blocks:
                 self.throttled[-throttled:] = [True] * throttled
             self._last_reading, self._unread = now, 0
         return throttled
+
+    def _settle(self, blocks: int) -> None:
+        """Take blocks that are not recorded."""
+        for _ in range(blocks):
+            self._take_block()
+            for timed in self._entries:
+                timed.forget_last()
 
     def _take_block(self) -> None:
         for position, place in enumerate(self._rng.permutation(len(self._entries))):
@@ -233,9 +248,14 @@ class Blocks:
         )
 
 
-def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> None:
-    """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
-    share = _WARM_UP_S / len(entries)
+def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> float:
+    """Run every entry until clocks, caches and the entry's own lazy set-up have settled.
+
+    Returns:
+        About how many ns a block's calls take.
+    """
+    block_ns = 0.0
+    share = timer.warm_up_s / len(entries)
     for timed in entries:
         with of_entry(timed, heartbeat), watch.turn(0):
             began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
@@ -247,7 +267,10 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
                 if timed.device_clock is not None and spent < WARM_ENOUGH_S:
                     timed.device_clock.sample()
                     spent = trusted.perf_counter() - began
-            timed.lead_in = timer.lead_in(statistics.median(call_ns))
+            typical_ns = statistics.median(call_ns)
+            timed.lead_in = timer.lead_in(typical_ns)
+            block_ns += (timed.lead_in + 1) * typical_ns
+    return max(block_ns, 1.0)
 
 
 @contextlib.contextmanager

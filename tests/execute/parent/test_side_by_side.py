@@ -1,4 +1,4 @@
-"""Verifying side by side: every case once, what ran short once more alone, and an error ends all."""
+"""Verifying and profiling side by side: every case once, what ran short once more alone, and an error ends all."""
 
 import threading
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.parent import verifying
-from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent import side_by_side
+from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import Workers
-from pairbench.execute.parent.verifying import Verifiers, count_verifiers
+from pairbench.execute.parent.side_by_side import SideBySide, count_workers
 from pairbench.model.environment import Device
-from pairbench.model.outcome import Status, Verification
-from pairbench.model.plan import PlannedCase
+from pairbench.model.outcome import Launches, Profile, Status, Verification
+from pairbench.model.plan import Entry, PlannedCase
 
 Planned = Callable[..., PlannedCase]
 Step = Callable[[CaseState, Any], None]
@@ -33,6 +33,10 @@ class Counting(Workers):
         self.closed += 1
 
 
+def counted(entry: Entry) -> Profile:
+    return Profile(entry=entry, launches=Launches(status="not_applicable"), ops=1, peak_bytes=8, allocations=1)
+
+
 def verified(state: CaseState, reason: str | None = None) -> None:
     for entry in state.unverified():
         state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED, reason=reason)
@@ -46,10 +50,10 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
         def verify_case(state: CaseState, workers: Any, *, impostors: bool) -> None:
             step(state, workers)
 
-        monkeypatch.setattr(verifying, "verify_case", verify_case)
+        monkeypatch.setattr(side_by_side, "verify_case", verify_case)
         states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
         waiting, reported = iter(states), list[CaseState]()
-        with Verifiers([Counting() for _ in range(several)]) as verifiers:
+        with SideBySide([Counting() for _ in range(several)]) as verifiers:
             verifiers.verify(
                 lambda: next(waiting, None),
                 lambda state: None,
@@ -149,9 +153,39 @@ def test_an_interruption_ends_all(verify: Any) -> None:
     assert len(tries) <= 2
 
 
+def test_what_could_not_be_profiled_beside_others_is_profiled_again_alone(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: dict[CaseState, int] = {}
+    at_work: list[CaseState] = []
+    together = threading.Barrier(2)
+
+    def profile_case(state: CaseState, workers: Any) -> None:
+        at_work.append(state)
+        tries[state] = tries.get(state, 0) + 1
+        if tries[state] == 1:
+            together.wait(timeout=10)
+        else:
+            assert at_work == [state] and workers.closed == 1 and not state.profiles
+        for entry in state.timed():
+            failed = tries[state] == 1 and state is states[2]
+            state.profiles[entry] = unprofiled(entry, "out of memory") if failed else counted(entry)
+        at_work.remove(state)
+
+    monkeypatch.setattr(side_by_side, "profile_case", profile_case)
+    states = [CaseState(planned=planned(rows=index)) for index in range(4)]
+    for state in states:
+        verified(state)
+    waiting, done = iter(states), list[CaseState]()
+    with SideBySide([Counting() for _ in range(2)]) as profilers:
+        profilers.profile(lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state))
+    assert [tries[state] for state in states] == [1, 1, 2, 1] and set(done) == set(states)
+    assert not any(profile.reason for state in states for profile in state.profiles.values())
+
+
 def test_how_many_there_are() -> None:
-    assert [count_verifiers(CPU, 100, cores=cores) for cores in (1, 2, 64)] == [1, 2, 4]
-    assert [count_verifiers(CPU, cases, cores=64) for cases in (0, 4, 8, 100)] == [1, 1, 2, 4]
-    assert [count_verifiers(GPU, 100, cores=cores) for cores in (1, 2, 4, 16, 128)] == [1, 1, 2, 8, 8]
-    assert count_verifiers(GPU, 3, cores=128) == 3
-    assert count_verifiers(GPU, 0, cores=128) == 1
+    assert [count_workers(CPU, 100, cores=cores) for cores in (1, 2, 64)] == [1, 2, 4]
+    assert [count_workers(CPU, cases, cores=64) for cases in (0, 4, 8, 100)] == [1, 1, 2, 4]
+    assert [count_workers(GPU, 100, cores=cores) for cores in (1, 2, 4, 16, 128)] == [1, 1, 2, 8, 8]
+    assert count_workers(GPU, 3, cores=128) == 3
+    assert count_workers(GPU, 0, cores=128) == 1

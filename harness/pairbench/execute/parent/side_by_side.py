@@ -1,9 +1,10 @@
-"""Several workers that verify cases of one device side by side, so that kernels compile, or are interpreted, on all of the host's cores.
+"""Several workers that take cases of one device side by side, so that kernels compile, or are interpreted, on all of the host's cores.
 
-Only timing needs a device for itself. What ends for want of memory or of time while others were at work is verified once more with
+Only timing needs a device for itself. What ends for want of memory or of time while others were at work is done once more with
 nobody beside it, and only that counts.
 """
 
+import functools
 import os
 import re
 import threading
@@ -14,7 +15,7 @@ from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import Workers, close_all
-from pairbench.execute.parent.steps import verify_case
+from pairbench.execute.parent.steps import profile_case, verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 
@@ -22,7 +23,7 @@ _MOST = {"cuda": 8, "cpu": 4}
 """Workers at once, by device kind: each takes half a gigabyte of a GPU before it has done anything; on a CPU each has its own copy of the
 inputs, and all use the same cores."""
 _CASES = 4
-"""Cases for each worker on a CPU: fewer are verified before another worker is there."""
+"""Cases for each worker on a CPU: fewer are done before another worker is there."""
 _SCARCE = re.compile("memory|alloc", re.IGNORECASE)
 
 Take = Callable[[], CaseState | None]
@@ -31,12 +32,12 @@ Begins = Callable[[CaseState], None]
 Done = Callable[[CaseState, float], None]
 
 
-def count_verifiers(device: Device, cases: int, cores: int | None = None) -> int:
-    """Return how many workers verify side by side.
+def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
+    """Return how many workers take cases side by side.
 
     Args:
         device: Where.
-        cases: How many there are to verify.
+        cases: How many there are to take.
         cores: Of the host; counted if not given.
     """
     cores = cores or os.cpu_count() or 1
@@ -44,8 +45,8 @@ def count_verifiers(device: Device, cases: int, cores: int | None = None) -> int
     return max(1, min(_MOST[device.kind], useful))
 
 
-class Verifiers:
-    """Verifies cases, one after the other in each of several workers. A context manager: the workers end with it."""
+class SideBySide:
+    """Does one thing with many cases, one after the other in each of several workers. A context manager: the workers end with it."""
 
     def __init__(self, several: Sequence[Workers]) -> None:
         """Start nothing yet.
@@ -74,6 +75,25 @@ class Verifiers:
         Raises:
             InterruptedRunError: the user interrupted.
         """
+        step = functools.partial(verify_case, impostors=impostors)
+        self._each(take, begins, step, done, ran_short=_ran_short, start_over=CaseState.start_over)
+
+    def profile(self, take: Take, begins: Begins, done: Done) -> None:
+        """Count launches, operators and memory of cases until there are no more; see `verify`."""
+        self._each(
+            take, begins, profile_case, done, ran_short=_unprofiled, start_over=lambda state: state.profiles.clear()
+        )
+
+    def _each(
+        self,
+        take: Take,
+        begins: Begins,
+        step: Callable[[CaseState, Workers], None],
+        done: Done,
+        *,
+        ran_short: Callable[[CaseState], bool],
+        start_over: Callable[[CaseState], None],
+    ) -> None:
         several = len(self._several) > 1
         again: list[tuple[CaseState, float]] = []
 
@@ -83,10 +103,10 @@ class Verifiers:
             try:
                 while not stopped.is_set() and (state := self._next(take, begins)) is not None:
                     began = time.monotonic()
-                    verify_case(state, workers, impostors=impostors)
+                    step(state, workers)
                     took_s = time.monotonic() - began
                     with self._turn:
-                        if several and _ran_short(state):
+                        if several and ran_short(state):
                             again.append((state, took_s))
                         else:
                             done(state, took_s)
@@ -100,9 +120,9 @@ class Verifiers:
         if again:
             close_all(self._several)
         for state, took_s in again:
-            state.start_over()
+            start_over(state)
             began = time.monotonic()
-            verify_case(state, self._several[0], impostors=impostors)
+            step(state, self._several[0])
             done(state, took_s + time.monotonic() - began)
 
     def _next(self, take: Take, begins: Begins) -> CaseState | None:
@@ -121,3 +141,8 @@ def _ran_short(state: CaseState) -> bool:
         why and _SCARCE.search(why) for found in state.verified.values() for why in (found.reason, found.uncapturable)
     )
     return scarce or missed or any(status in (Status.OOM, Status.TIMEOUT) for status, _ in ends)
+
+
+def _unprofiled(state: CaseState) -> bool:
+    """Return whether anything of a case could not be profiled, for want of memory or of time as likely as not."""
+    return any(found.launches.status == "unavailable" for found in state.profiles.values())
