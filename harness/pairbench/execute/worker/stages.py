@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.heartbeat import NOBODY, Heartbeat
 from pairbench.execute.protocol import (
     BreakDownCase,
@@ -82,6 +83,7 @@ def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.
             torch._functorch.config.donated_buffer = operator.direction != "bwd"
     device = torch_device(config.device)
     order_attention(device)
+    keep_what_is_there()  # nothing of this case is
     release(device)
     return device
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.autotuned import choices
@@ -56,7 +55,6 @@ def make_ready(
     job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
-    keep_what_is_there()  # nothing of this case is
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     first_calls = FirstCalls(
         {name: value for name, value in inputs.items() if name not in operator.state},

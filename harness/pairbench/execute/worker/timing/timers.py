@@ -63,7 +63,7 @@ class HostTimer:
     """
 
     name = OWN_TIMERS["cpu"]
-    warm_up_s = 0.05
+    warm_up_s = 0.02
     settling = 25
 
     def flush(self) -> None:
