@@ -288,11 +288,12 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
 
 
 _ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
-"""A CPU's rounds differ by more than what is uncertain within one, so CI need not wait for that.
+"""A CPU's rounds differ by more than what is uncertain within one, so more samples of each say nothing.
 
 In two runs of the catalogue on an Intel Xeon with two cores (465 series, 0.3 s a case) medians of rounds spread by 1.6 % where one round's own
-standard error was 0.24 %. By these two settings, applied to the same samples, P50 of the runs differs by 1.2 % instead of 1.1 (median of the
-series; 4.0 instead of 3.7 in 90 %), the speedup by 0.66 instead of 0.66 (2.8 instead of 2.3), P95 by 3.3 instead of 2.4.
+standard error was 0.24 %. With the time and target given here, applied to the same samples, P50 of the runs differs by 1.2 % instead of 1.1 (median
+of the series; 4.0 instead of 3.7 in 90 %), the speedup by 0.66 as before (2.8 instead of 2.3), P95 by 3.3 instead of 2.4. With 400 samples at least,
+two runs differ in P95 by 2.8 %.
 """
 
 
