@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -212,10 +212,21 @@ def record_run(
             raise
         done.error = error
     finally:
-        done.kept = files.close()
-        done.interrupted = context.interrupted.is_set()
+        done.kept, done.interrupted = files.close(), context.interrupted.is_set()
+        done.records.sort(key=_as_planned(plans))
         done.wall_s = time.monotonic() - started
     return done
+
+
+def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
+    """Return what sorts records by the order of declaration; of cases done side by side, any may be final first. What has no case comes first."""
+    declared = [
+        (device.kind, device.uuid, planned.operator.suite, planned.case.key)
+        for device, plan in plans.items()
+        for planned in plan.cases
+    ]
+    places: dict[tuple[str | None, ...], int] = {case: place for place, case in enumerate(declared)}
+    return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
 
 
 def _asked(
