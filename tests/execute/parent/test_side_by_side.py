@@ -107,6 +107,43 @@ def test_what_ran_short_beside_others_is_verified_again_alone(verify: Any, statu
     assert not any(state.ended for state in states)
 
 
+def test_what_runs_short_again_and_again_is_done_beside_fewer_and_at_last_alone(verify: Any) -> None:
+    beside: dict[CaseState, list[int]] = {}
+    at_work: list[CaseState] = []
+    together = threading.Barrier(8)
+
+    def step(state: CaseState, workers: Any) -> None:
+        at_work.append(state)
+        seen = beside.setdefault(state, [])
+        if not seen:
+            together.wait(timeout=10)
+        seen.append(workers.closed)
+        state.end(state.planned.entries[1], Status.OOM, "out of memory")
+        at_work.remove(state)
+
+    states, reported = verify(step, 8, 8)
+    assert len(reported) == 8 and set(reported) == set(states)
+    assert all(closed == [0, 1, 2] for closed in beside.values())
+    assert all(state.ended[state.planned.entries[1]][0] == Status.OOM for state in states)  # alone, it is believed
+
+
+def test_an_interruption_leaves_what_was_to_be_done_again_undecided(verify: Any) -> None:
+    """It is out of memory only beside others: nobody knows whether it would be alone."""
+    both, seen = threading.Barrier(2), list[CaseState]()
+
+    def step(state: CaseState, workers: Any) -> None:
+        seen.append(state)
+        if workers.closed:
+            raise InterruptedRunError
+        both.wait(timeout=10)
+        state.end(state.planned.entries[1], Status.OOM, "out of memory")
+
+    with suppress(InterruptedRunError):
+        verify(step, 2, 2)
+        pytest.fail("it went on")
+    assert len(seen) == 3 and not any(state.ended for state in seen)
+
+
 def test_without_an_oracle_for_want_of_memory_it_is_verified_again(verify: Any) -> None:
     reasons = iter(["no oracle: CUDA out of memory", None, None])
     states, _ = verify(lambda state, workers: verified(state, next(reasons)), 2, 2)

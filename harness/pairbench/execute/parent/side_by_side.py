@@ -1,7 +1,7 @@
 """Several workers that take cases of one device side by side, so that kernels compile, or are interpreted, on all of the host's cores.
 
-Only timing needs a device for itself. What ends for want of memory or of time while others were at work is done once more with
-nobody beside it, and only that counts.
+Only timing needs a device for itself. What ends for want of memory or of time while others were at work is done again beside fewer, and
+at last with nobody beside it; only that counts.
 """
 
 import functools
@@ -9,8 +9,10 @@ import os
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
@@ -24,6 +26,8 @@ _MOST = {"cuda": 8, "cpu": 4}
 inputs, and all use the same cores."""
 _CASES = 4
 """Cases for each worker on a CPU: fewer are done before another worker is there."""
+_FEWER = 4
+"""How many times fewer workers there are when cases that ran short are done again."""
 _SCARCE = re.compile("memory|alloc", re.IGNORECASE)
 
 Take = Callable[[], CaseState | None]
@@ -75,55 +79,59 @@ class SideBySide:
         Raises:
             InterruptedRunError: the user interrupted.
         """
-        step = functools.partial(verify_case, impostors=impostors)
-        self._each(take, begins, step, done, ran_short=_ran_short, start_over=CaseState.start_over)
+        stage = _Stage(
+            step=functools.partial(verify_case, impostors=impostors),
+            ran_short=_ran_short,
+            start_over=CaseState.start_over,
+        )
+        self._each(stage, take, begins, done)
 
     def profile(self, take: Take, begins: Begins, done: Done) -> None:
         """Count launches, operators and memory of cases until there are no more; see `verify`."""
-        self._each(
-            take, begins, profile_case, done, ran_short=_unprofiled, start_over=lambda state: state.profiles.clear()
-        )
+        stage = _Stage(step=profile_case, ran_short=_unprofiled, start_over=lambda state: state.profiles.clear())
+        self._each(stage, take, begins, done)
 
-    def _each(
+    def _each(self, stage: "_Stage", take: Take, begins: Begins, done: Done) -> None:
+        spent_s = defaultdict[CaseState, float](float)
+        width = len(self._several)
+        while again := self._pass(stage, self._several[:width], spent_s, take, begins, done):
+            close_all(self._several)
+            width = max(1, width // _FEWER)
+            take = functools.partial(next, iter(again), None)
+
+    def _pass(
         self,
+        stage: "_Stage",
+        several: Sequence[Workers],
+        spent_s: dict[CaseState, float],
         take: Take,
         begins: Begins,
-        step: Callable[[CaseState, Workers], None],
         done: Done,
-        *,
-        ran_short: Callable[[CaseState], bool],
-        start_over: Callable[[CaseState], None],
-    ) -> None:
-        several = len(self._several) > 1
-        again: list[tuple[CaseState, float]] = []
-
+    ) -> list[CaseState]:
+        """Take cases until there are no more; return those that ran short beside others, of which nothing is known then."""
+        again = list[CaseState]()
         stopped = threading.Event()
 
         def work(workers: Workers) -> None:
             try:
                 while not stopped.is_set() and (state := self._next(take, begins)) is not None:
                     began = time.monotonic()
-                    step(state, workers)
-                    took_s = time.monotonic() - began
+                    stage.step(state, workers)
                     with self._turn:
-                        if several and ran_short(state):
-                            again.append((state, took_s))
+                        spent_s[state] += time.monotonic() - began
+                        if len(several) > 1 and stage.ran_short(state):
+                            stage.start_over(state)
+                            again.append(state)
                         else:
-                            done(state, took_s)
+                            done(state, spent_s[state])
             except BaseException:
                 stopped.set()  # the others end with the case that they are at
                 raise
 
-        with ThreadPoolExecutor(len(self._several)) as threads:
-            for finished in [threads.submit(work, workers) for workers in self._several]:
+        with ThreadPoolExecutor(len(several)) as threads:
+            for finished in [threads.submit(work, workers) for workers in several]:
                 finished.result()
-        if again:
-            close_all(self._several)
-        for state, took_s in again:
-            start_over(state)
-            began = time.monotonic()
-            step(state, self._several[0])
-            done(state, took_s + time.monotonic() - began)
+        return again
 
     def _next(self, take: Take, begins: Begins) -> CaseState | None:
         with self._turn:
@@ -131,6 +139,17 @@ class SideBySide:
             if state is not None:
                 begins(state)
             return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stage:
+    """What is done with each case."""
+
+    step: Callable[[CaseState, Workers], None]
+    ran_short: Callable[[CaseState], bool]
+    """Whether a case is to be done again, since other workers took what it needed."""
+    start_over: Callable[[CaseState], None]
+    """Makes it as it was before."""
 
 
 def _ran_short(state: CaseState) -> bool:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from pairbench.execute.worker.verify import audit
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import ExpectedOutputs, make_expected
+from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import ImpostorResult
 from pairbench.model.tolerance import EXACT, Tolerance
@@ -153,3 +155,17 @@ def test_an_impostor_cannot_spoil_the_reference() -> None:
     found = audit_declared(operator, "wrong", both, CPU)
     assert found.rejected
     assert all(torch.equal(old, new.inputs["x"]) for old, new in zip(before, both, strict=True))
+
+
+def test_each_of_many_outputs_is_spoilt_and_judged_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = list[list[str]]()
+
+    def counting(outputs: Any, *rest: Any) -> Any:
+        judged.append(list(outputs))
+        return judge(outputs, *rest)
+
+    monkeypatch.setattr(audit, "judge", counting)
+    found = audited({"caches": [torch.arange(1.0, 9.0) for _ in range(3)], "index": 5})
+    assert all(result.rejected for result in found.values())
+    assert sorted(map(tuple, judged)) == sorted((f"caches[{place}]",) for place in range(3) for _ in range(4))
+    assert [name for name in found if name.startswith("zeros")] == [f"zeros of output {place}" for place in range(3)]

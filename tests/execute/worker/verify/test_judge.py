@@ -13,7 +13,7 @@ from torch.testing._comparison import default_tolerances
 
 from pairbench.execute.worker.verify import distance as module
 from pairbench.execute.worker.verify.distance import output_spacing, resolve_tolerance
-from pairbench.execute.worker.verify.judge import clearly_right, judge, worst
+from pairbench.execute.worker.verify.judge import Known, clearly_right, judge, same_outputs, worst
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
 
@@ -161,6 +161,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = torch.randn(101, generator=generator)
     value = expected + 1e-3 * torch.randn(101, generator=generator)
     value[70] += 3
+    value[14:28] = expected[14:28]  # two whole pieces that are equal
     oracle = expected.double() + 1e-8
     whole = judge(value, expected, oracle, lambda *_: Tolerance(rtol=1e-3, atol_rms=1e-3))
     monkeypatch.setattr(module, "_CHUNK", 7)
@@ -429,7 +430,7 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
             atol = atol.view(8, 8) if isinstance(atol, torch.Tensor) else atol
             off = shift * (atol + limit.rtol * expected.double().abs())
             outputs = (expected.double() + off).to(dtype)
-            clear = clearly_right(outputs, expected, lambda *_, limit=tolerance: limit)
+            clear = clearly_right(outputs, expected, lambda *_, limit=tolerance: limit, Known())
             assert not clear or mismatch(outputs, expected, tolerance=tolerance) is None
             right += clear
     assert right >= 4
@@ -450,10 +451,36 @@ def test_what_is_clearly_right_is_never_wrong(dtype: torch.dtype, scale: float) 
 )
 def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object) -> None:
     given = torch.tensor([1.0, 2.0])
-    assert clearly_right(torch.tensor([1.0, 2.0]), given, usual)
-    assert not clearly_right(outputs, given, usual)
-    assert not clearly_right(given, torch.tensor([1.0, math.inf]), usual)
-    assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), usual)
+    assert clearly_right(torch.tensor([1.0, 2.0]), given, usual, Known())
+    assert not clearly_right(outputs, given, usual, Known())
+    assert not clearly_right(given, torch.tensor([1.0, math.inf]), usual, Known())
+    assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), usual, Known())
+
+
+def test_what_is_known_of_a_baseline_changes_no_verdict() -> None:
+    generator = torch.Generator().manual_seed(0)
+    expected = torch.randn(64, generator=generator)
+    oracle, known = expected.double() + 1e-9, Known()
+    for off in (0.0, 1e-7, 1e-3, 1e-7):
+        given = (expected + off, expected, oracle, lambda *_: Tolerance(atol_rms=1e-6))
+        assert judge(*given, known) == judge(*given)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ([torch.tensor([1.0, math.nan])], True),
+        ([torch.tensor([1.0, 1.0])], False),
+        ([torch.tensor([1.0, math.nan], dtype=torch.float64)], False),
+        ([torch.tensor([1.0, math.nan, 2.0])], False),
+        (torch.tensor([1.0, math.nan]), False),
+        ([torch.tensor([1.0, math.nan]), 3], False),
+        ([torch.tensor([1.0, math.nan]).to_sparse()], False),
+        ([3], False),
+    ],
+)
+def test_the_same_outputs_are_the_same_to_the_bit(other: object, same: bool) -> None:
+    assert same_outputs([torch.tensor([1.0, math.nan])], other) is same
 
 
 def usual(_: str, path: str) -> Tolerance:

@@ -11,7 +11,7 @@ from pairbench.execute.worker.profile.memory import count_ops
 from pairbench.execute.worker.profile.trace import recording
 from pairbench.execute.worker.trees import copy_tree, has_room
 from pairbench.execute.worker.verify.case import oracle_or_why
-from pairbench.execute.worker.verify.judge import judge
+from pairbench.execute.worker.verify.judge import Known, judge, same_outputs
 
 
 def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device) -> str | None:
@@ -38,11 +38,12 @@ def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device)
         kept["profiled"] = copy_tree(observed())
     count_ops(lambda: kept.update({"watched operator by operator": copy_tree(observed())}))
     synchronize(device)
+    tolerance_for, known = call.operator.tolerance_for, Known()
     for name, outputs in kept.items():
-        if not judge(outputs, expected, None, call.operator.tolerance_for).mismatch:
+        if same_outputs(outputs, expected) or not judge(outputs, expected, None, tolerance_for, known).mismatch:
             continue
         # Elements beyond the tolerance may still be right; the oracle is asked only here, for it takes long.
         truth, _ = oracle_or_why(call.operator, inputs)
-        if wrong := judge(outputs, expected, truth, call.operator.tolerance_for).mismatch:
+        if wrong := judge(outputs, expected, truth, tolerance_for, known).mismatch:
             return f"computes something else when it is {name}: {wrong}; its counts would be those of another call"
     return None

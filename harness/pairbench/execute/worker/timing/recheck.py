@@ -21,8 +21,7 @@ from pairbench.execute.worker.timing.remembering import remembers, suspicious
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why
-from pairbench.execute.worker.verify.distance import resolve_tolerance
-from pairbench.execute.worker.verify.judge import clearly_right, judge
+from pairbench.execute.worker.verify.judge import Known, clearly_right, judge
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
@@ -264,7 +263,7 @@ class _Right:
         self._alone = alone
         call = make_call(ready.operator, ready.operator.baseline, "eager", copy_tree(inputs))
         self._expected = self._outputs(copy_tree(call.observe()))
-        self._resolve = functools.cache(resolve_tolerance)
+        self._known = Known()
 
     def _outputs(self, observed: Any) -> Any:
         """Return the outputs alone of what was observed, where those to be judged come without the state."""
@@ -278,12 +277,12 @@ class _Right:
     def contradicts(self, outputs: Any) -> str | None:
         """Return what is wrong with outputs, or None."""
         tolerance_for = self._ready.operator.tolerance_for
-        if clearly_right(outputs, self._expected, tolerance_for, self._resolve):
+        if clearly_right(outputs, self._expected, tolerance_for, self._known):
             return None
-        if not judge(outputs, self._expected, None, tolerance_for).mismatch:
+        if not judge(outputs, self._expected, None, tolerance_for, self._known).mismatch:
             return None
         # Strays are for the oracle to tell.
-        return judge(outputs, self._expected, self._truth, tolerance_for).mismatch
+        return judge(outputs, self._expected, self._truth, tolerance_for, self._known).mismatch
 
 
 def _mismatched(entry: Entry, reason: str) -> Ended:

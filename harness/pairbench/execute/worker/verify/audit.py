@@ -1,7 +1,7 @@
 """The tolerance audit: deliberately wrong outputs must be rejected, or the tolerance is worth nothing."""
 
-from collections.abc import Iterator
-from typing import Any
+import itertools
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -9,7 +9,7 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import OUTPUT_GRADIENTS, arguments
-from pairbench.execute.worker.trees import copy_tree, leaves, map_tensors, refill, same_bits, tensors
+from pairbench.execute.worker.trees import copy_tree, leaves, refill, same_bits
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.case import gradient_of
@@ -22,50 +22,48 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
 
     By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
     """
-    results = []
-    for index, right in enumerate(tensors(reference.outputs)):
-        for name, wrong in _spoilt(right):
-            if same_bits(wrong, right):
-                continue  # zeros for an output that is zero is no impostor
-            outputs = _replaced(reference.outputs, index, wrong)
-            verdict = judge(outputs, reference.outputs, None, operator.tolerance_for)
-            results.append(_result(f"{name}{_where(reference.outputs, index)}", False, verdict.mismatch))
-    return results + _audit_gradients(operator, reference)
+    spoilt = ((name, path, wrong) for path, right in _tensors(reference).items() for name, wrong in _spoilt(right))
+    return _audit(operator, reference, itertools.chain(spoilt, _wrong_gradients(operator, reference)))
 
 
-def _where(outputs: Any, index: int) -> str:
+def _audit(
+    operator: Operator, reference: ExpectedOutputs, spoilt: Iterable[tuple[str, str, torch.Tensor]]
+) -> list[ImpostorResult]:
+    """Judge outputs, each named by its mistake and its path, in the place of the right ones; the others of a call would be right."""
+    right, results = _tensors(reference), []
+    paths = list(right)
+    for name, path, wrong in spoilt:
+        if same_bits(wrong, right[path]):
+            continue  # zeros for an output that is zero is no impostor
+        verdict = judge({path: wrong}, {path: right[path]}, None, operator.tolerance_for, reference.known)
+        results.append(_result(f"{name}{_where(paths, path)}", False, verdict.mismatch))
+    return results
+
+
+def _tensors(reference: ExpectedOutputs) -> dict[str, torch.Tensor]:
+    return {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
+
+
+def _where(paths: list[str], path: str) -> str:
     """Return which output was spoilt, where there are several or it is a gradient."""
-    paths = [path for path, leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
-    if name := gradient_of(paths[index]):
+    if name := gradient_of(path):
         return f" as gradient of {name}"
-    return f" of output {index}" if len(paths) > 1 else ""
+    return f" of output {paths.index(path)}" if len(paths) > 1 else ""
 
 
-def _audit_gradients(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
-    """Judge the mistakes that only gradients have: that of another input, and one that the output's gradient does not scale."""
+def _wrong_gradients(operator: Operator, reference: ExpectedOutputs) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Yield the mistakes that only gradients have: that of another input, and one that the output's gradient does not scale."""
     if operator.direction not in ("bwd", "fwd_bwd"):
-        return []
+        return
     right = {path: leaf for path, leaf in leaves(reference.outputs) if gradient_of(path)}
     ones = {path: torch.ones_like(given) for path, given in reference.inputs[OUTPUT_GRADIENTS].items()}
     alike = copy_tree({**reference.inputs, OUTPUT_GRADIENTS: ones})
     unscaled = dict(leaves(copy_tree(make_call(operator, operator.baseline, "eager", alike).observe())))
-    wrong = [("not scaled by the output's gradient", path, unscaled[path]) for path in right]
-    wrong += [
-        (f"the gradient of {gradient_of(other)}", path, right[other])
-        for path in right
-        for other in right
-        if other != path and right[other].shape == right[path].shape and right[other].dtype == right[path].dtype
-    ]
-    paths = [path for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
-    results = []
-    for name, path, gradient in wrong:
-        if same_bits(gradient, right[path]):
-            continue
-        index = paths.index(path)
-        outputs = _replaced(reference.outputs, index, gradient)
-        verdict = judge(outputs, reference.outputs, None, operator.tolerance_for)
-        results.append(_result(f"{name}{_where(reference.outputs, index)}", False, verdict.mismatch))
-    return results
+    for path in right:
+        yield "not scaled by the output's gradient", path, unscaled[path]
+    for path, other in itertools.permutations(right, 2):
+        if right[other].shape == right[path].shape and right[other].dtype == right[path].dtype:
+            yield f"the gradient of {gradient_of(other)}", path, right[other]
 
 
 def _spoilt(right: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -84,11 +82,6 @@ def _spoilt(right: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 
 _LEAST_TAIL = 8
 """Elements: one alone may be next to zero by chance, so that zero is right."""
-
-
-def _replaced(tree: Any, index: int, value: torch.Tensor) -> Any:
-    counter = iter(range(len(tensors(tree))))
-    return map_tensors(tree, lambda tensor: value if next(counter) == index else tensor, lambda module: module)
 
 
 def audit_declared(
@@ -117,7 +110,7 @@ def audit_declared(
             call.refill(reference.inputs)
             outputs = call.observe()
             synchronize(device)
-            reason = reason or judge(outputs, reference.outputs, reference.oracle, operator.tolerance_for).mismatch
+            reason = reason or reference.judge(outputs, operator.tolerance_for).mismatch
     except BaseException as error:
         reason = explain(error)[1]
     return _result(name, True, reason)

@@ -95,7 +95,7 @@ def resolve_tolerance(expected: torch.Tensor, tolerance: Tolerance) -> ResolvedT
         return ResolvedTolerance(rtol, atol)
     if tolerance.rms_by_row and expected.dim() > 1:
         return ResolvedTolerance(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
-    square = sum(float(_square(chunk).sum()) for (chunk,) in _chunks(expected))
+    square = sum(_read(*[_square(chunk).sum() for (chunk,) in _chunks(expected)]))
     return ResolvedTolerance(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
 
 
@@ -113,10 +113,16 @@ def _mean_square_of_rows(expected: torch.Tensor) -> torch.Tensor:
 
 def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory."""
+    for pieces in _pieces(*tensors):
+        yield tuple(map(_widened, pieces))
+
+
+def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield aligned pieces on the device that compares them, each in its own dtype."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
     device = _judging_device(flat[0])
     for start in range(0, flat[0].numel(), _CHUNK):
-        yield tuple(_widened(tensor[start : start + _CHUNK].to(device)) for tensor in flat)
+        yield tuple(tensor[start : start + _CHUNK].to(device) for tensor in flat)
 
 
 def _judging_device(tensor: torch.Tensor) -> torch.device:
@@ -186,7 +192,11 @@ def _tally(
     """Count the elements beyond the limit to what is expected; those within `reach` limits of the truth, where it is given, as strays."""
     count, strays, used, where, start = 0, 0, 0.0, 0, 0
     against = (value, expected) if truth is None else (value, expected, truth)
-    for mine, theirs, *true in _chunks(*against):
+    for pieces in _pieces(*against):
+        if _equal(*pieces[:2]):
+            start += pieces[0].numel()
+            continue
+        mine, theirs, *true = map(_widened, pieces)
         # Equal infinities and NaNs differ by nothing; unequal ones by infinity.
         same = (mine == theirs) | (mine.isnan() & theirs.isnan())
         difference = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(math.inf, math.inf)
@@ -199,33 +209,49 @@ def _tally(
         limit = atol + allowed.rtol * theirs.abs().nan_to_num(0, 0, 0)
         part = torch.where(difference == 0, 0.0, difference / limit)
         beyond = difference > limit
-        here = int(beyond.sum())
-        count += here
+        here, most, at = _read(beyond.sum(), *part.max(0))
+        count += int(here)
         for exact in true if here else ():
             stray = beyond & ((mine - exact).abs() <= reach * (atol + allowed.rtol * exact.abs()))
-            strays += int(stray.sum())
-            part = torch.where(stray, 0.0, part)
-        at = int(part.argmax())
-        if float(part[at]) > used:
-            used, where = float(part[at]), start + at
+            let_through, most, at = _read(stray.sum(), *torch.where(stray, 0.0, part).max(0))
+            strays += int(let_through)
+        if most > used:
+            used, where = most, start + int(at)
         start += mine.numel()
     return Beyond(count=count, strays=strays, used=used, where=where)
 
 
+def _equal(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Return whether two pieces are equal element by element; NaNs are not. One pass, where a comparison within limits takes some twenty."""
+    return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+
+
+def _read(*values: torch.Tensor) -> list[float]:
+    """Return single values with one wait for the device: where several processes share a GPU, each wait is for the others' work too."""
+    return torch.stack([value.double() for value in values]).tolist()
+
+
 def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
     """Return the distances of a tensor to a reference in float64; elements that are not finite in both are left out."""
-    largest = total = square = square_reference = peak = 0.0
+    largest, peak, sums = list[torch.Tensor](), list[torch.Tensor](), list[torch.Tensor]()
     for mine, reference in _chunks(value, truth):
         finite = mine.isfinite() & reference.isfinite()
         difference = torch.where(finite, (mine - reference).abs(), 0.0)
         magnitude = torch.where(finite, reference.abs(), 0.0)
-        largest = max(largest, float(difference.max()))
-        peak = max(peak, float(magnitude.max()))
-        total += float(difference.sum())
-        square += float(difference.square().sum())
-        square_reference += float(magnitude.square().sum())
+        largest.append(difference.max())
+        peak.append(magnitude.max())
+        sums.append(torch.stack([difference.sum(), difference.square().sum(), magnitude.square().sum()]))
+    if not sums:
+        return Distance(max_abs=0.0, sum_abs=0.0, sum_square=0.0, sum_square_reference=0.0, max_reference=0.0)
+    furthest, highest, total, square, square_reference = _read(
+        torch.stack(largest).max(), torch.stack(peak).max(), *torch.stack(sums).sum(0)
+    )
     return Distance(
-        max_abs=largest, sum_abs=total, sum_square=square, sum_square_reference=square_reference, max_reference=peak
+        max_abs=furthest,
+        sum_abs=total,
+        sum_square=square,
+        sum_square_reference=square_reference,
+        max_reference=highest,
     )
 
 

@@ -1,5 +1,6 @@
 """Judges whether outputs are within tolerance of the baseline's and the oracle's. Tensors in, numbers out."""
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairbench.execute.worker.trees import leaves
+from pairbench.execute.worker.trees import leaves, same_bits
 from pairbench.execute.worker.verify.distance import (
     AS_EXACT_AS_THE_ORACLE,
     Distance,
@@ -36,11 +37,21 @@ class OutputVerdict:
     """Elements beyond the tolerance to the baseline that were let through, being right by the oracle."""
 
 
+class Known:
+    """Remembers what was found of a baseline's outputs, where many outputs are judged by them; none of these may change meanwhile."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self.resolve = functools.cache(resolve_tolerance)
+        self.distance = functools.cache(distance)
+
+
 def judge(
     outputs: Any,
     baseline: Any,
     oracle: Any | None,
     tolerance_for: Callable[[str, str], Tolerance],
+    known: Known | None = None,
 ) -> OutputVerdict:
     """Judge outputs by the baseline's, element by element, and by the oracle's, as a whole.
 
@@ -49,7 +60,9 @@ def judge(
         baseline: What the baseline returned for the same inputs.
         oracle: The float64 outputs, or None to leave the oracle rule out.
         tolerance_for: The tolerance of an output, by its dtype's name and its path.
+        known: What is known of the baseline's outputs already.
     """
+    known = known or Known()
     mine, theirs = list(leaves(outputs)), list(leaves(baseline))
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
@@ -68,7 +81,7 @@ def judge(
             continue
         if why := _not_plain(value, expected):
             return _mismatch(f"{name} is {why}")
-        verdict = _judge_tensor(name, value, expected, truth, tolerance_for(dtype_name(expected), path))
+        verdict = _judge_tensor(name, value, expected, truth, tolerance_for(dtype_name(expected), path), known)
         worst = verdict.correctness if worst is None else _worse(worst, verdict.correctness)
         strays += verdict.strays
         if verdict.mismatch:
@@ -80,7 +93,7 @@ def clearly_right(
     outputs: Any,
     baseline: Any,
     tolerance_for: Callable[[str, str], Tolerance],
-    resolve: Callable[[torch.Tensor, Tolerance], ResolvedTolerance] = resolve_tolerance,
+    known: Known,
 ) -> bool:
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing.
 
@@ -88,14 +101,22 @@ def clearly_right(
         outputs: As of `judge`.
         baseline: As of `judge`.
         tolerance_for: As of `judge`.
-        resolve: `resolve_tolerance`, or what remembers its answers where more outputs are compared with the same baseline's.
+        known: As of `judge`.
     """
     mine, theirs = list(leaves(outputs)), list(leaves(baseline))
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return False
     return all(
-        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), resolve)
+        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known.resolve)
         for (path, value), (_, expected) in zip(mine, theirs, strict=True)
+    )
+
+
+def same_outputs(one: Any, other: Any) -> bool:
+    """Return whether two calls' outputs are the same plain tensors to the bit, so that what was judged of one holds for the other."""
+    mine, theirs = list(leaves(one)), list(leaves(other))
+    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
+        _alike(value, like) and same_bits(value, like) for (_, value), (_, like) in zip(mine, theirs, strict=True)
     )
 
 
@@ -151,6 +172,7 @@ def _judge_tensor(
     expected: torch.Tensor,
     truth: torch.Tensor | None,
     tolerance: Tolerance,
+    known: Known,
 ) -> OutputVerdict:
     if value.shape != expected.shape:
         return _mismatch(f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}")
@@ -160,10 +182,10 @@ def _judge_tensor(
         return _mismatch(f"{name} is on {value.device}, the baseline's is on {expected.device}")
     if (nans := _nan_difference(value, expected)) is not None:
         return _mismatch(f"{name} {nans}")
-    allowed = resolve_tolerance(expected, tolerance)
+    allowed = known.resolve(expected, tolerance)
     beyond = find_beyond(value, expected, truth, allowed)
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
-    ratio, errors = _oracle_ratio(value, expected, truth)
+    ratio, errors = _oracle_ratio(value, expected, truth, known)
     fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(
         max_abs_error=errors.max_abs if errors else None,
@@ -232,14 +254,14 @@ def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
 
 
 def _oracle_ratio(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, known: Known
 ) -> tuple[float | None, Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
     mine = distance(value, truth)
     if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
         return None, mine
-    theirs = distance(expected, truth)
+    theirs = known.distance(expected, truth)
     spacing = output_spacing(mine.max_reference, value.dtype)
     return mine.max_abs / (theirs.max_abs + spacing / 2), mine
 
