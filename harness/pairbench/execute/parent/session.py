@@ -145,7 +145,7 @@ class DeviceSession:
     def profile(self, among: Iterable[CaseState] | None = None, *, final: bool = True) -> None:
         """Count launches, operators and memory of everything that was timed, in workers that never time.
 
-        Last, so that a run which does not come to its end has latencies. On a GPU there is one worker: its tracer was never tried beside others.
+        Last, so that a run which does not come to its end has latencies.
 
         Args:
             among: The cases to take; all of them where not given.
@@ -153,7 +153,7 @@ class DeviceSession:
         """
         states = self.timed(among)
         waiting = iter(states)
-        count = count_workers(self._device, len(states)) if self._device.kind == "cpu" else 1
+        count = count_workers(self._device, len(states))
 
         def begins(state: CaseState) -> None:
             self._observer.step(self._device, "profile", state.planned.case.key)

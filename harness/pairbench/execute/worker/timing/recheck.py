@@ -29,7 +29,7 @@ _RECHECK_SEED = 2
 _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
-_LATER = 0.25
+_LATER = 0.1
 """Chance that calls are judged on new values in a round after the first one: of a decoder's round that would be a third, of others a tenth."""
 _MORE = 0.005
 """Part of the time of timing in which more than one output of an entry is judged, of those that were kept and of those on new values."""
@@ -236,6 +236,8 @@ class _Rights:
         self._more_s = more_s
         self._alone = alone
         self._of = functools.cache(self._right)
+        self._rank = secrets.SystemRandom().sample(range(len(sets)), len(sets))
+        """The place of each set among those that are asked for first."""
 
     def _right(self, number: int) -> "_Right":
         return _Right(self._ready, self._sets[number], alone=self._alone)
@@ -243,10 +245,12 @@ class _Rights:
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
         """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
 
-        One of them is judged, drawn now, and others within `more_s` seconds.
+        One of them is judged, drawn now, and others within `more_s` seconds. Of each entry those of the same set come first, which is drawn
+        as well: what is right is then computed once.
         """
         until = trusted.perf_counter() + self._more_s
-        for place, (number, given) in enumerate(secrets.SystemRandom().sample(outputs, len(outputs))):
+        drawn = secrets.SystemRandom().sample(outputs, len(outputs))
+        for place, (number, given) in enumerate(sorted(drawn, key=lambda item: self._rank[item[0]])):
             if place and trusted.perf_counter() > until:
                 break
             if wrong := self._of(number).contradicts(given):

@@ -102,7 +102,7 @@ class CudaTimer:
     """
 
     name = OWN_TIMERS["cuda"]
-    warm_up_s = 0.1
+    warm_up_s = 0.04
     settling = 0
 
     _CALLS_BELOW = ((200e3, 8), (_LONG_NS, 2))
