@@ -144,6 +144,48 @@ def test_an_interruption_leaves_what_was_to_be_done_again_undecided(verify: Any)
     assert len(seen) == 3 and not any(state.ended for state in seen)
 
 
+@pytest.mark.parametrize(
+    "uncapturable",
+    [
+        "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use tensor.pin_memory() or allocate",
+        "AcceleratorError: CUDA error: operation not permitted when stream is capturing",
+    ],
+)
+def test_what_can_never_be_captured_is_not_tried_again(verify: Any, uncapturable: str) -> None:
+    tries: list[CaseState] = []
+
+    def step(state: CaseState, workers: Any) -> None:
+        tries.append(state)
+        verified(state)
+        for entry, found in state.verified.items():
+            state.verified[entry] = replace(found, uncapturable=uncapturable)
+
+    states, _ = verify(step, 4, 2)
+    assert len(tries) == len(states)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory",
+        "MemoryError: Unable to allocate 4.00 GiB for an array",
+        "RuntimeError: CUDA error: cudaErrorMemoryAllocation",
+    ],
+)
+def test_libraries_words_for_too_little_memory_are_known(verify: Any, why: str) -> None:
+    tries: list[CaseState] = []
+
+    def step(state: CaseState, workers: Any) -> None:
+        tries.append(state)
+        state.end(state.planned.entries[1], Status.FAILED, why)
+        verified(state)
+
+    states, _ = verify(step, 2, 2)
+    assert len(tries) == 2 * len(states)
+
+
 def test_without_an_oracle_for_want_of_memory_it_is_verified_again(verify: Any) -> None:
     reasons = iter(["no oracle: CUDA out of memory", None, None])
     states, _ = verify(lambda state, workers: verified(state, next(reasons)), 2, 2)

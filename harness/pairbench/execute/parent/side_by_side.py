@@ -28,7 +28,11 @@ _CASES = 4
 """Cases for each worker on a CPU: fewer are done before another worker is there."""
 _FEWER = 4
 """How many times fewer workers there are when cases that ran short are done again."""
-_SCARCE = re.compile("memory|alloc", re.IGNORECASE)
+_SCARCE = re.compile(
+    r"out of ?memory|MemoryError|MemoryAllocation|alloc\w*[ _]fail|fail\w* to alloc|(can't|cannot|could not|unable to) alloc|(not enough|insufficient) memory",
+    re.IGNORECASE,
+)
+"""What libraries say when memory is short, in their own words. A copy that cannot be captured speaks of memory, too: of pinned memory."""
 
 Take = Callable[[], CaseState | None]
 """Gives the next case, or None when there is no more."""

@@ -27,7 +27,6 @@ class FakeTimer:
     """Says that a call took as long as the call itself returns."""
 
     name = "fake"
-    warm_up_s = 0.0
     settling = 0
 
     def __init__(self) -> None:
@@ -39,6 +38,9 @@ class FakeTimer:
     def sample(self, run: Callable[[], Any], keep: Callable[[Any], Any] | None = None) -> Sample:
         outputs = run()
         return Sample(call_ns=float(outputs), host_ns=1.0, kept=keep(torch.tensor(outputs)) if keep else None)
+
+    def warm_up_s(self, call_ns: float) -> float:
+        return 0.0
 
     def lead_in(self, call_ns: float) -> int:
         return 1

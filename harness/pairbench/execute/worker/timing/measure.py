@@ -255,14 +255,14 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
         About how many ns a block's calls take.
     """
     block_ns = 0.0
-    share = timer.warm_up_s / len(entries)
     for timed in entries:
         with of_entry(timed, heartbeat), watch.turn(0):
-            began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
+            began, spent, share, call_ns = trusted.perf_counter(), 0.0, 0.0, list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timed.reset()
                 timer.flush()
                 call_ns.append(timer.sample(timed.run).call_ns)
+                share = timer.warm_up_s(call_ns[-1]) / len(entries)
                 spent = trusted.perf_counter() - began
                 if timed.device_clock is not None and spent < WARM_ENOUGH_S:
                     timed.device_clock.sample()
