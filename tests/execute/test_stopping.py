@@ -9,7 +9,7 @@ from pairbench.execute.stopping import BlockLatencies, PairedBlocks, Stopping
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.settings import Settings
 
-STOPPING = Stopping(target=0.01, least=20, most=100, seconds=1.0)
+STOPPING = Stopping(target=0.01, least=20, most=100, seconds=1.0, unsure_seconds=2.0)
 SURE = [PairedBlocks(np.zeros(200), None)]
 UNSURE = [PairedBlocks(np.linspace(-1, 1, 200), None)]
 
@@ -35,6 +35,28 @@ UNSURE = [PairedBlocks(np.linspace(-1, 1, 200), None)]
 )
 def test_reasons(blocks: int, elapsed: float, ratios: list[PairedBlocks], reason: str | None) -> None:
     assert STOPPING.reason(blocks, elapsed, ratios) == reason
+
+
+@pytest.mark.parametrize(
+    ("blocks", "elapsed", "spread", "device_ns", "reason"),
+    [
+        (50, 0.99, 0.12, 1e6, None),
+        (50, 1.0, 0.12, 1e6, TIME_CAP),
+        (50, 1.0, 0.25, 1e6, None),
+        (50, 1.99, 0.25, 1e6, None),
+        (50, 2.0, 0.25, 1e6, TIME_CAP),
+        (9, 2.0, 0.25, 1e6, None),
+        (9, 5.0, 0.25, 1e6, TIME_CAP),
+        (50, 1.0, 0.25, 5e3, TIME_CAP),
+        (50, 1.0, 0.25, None, TIME_CAP),
+    ],
+)
+def test_a_device_ratio_that_is_known_badly_has_twice_the_time(
+    blocks: int, elapsed: float, spread: float, device_ns: float | None, reason: str | None
+) -> None:
+    """A spread of 0.25 leaves 3.7 % where 2 % are enough; of calls of 5 us processes differ by as much."""
+    pair = PairedBlocks(np.linspace(-spread, spread, 200), device_ns)
+    assert STOPPING.reason(blocks, elapsed, [pair]) == reason
 
 
 @given(

@@ -16,6 +16,11 @@ _FEWEST = 10
 """Blocks that are taken even past the time cap: fewer say nothing of a median."""
 _PATIENCE = 5
 """Times the cap after which even these are given up."""
+_UNSURE = 2
+"""Times the target to which ratios of device latencies have to be known at the cap, and times the cap that they have otherwise.
+
+Calls at a GPU's power limit scatter by 3 %: after a quarter of a second their ratio is known to 2.7 %.
+"""
 _BETWEEN_ROUNDS_NS = 100.0
 """About how far the median device latency of a short call moves from one process to the next: on an H200 by 50 to 180 ns for
 calls of 4 to 50 us. A round that is more precise than that by itself makes the run no more precise."""
@@ -68,6 +73,8 @@ class Stopping:
     """Blocks that are taken before precision counts."""
     most: int
     seconds: float
+    unsure_seconds: float
+    """The cap where a ratio of device latencies is not known well."""
 
     @classmethod
     def of(cls, settings: Settings) -> "Stopping":
@@ -77,6 +84,7 @@ class Stopping:
             least=max(_FEWEST, math.ceil(settings.min_samples / settings.rounds)),
             most=max(_FEWEST, math.ceil(settings.max_samples / settings.rounds)),
             seconds=settings.case_seconds,
+            unsure_seconds=_UNSURE * settings.case_seconds,
         )
 
     def reason(self, blocks: int, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> str | None:
@@ -87,7 +95,7 @@ class Stopping:
             elapsed_s: Since the first one.
             pairs: Each variant with its baseline; empty where there is no pair.
         """
-        if elapsed_s >= self.seconds and (blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE):
+        if elapsed_s >= self._cap(elapsed_s, pairs) and (blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE):
             return TIME_CAP
         if blocks >= self.most:
             return SAMPLE_CAP
@@ -95,9 +103,16 @@ class Stopping:
             return PRECISE
         return None
 
-    def _is_precise(self, pair: PairedBlocks) -> bool:
+    def _cap(self, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> float:
+        """Return the seconds after which timing ends, as far as that matters by now: finding out takes its own time."""
+        if elapsed_s < self.seconds or elapsed_s >= self.unsure_seconds:
+            return self.seconds
+        unsure = any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
+        return self.unsure_seconds if unsure else self.seconds
+
+    def _is_precise(self, pair: PairedBlocks, times: float = 1.0) -> bool:
         between_rounds = _BETWEEN_ROUNDS_NS / pair.device_ns if pair.device_ns else 0.0
-        return paired_halfwidth(pair.log_ratios) <= max(self.target, between_rounds)
+        return paired_halfwidth(pair.log_ratios) <= times * max(self.target, between_rounds)
 
 
 class Checks:

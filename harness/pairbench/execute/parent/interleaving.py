@@ -209,7 +209,8 @@ class Interleaving:
         # Sides whose calls take about as long as where lead-ins change would else have different ones.
         leads = [answer.lead_in for answer in opened if isinstance(answer, Opened)]
         turn = TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
-        checks = Checks(replace(Stopping.of(self._settings), seconds=2 * self._settings.case_seconds))
+        both_s = 2 * self._settings.case_seconds
+        checks = Checks(replace(Stopping.of(self._settings), seconds=both_s, unsure_seconds=both_s))
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
         throttled: list[bool] = []
         taken: tuple[list[TakenBlock], list[TakenBlock]] = ([], [])

@@ -88,7 +88,9 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
         entries: list[Timed], throttles: Iterator[bool] | None = None, values: Values | None = None, **changes: Any
     ) -> TimedRound:
         values = values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
-        stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, **changes})
+        stopping = Stopping(
+            **{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes}
+        )
         return time_entries(
             entries,
             round_index=3,
