@@ -28,10 +28,9 @@ class Settings:
     max_samples: int = 5000
     """Largest number of samples of each implementation over all rounds."""
     case_seconds: float = 0.5
-    """Seconds after which the timing of one case in one round ends.
+    """Seconds after which the timing of one case in one round ends; twice as many on a GPU, where a ratio is not known to twice `target`.
 
-    A second says no more: without the second half of each round's blocks, P50 of 1,021 series of the reference runs on GPUs moves by 0.04 %
-    (median; 90 % by less than 0.3 %), and 95 % intervals are 6 % wider. What is left is between processes.
+    Where nobody chose it, a run has less: `_ON_A_GPU` and `_ON_A_CPU` in `workflow/run/record.py`.
     """
     seed: int = 0
     tf32: bool = False

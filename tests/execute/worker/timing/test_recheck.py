@@ -64,7 +64,7 @@ def test_a_long_call_is_compared_with_itself_on_the_same_new_values(
     assert (made.outputs, made.new_ns, made.known_ns) == ([(0, "an output")], [2e6], [known_ms * 1e6])
 
 
-@pytest.mark.parametrize(("round_index", "share"), [(0, 1.0), (1, 0.1), (2, 0.1)])
+@pytest.mark.parametrize(("round_index", "share"), [(0, 1.0), (1, 0.25), (2, 0.25)])
 def test_calls_are_judged_on_new_values_in_the_first_round_and_by_chance_in_others(
     monkeypatch: pytest.MonkeyPatch, round_index: int, share: float
 ) -> None:

@@ -29,7 +29,7 @@ _RECHECK_SEED = 2
 _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
-_LATER = 0.1
+_LATER = 0.25
 """Chance that calls are judged on new values in a round after the first one: of a decoder's round that would be a third, of others a tenth."""
 _MORE = 0.005
 """Part of the time of timing in which more than one output of an entry is judged, of those that were kept and of those on new values."""
