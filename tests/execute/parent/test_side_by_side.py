@@ -1,9 +1,10 @@
 """Verifying and profiling side by side: every case once, what ran short once more alone, and an error ends all."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,8 +48,9 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
     """Verify some cases by a step of ours; returns them, and those that were reported."""
 
     def run(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
-        def verify_case(state: CaseState, workers: Any, *, impostors: bool) -> None:
+        def verify_case(state: CaseState, workers: Any, *, impostors: bool, enough: Any) -> None:
             step(state, workers)
+            assert enough is None or bool(enough(state)) == side_by_side._ran_short(state)
 
         monkeypatch.setattr(side_by_side, "verify_case", verify_case)
         states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
@@ -184,6 +186,38 @@ def test_libraries_words_for_too_little_memory_are_known(verify: Any, why: str) 
 
     states, _ = verify(step, 2, 2)
     assert len(tries) == 2 * len(states)
+
+
+def test_what_runs_short_beside_others_is_left_at_once(planned: Planned) -> None:
+    """What is left of it would take the others' memory, and has to be done again."""
+    beside = threading.Barrier(2)
+
+    class Short(Counting):
+        """Finds no memory for an oracle, and is at work on the second entry when it is closed; alone it finds all."""
+
+        at_work = 0
+
+        def get(self) -> Any:
+            return SimpleNamespace(request=self.request, close=self.close, log_line=lambda _: None)
+
+        def request(self, job: Any) -> Iterator[Verification]:
+            alone = self.closed > 1
+            if not alone:
+                beside.wait(timeout=10)
+            for entry in job.entries:
+                Short.at_work += 1
+                reason = None if alone else "no oracle: out of memory: CUDA out of memory"
+                yield Verification(entry=entry, status=Status.VERIFIED, reason=reason)
+
+    states = [CaseState(planned=planned(rows=index)) for index in range(2)]
+    waiting, done = iter(states), list[CaseState]()
+    with SideBySide([Short(), Short()]) as verifiers:
+        verifiers.verify(
+            lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state), impostors=False
+        )
+    entries = len(states[0].planned.entries)
+    assert entries > 1 and Short.at_work == 2 + 2 * entries and set(done) == set(states)
+    assert not any(found.reason for state in states for found in state.verified.values())
 
 
 def test_without_an_oracle_for_want_of_memory_it_is_verified_again(verify: Any) -> None:

@@ -64,7 +64,7 @@ class QuickLook:
 
     def verify(self, state: CaseState) -> None:
         """Verify a case up to the first entry that is wrong; those behind it are skipped."""
-        verify_case(state, self._workers, impostors=False, until_wrong=True)
+        verify_case(state, self._workers, impostors=False, enough=CaseState.wrong)
         for entry in state.unverified():
             state.end(entry, Status.SKIPPED, NOT_TRIED)
         state.leave_out_untimed()

@@ -17,7 +17,7 @@ from typing import Self
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import Workers, close_all
-from pairbench.execute.parent.steps import profile_case, verify_case
+from pairbench.execute.parent.steps import Enough, profile_case, verify_case
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 
@@ -84,7 +84,7 @@ class SideBySide:
             InterruptedRunError: the user interrupted.
         """
         stage = _Stage(
-            step=functools.partial(verify_case, impostors=impostors),
+            step=lambda state, workers, enough: verify_case(state, workers, impostors=impostors, enough=enough),
             ran_short=_ran_short,
             start_over=CaseState.start_over,
         )
@@ -92,7 +92,11 @@ class SideBySide:
 
     def profile(self, take: Take, begins: Begins, done: Done) -> None:
         """Count launches, operators and memory of cases until there are no more; see `verify`."""
-        stage = _Stage(step=profile_case, ran_short=_unprofiled, start_over=lambda state: state.profiles.clear())
+        stage = _Stage(
+            step=lambda state, workers, _: profile_case(state, workers),
+            ran_short=_unprofiled,
+            start_over=lambda state: state.profiles.clear(),
+        )
         self._each(stage, take, begins, done)
 
     def _each(self, stage: "_Stage", take: Take, begins: Begins, done: Done) -> None:
@@ -113,17 +117,17 @@ class SideBySide:
         done: Done,
     ) -> list[CaseState]:
         """Take cases until there are no more; return those that ran short beside others, of which nothing is known then."""
-        again = list[CaseState]()
+        again, beside = list[CaseState](), len(several) > 1
         stopped = threading.Event()
 
         def work(workers: Workers) -> None:
             try:
                 while not stopped.is_set() and (state := self._next(take, begins)) is not None:
                     began = time.monotonic()
-                    stage.step(state, workers)
+                    stage.step(state, workers, stage.ran_short if beside else None)
                     with self._turn:
                         spent_s[state] += time.monotonic() - began
-                        if len(several) > 1 and stage.ran_short(state):
+                        if beside and stage.ran_short(state):
                             stage.start_over(state)
                             again.append(state)
                         else:
@@ -149,7 +153,8 @@ class SideBySide:
 class _Stage:
     """What is done with each case."""
 
-    step: Callable[[CaseState, Workers], None]
+    step: Callable[[CaseState, Workers, Enough | None], None]
+    """Does it, until what is known is enough."""
     ran_short: Callable[[CaseState], bool]
     """Whether a case is to be done again, since other workers took what it needed."""
     start_over: Callable[[CaseState], None]

@@ -3,7 +3,7 @@
 Which worker serves which step, and in what order cases come, is for the caller to say.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +24,28 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
+Enough = Callable[[CaseState], object]
+"""Says whether what is known of a case is enough."""
 
-def verify_case(state: CaseState, workers: Workers, *, impostors: bool, until_wrong: bool = False) -> None:
+
+def verify_case(state: CaseState, workers: Workers, *, impostors: bool, enough: Enough | None = None) -> None:
     """Verify every entry; with impostors, also try those that are declared.
 
     Args:
         state: The case.
         workers: Those that verify.
         impostors: Whether to try them.
-        until_wrong: Whether to stop at the first entry that is not right, and leave the others unverified.
+        enough: Asked after each result: if so, what is left stays unverified, and the worker, which is at work on it, ends.
     """
     first = True
     # Without a verified entry there is nothing to judge an impostor by.
     while state.unverified() or (impostors and state.verified and state.untried_impostors()):
-        if until_wrong and state.wrong():
+        if enough and enough(state):
             return
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
         job = VerifyCase(**about(state, remaining), automatic_impostors=first, declared_impostors=untried)
         first = False
-        for crashed in _serve(state, workers, job, until_wrong=until_wrong):
+        for crashed in _serve(state, workers, job, enough):
             if crashed.role == "baseline":
                 for end in without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
@@ -79,8 +82,8 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
     }
 
 
-def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, *, until_wrong: bool = False) -> tuple[Entry, ...]:
-    """Run one job and take in what comes back, up to the first that is not right if so wished; what ends the worker ends what ran.
+def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
+    """Run one job and take in what comes back, until that is enough; what ends the worker ends what ran.
 
     Returns:
         The entries that ended the worker.
@@ -90,7 +93,7 @@ def _serve(state: CaseState, workers: Workers, job: AnyCaseJob, *, until_wrong: 
     try:
         for result in worker.request(job):
             state.take(result, job, worker.log_line)
-            if until_wrong and state.wrong():
+            if enough and enough(state):
                 worker.close()  # it is still at work on the next
                 return ()
     except WorkerEndedError as error:
