@@ -53,6 +53,7 @@ class ExpectedOutputs:
     oracle_missing: str | None
     """Why there is no oracle; None where there is one."""
     known: Known = field(default_factory=Known)
+    """What was found of the outputs by themselves, and of how far they are off the oracle."""
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:
         """Judge what was computed of these inputs."""
