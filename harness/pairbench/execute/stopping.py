@@ -95,7 +95,8 @@ class Stopping:
             elapsed_s: Since the first one.
             pairs: Each variant with its baseline; empty where there is no pair.
         """
-        if elapsed_s >= self._cap(elapsed_s, pairs) and (blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE):
+        enough = blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE
+        if enough and elapsed_s >= self.seconds and (elapsed_s >= self.unsure_seconds or not self._is_unsure(pairs)):
             return TIME_CAP
         if blocks >= self.most:
             return SAMPLE_CAP
@@ -103,12 +104,9 @@ class Stopping:
             return PRECISE
         return None
 
-    def _cap(self, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> float:
-        """Return the seconds after which timing ends, as far as that matters by now: finding out takes its own time."""
-        if elapsed_s < self.seconds or elapsed_s >= self.unsure_seconds:
-            return self.seconds
-        unsure = any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
-        return self.unsure_seconds if unsure else self.seconds
+    def _is_unsure(self, pairs: Sequence[PairedBlocks]) -> bool:
+        """Return whether a ratio of device latencies is known so badly that more blocks would help."""
+        return any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
 
     def _is_precise(self, pair: PairedBlocks, times: float = 1.0) -> bool:
         between_rounds = _BETWEEN_ROUNDS_NS / pair.device_ns if pair.device_ns else 0.0

@@ -1,7 +1,7 @@
 """Writes one run into a store, so that what was finished stays there whatever happens to the process."""
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -83,6 +83,11 @@ class RunWriter:
             if error is None:
                 raise
             error.add_note(str(failed))
+
+    def expect(self, cases: Iterable[Hashable]) -> None:
+        """Have the rows of cases in this order in the run's file, whichever is written first; see `write_case`."""
+        for number, case in enumerate(cases, start=self._number + 1):
+            self._parts_of_cases[case] = self._number = number
 
     def append_records(self, records: Sequence[Record]) -> None:
         """Put a batch of records in the store.

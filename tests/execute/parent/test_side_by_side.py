@@ -147,45 +147,29 @@ def test_an_interruption_leaves_what_was_to_be_done_again_undecided(verify: Any)
 
 
 @pytest.mark.parametrize(
-    "uncapturable",
+    ("why", "tries"),
     [
-        "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use tensor.pin_memory() or allocate",
-        "AcceleratorError: CUDA error: operation not permitted when stream is capturing",
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", 2),
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 2),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory", 2),
+        ("MemoryError: Unable to allocate 4.00 GiB for an array", 2),
+        ("RuntimeError: CUDA error: cudaErrorMemoryAllocation", 2),
+        ("Cannot copy between CPU and CUDA tensors unless pinned. Please use tensor.pin_memory() or allocate", 1),
+        ("AcceleratorError: CUDA error: operation not permitted when stream is capturing", 1),
     ],
 )
-def test_what_can_never_be_captured_is_not_tried_again(verify: Any, uncapturable: str) -> None:
-    tries: list[CaseState] = []
+def test_only_what_wants_memory_is_captured_again(verify: Any, why: str, tries: int) -> None:
+    """By the words of libraries."""
+    tried = list[CaseState]()
 
     def step(state: CaseState, workers: Any) -> None:
-        tries.append(state)
+        tried.append(state)
         verified(state)
         for entry, found in state.verified.items():
-            state.verified[entry] = replace(found, uncapturable=uncapturable)
+            state.verified[entry] = replace(found, uncapturable=why)
 
     states, _ = verify(step, 4, 2)
-    assert len(tries) == len(states)
-
-
-@pytest.mark.parametrize(
-    "why",
-    [
-        "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory",
-        "MemoryError: Unable to allocate 4.00 GiB for an array",
-        "RuntimeError: CUDA error: cudaErrorMemoryAllocation",
-    ],
-)
-def test_libraries_words_for_too_little_memory_are_known(verify: Any, why: str) -> None:
-    tries: list[CaseState] = []
-
-    def step(state: CaseState, workers: Any) -> None:
-        tries.append(state)
-        state.end(state.planned.entries[1], Status.FAILED, why)
-        verified(state)
-
-    states, _ = verify(step, 2, 2)
-    assert len(tries) == 2 * len(states)
+    assert len(tried) == tries * len(states)
 
 
 def test_what_runs_short_beside_others_is_left_at_once(planned: Planned) -> None:
@@ -226,18 +210,6 @@ def test_without_an_oracle_for_want_of_memory_it_is_verified_again(verify: Any) 
     assert not any(found.reason for state in states for found in state.verified.values())
 
 
-def test_what_could_not_be_captured_for_want_of_memory_is_verified_again(verify: Any) -> None:
-    whys = iter(["OutOfMemoryError: CUDA out of memory", None, None])
-
-    def step(state: CaseState, workers: Any) -> None:
-        verified(state)
-        for entry, found in state.verified.items():
-            state.verified[entry] = replace(found, uncapturable=next(whys, None))
-
-    states, _ = verify(step, 2, 2)
-    assert not any(found.uncapturable for state in states for found in state.verified.values())
-
-
 @pytest.mark.parametrize(
     ("status", "several"), [(Status.MISMATCHED, 2), (Status.FAILED, 2), (Status.OOM, 1), (Status.TIMEOUT, 1)]
 )
@@ -266,8 +238,16 @@ def test_an_interruption_ends_all(verify: Any) -> None:
     assert len(tries) <= 2
 
 
-def test_what_could_not_be_profiled_beside_others_is_profiled_again_alone(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("why", "times"),
+    [
+        ("out of memory", 2),
+        ("still running after the 300 s that one implementation has in a stage; ended", 2),
+        ("the profiler records no device activity", 1),
+    ],
+)
+def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, why: str, times: int
 ) -> None:
     tries: dict[CaseState, int] = {}
     at_work: list[CaseState] = []
@@ -282,7 +262,7 @@ def test_what_could_not_be_profiled_beside_others_is_profiled_again_alone(
             assert at_work == [state] and workers.closed == 1 and not state.profiles
         for entry in state.timed():
             failed = tries[state] == 1 and state is states[2]
-            state.profiles[entry] = unprofiled(entry, "out of memory") if failed else counted(entry)
+            state.profiles[entry] = unprofiled(entry, why) if failed else counted(entry)
         at_work.remove(state)
 
     monkeypatch.setattr(side_by_side, "profile_case", profile_case)
@@ -292,8 +272,8 @@ def test_what_could_not_be_profiled_beside_others_is_profiled_again_alone(
     waiting, done = iter(states), list[CaseState]()
     with SideBySide([Counting() for _ in range(2)]) as profilers:
         profilers.profile(lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state))
-    assert [tries[state] for state in states] == [1, 1, 2, 1] and set(done) == set(states)
-    assert not any(profile.reason for state in states for profile in state.profiles.values())
+    assert [tries[state] for state in states] == [1, 1, times, 1] and set(done) == set(states)
+    assert any(profile.reason for profile in states[2].profiles.values()) == (times == 1)
 
 
 def test_how_many_there_are() -> None:

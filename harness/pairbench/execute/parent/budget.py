@@ -34,7 +34,7 @@ class Budget:
     rounds: int
     """How often every case is timed."""
     case_seconds: float
-    """Seconds that a round times a case at most."""
+    """Seconds that a round times a case for, as a rule."""
     clock: Callable[[], float] = time.monotonic
     start_s: float = 5.0
     """Seconds until the workers of a batch's rounds are there; a guess until a batch has shown them."""

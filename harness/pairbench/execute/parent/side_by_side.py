@@ -27,12 +27,14 @@ inputs, and all use the same cores."""
 _CASES = 4
 """Cases for each worker on a CPU: fewer are done before another worker is there."""
 _FEWER = 4
-"""How many times fewer workers there are when cases that ran short are done again."""
+"""Cases that ran short are done again by the number of workers divided by this."""
 _SCARCE = re.compile(
     r"out of ?memory|MemoryError|MemoryAllocation|alloc\w*[ _]fail|fail\w* to alloc|(can't|cannot|could not|unable to) alloc|(not enough|insufficient) memory",
     re.IGNORECASE,
 )
-"""What libraries say when memory is short, in their own words. A copy that cannot be captured speaks of memory, too: of pinned memory."""
+"""What libraries say when memory is short. The word alone will not do: what cannot be captured as a graph asks for pinned memory."""
+_SLOW = "still running after"
+"""What is said of a worker that ran over its time."""
 
 Take = Callable[[], CaseState | None]
 """Gives the next case, or None when there is no more."""
@@ -156,7 +158,7 @@ class _Stage:
     step: Callable[[CaseState, Workers, Enough | None], None]
     """Does it, until what is known is enough."""
     ran_short: Callable[[CaseState], bool]
-    """Whether a case is to be done again, since other workers took what it needed."""
+    """Whether a case lacked memory or time, which other workers may have taken."""
     start_over: Callable[[CaseState], None]
     """Makes it as it was before."""
 
@@ -172,5 +174,6 @@ def _ran_short(state: CaseState) -> bool:
 
 
 def _unprofiled(state: CaseState) -> bool:
-    """Return whether anything of a case could not be profiled, for want of memory or of time as likely as not."""
-    return any(found.launches.status == "unavailable" for found in state.profiles.values())
+    """Return whether anything of a case could not be profiled for want of memory or of time, and not since this host's driver forbids it."""
+    whys = [found.launches.reason or "" for found in state.profiles.values() if found.launches.status == "unavailable"]
+    return any(_SCARCE.search(why) or _SLOW in why for why in whys)

@@ -180,11 +180,11 @@ def record_run(
         watch = HostWatch(device, progress.notify)
         environment, load = probe_device(context, device, watch)
         plan, requested = _asked(request, environment, plans[device], filled, skip_existing=skip_existing)
-        if budgeted is not None:
-            plan = in_order(config, device, plan)
         environment = load.put_in(requested.put_in(environment))
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
-        recorder.keep_broken(plan)
+        recorder.begin(plan)
+        if budgeted is not None:
+            plan = in_order(config, device, plan)
         if not plan.cases and skip_existing:
             return  # all of it is there
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))
@@ -219,7 +219,7 @@ def record_run(
 
 
 def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
-    """Return what sorts records by the order of declaration; of cases done side by side, any may be final first. What has no case comes first."""
+    """Return a sort key: a record's place in the order of declaration, for cases are final in any order. Suites that could not be loaded come first."""
     declared = [
         (device.kind, device.uuid, planned.operator.suite, planned.case.key)
         for device, plan in plans.items()
@@ -300,9 +300,9 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
 _ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
 """What is left after a quarter of a second is between processes.
 
-In two runs of the training suites on an H100 (219 series, half a second a case) device P50 differs by 0.10 % (median of the series; 0.45 in 90 %).
-With the first half of that alone it differs by 0.10 % (0.48), P95 by 0.11 instead of 0.12 (0.64 instead of 0.61), and 95 % intervals
-of P50 are 0.40 % wide instead of 0.40.
+In two runs of the training suites on an H100 (219 series, half a second a case) device P50 differs by 0.11 % (median of the series; 0.44 in 90 %).
+With the first half of that, and all of it where `Stopping` would take it, it differs by 0.10 % (0.48). With the first half alone P95 differs by
+0.11 % instead of 0.12 (0.64 instead of 0.61), and 95 % intervals of P50 are as wide (0.40 %).
 """
 _ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
 """A CPU's rounds differ by more than what is uncertain within one, so more samples of each say nothing.

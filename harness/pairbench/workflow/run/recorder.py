@@ -59,12 +59,14 @@ class Recorder:
         rows.update(zip((outcome.entry for outcome in outcomes), records, strict=True))
         self.writer.write_case((self.environment.device, case), list(rows.values()))
 
-    def keep_broken(self, plan: Plan) -> None:
-        """Store a row for each suite that could not be loaded."""
+    def begin(self, plan: Plan) -> None:
+        """Store a row for each suite that could not be loaded, and keep the order of the plan for the cases, in whichever they are final."""
         records = [broken_record(self.run, self.environment, suite) for suite in plan.broken]
         with self.lock:
             if self.writer is not None:
                 self.writer.append_records(records)
+                cases = ((planned.operator.suite, planned.case.key) for planned in plan.cases)
+                self.writer.expect((self.environment.device, case) for case in cases)
             self.records += records
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -138,9 +138,10 @@ def test_of_all_entries_outputs_of_one_set_are_judged_first(monkeypatch: pytest.
     """What is right is computed once for them all; which set that is, is drawn."""
     of = list[int]()
     monkeypatch.setattr(recheck, "_Right", lambda ready, inputs, *, alone: SimpleNamespace(contradicts=of.append))
-    sets, asked, ready = list[Any](range(3)), set[int](), SimpleNamespace()
+    sets, asked = list[Any](range(3)), set[int]()
+    ready: Any = None
     for _ in range(40):
-        rights = recheck._Rights(cast(Any, ready), sets, more_s=0.0)
+        rights = recheck._Rights(ready, sets, more_s=0.0)
         for _entry in range(4):
             rights.contradict([(number, number) for number in (0, 1, 2, 0)])
         assert len(set(of)) == 1 and len(of) == 4

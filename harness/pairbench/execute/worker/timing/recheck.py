@@ -237,7 +237,7 @@ class _Rights:
         self._alone = alone
         self._of = functools.cache(self._right)
         self._rank = secrets.SystemRandom().sample(range(len(sets)), len(sets))
-        """The place of each set among those that are asked for first."""
+        """The place of each set in the order in which sets are preferred, which nobody can know before."""
 
     def _right(self, number: int) -> "_Right":
         return _Right(self._ready, self._sets[number], alone=self._alone)
@@ -245,8 +245,8 @@ class _Rights:
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
         """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
 
-        One of them is judged, drawn now, and others within `more_s` seconds. Of each entry those of the same set come first, which is drawn
-        as well: what is right is then computed once.
+        One of them is judged, drawn now, and others within `more_s` seconds. All entries prefer outputs of the same set, for which what is
+        right is then computed once.
         """
         until = trusted.perf_counter() + self._more_s
         drawn = secrets.SystemRandom().sample(outputs, len(outputs))

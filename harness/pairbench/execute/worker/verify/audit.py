@@ -1,7 +1,7 @@
 """The tolerance audit: deliberately wrong outputs must be rejected, or the tolerance is worth nothing."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 
@@ -22,26 +22,16 @@ def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[Impo
 
     By the tolerance alone: the oracle rule would reject them too, and hide that the tolerance does not.
     """
-    spoilt = ((name, path, wrong) for path, right in _tensors(reference).items() for name, wrong in _spoilt(right))
-    return _audit(operator, reference, itertools.chain(spoilt, _wrong_gradients(operator, reference)))
-
-
-def _audit(
-    operator: Operator, reference: ExpectedOutputs, spoilt: Iterable[tuple[str, str, torch.Tensor]]
-) -> list[ImpostorResult]:
-    """Judge outputs, each named by its mistake and its path, in the place of the right ones; the others of a call would be right."""
-    right, results = _tensors(reference), []
-    paths = list(right)
-    for name, path, wrong in spoilt:
+    right = {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
+    spoilt = ((name, path, wrong) for path, tensor in right.items() for name, wrong in _spoilt(tensor))
+    results = []
+    for name, path, wrong in itertools.chain(spoilt, _wrong_gradients(operator, reference)):
         if same_bits(wrong, right[path]):
             continue  # zeros for an output that is zero is no impostor
+        # Alone: the other outputs would be right.
         verdict = judge({path: wrong}, {path: right[path]}, None, operator.tolerance_for, reference.known)
-        results.append(_result(f"{name}{_where(paths, path)}", False, verdict.mismatch))
+        results.append(_result(f"{name}{_where(list(right), path)}", False, verdict.mismatch))
     return results
-
-
-def _tensors(reference: ExpectedOutputs) -> dict[str, torch.Tensor]:
-    return {path: leaf for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)}
 
 
 def _where(paths: list[str], path: str) -> str:

@@ -24,7 +24,6 @@ from pairbench.execute.worker.trees import (
     upcast_tree,
 )
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
-from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.judge import Known, OutputVerdict, judge, same_outputs, worst
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
@@ -111,7 +110,7 @@ def check_baseline(reference: ExpectedOutputs) -> str | None:
     for value, truth in zip(mine, theirs, strict=True):
         if not value.is_floating_point() or not value.numel():
             continue
-        apart = distance(value, truth)
+        apart = reference.known.distance(value, truth)
         error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
         allowed = float(torch.finfo(value.dtype).eps ** 0.5)
         if error > allowed:

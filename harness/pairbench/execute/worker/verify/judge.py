@@ -38,7 +38,7 @@ class OutputVerdict:
 
 
 class Known:
-    """Remembers what was found of a baseline's outputs, where many outputs are judged by them; none of these may change meanwhile."""
+    """What was found of a baseline's outputs, so that it is found once for all that are judged by them. They must not change meanwhile."""
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -60,7 +60,7 @@ def judge(
         baseline: What the baseline returned for the same inputs.
         oracle: The float64 outputs, or None to leave the oracle rule out.
         tolerance_for: The tolerance of an output, by its dtype's name and its path.
-        known: What is known of the baseline's outputs already.
+        known: What was found of the baseline's outputs before; None to remember nothing.
     """
     known = known or Known()
     mine, theirs = list(leaves(outputs)), list(leaves(baseline))
