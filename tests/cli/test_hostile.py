@@ -36,7 +36,8 @@ ENDS = [
     ("wrong_dtype", "narrower", "mismatched", "output is float16, the baseline's is float32"),
     ("cached", "by_address", "mismatched", "differs from the baseline's"),
     ("cached", "first_call", "mismatched", "differs from the baseline's"),
-    ("cached_later", "later", "mismatched", "a timed call gave a wrong output"),
+    # By an output of a timed call, or, where one is drawn that is right by chance, by a call on fresh inputs.
+    ("cached_later", "later", "mismatched", "output differs from the baseline's in 64 of 64 elements"),
     ("unwritten", "all_of_it", "mismatched", "output "),
     ("unwritten", "tail", "mismatched", "output "),
     ("mutates", "overwrites", "mismatched", "changes its input 'x'"),

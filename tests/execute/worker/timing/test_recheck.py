@@ -134,6 +134,19 @@ def test_outputs_are_judged_in_an_order_that_nobody_knows_and_one_at_least(
     assert rights.contradict([(0, "bad")]) == "wrong"
 
 
+def test_behind_the_first_output_come_those_of_any_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a call that remembers what is right of the preferred set would be judged on that alone, where time is short."""
+    of = list[int]()
+    monkeypatch.setattr(recheck, "_Right", lambda ready, inputs, *, alone: SimpleNamespace(contradicts=of.append))
+    ready: Any = None
+    sets, seconds = list[Any](range(2)), list[bool]()
+    for _ in range(100):
+        of.clear()
+        recheck._Rights(ready, sets, more_s=10.0).contradict([(number, number) for number in (0, 0, 0, 1, 1, 1)])
+        seconds.append(of[0] == of[1])
+    assert 15 <= sum(seconds) <= 65  # 40 of 100
+
+
 def test_of_all_entries_outputs_of_one_set_are_judged_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is right is computed once for them all; which set that is, is drawn."""
     of = list[int]()

@@ -245,12 +245,13 @@ class _Rights:
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
         """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
 
-        One of them is judged, drawn now, and others within `more_s` seconds. All entries prefer outputs of the same set, for which what is
-        right is then computed once.
+        One of them is judged, drawn now, and others within `more_s` seconds. The first is of the set that all entries prefer, so that what is
+        right is computed once for them; the others are of any, for of one set a call may have remembered what is right.
         """
         until = trusted.perf_counter() + self._more_s
         drawn = secrets.SystemRandom().sample(outputs, len(outputs))
-        for place, (number, given) in enumerate(sorted(drawn, key=lambda item: self._rank[item[0]])):
+        preferred = min(drawn, key=lambda item: self._rank[item[0]], default=None)
+        for place, (number, given) in enumerate(sorted(drawn, key=lambda item: item is not preferred)):
             if place and trusted.perf_counter() > until:
                 break
             if wrong := self._of(number).contradicts(given):
