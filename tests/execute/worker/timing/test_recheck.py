@@ -9,6 +9,7 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import recheck
+from pairbench.model.outcome import Status
 
 
 def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +133,23 @@ def test_outputs_are_judged_in_an_order_that_nobody_knows_and_one_at_least(
         orders.add(tuple(seen))
     assert len(orders) > 3
     assert rights.contradict([(0, "bad")]) == "wrong"
+
+
+def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = SimpleNamespace(contradicts=lambda output: "output differs" if output == "wrong" else None)
+    monkeypatch.setattr(recheck, "_Right", lambda ready, inputs, *, alone: right)
+    monkeypatch.setattr(recheck, "guarded", lambda job, index, heartbeat, step: step())
+    honest: Any = object()
+    wrong: Any = object()
+    timed = [
+        SimpleNamespace(entry=entry, index=0, call_ns=[1e4], kept=[(0, given)])
+        for entry, given in ((honest, "right"), (wrong, "wrong"))
+    ]
+    ready: Any = SimpleNamespace(job=None, inputs={}, timed=timed, values=SimpleNamespace(sets=({}, {})))
+    heartbeat: Any = None
+    (ended,) = recheck._judge_kept(ready, 0.0, heartbeat)
+    assert ended.entry is wrong and ended.status == Status.MISMATCHED
+    assert ended.reason.startswith("a timed call gave a wrong output: output differs")
 
 
 def test_behind_the_first_output_come_those_of_any_set(monkeypatch: pytest.MonkeyPatch) -> None:
