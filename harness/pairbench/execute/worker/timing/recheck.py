@@ -98,10 +98,9 @@ def _recheck(ready: Ready, more_s: float, heartbeat: Heartbeat, entries: list[Ti
     known = copy_tree(ready.inputs) if _compares(ready) else None
     again: list[tuple[Timed, _Again]] = []
     for timed in entries:
-        if known is not None and _is_long(timed):
-            step = functools.partial(_call_twice, ready, timed, news[0])
-        else:
-            step = functools.partial(_call_again, ready, timed, news, known)
+        # Of long calls every further one costs: what was timed is what the call on new values is compared with.
+        long = known is not None and _is_long(timed)
+        step = functools.partial(_call_again, ready, timed, news[:1] if long else news, None if long else known)
         made = guarded(ready.job, timed.index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
@@ -127,7 +126,7 @@ class _Again:
     outputs: list[tuple[int, Any]]
     """Outputs of each call, with the index of the new inputs that they are of."""
     known_ns: list[float]
-    """Latencies of calls on inputs that came again and again."""
+    """Latencies of calls on inputs that came again and again; empty where none was made."""
     new_ns: list[float]
     """Latencies of the first call on each of the new inputs, each taken right behind one of the known ones."""
 
@@ -175,18 +174,6 @@ def _call_again(
     return _Again(outputs, known_ns, new_ns)
 
 
-def _call_twice(ready: Ready, timed: Timed, new: dict[str, Any]) -> _Again:
-    """Call each capture, or once, on new inputs, and then once more on the same ones, which are known by then.
-
-    A call that remembers the inputs of timed calls alone has latencies by which it is not long, or takes longer than those here.
-    """
-    made = _call_again(ready, timed, [new], None)
-    ready.timer.flush()
-    known_ns = ready.timer.sample(ready.calls[timed.entry].observe).call_ns
-    synchronize(ready.device)
-    return _Again(made.outputs, [min(known_ns, statistics.median(timed.call_ns))], made.new_ns)
-
-
 def _is_long(timed: Timed) -> bool:
     """Return whether a call takes so long that hardly anything else doubles it; making it many times would be most of a round."""
     return statistics.median(timed.call_ns) >= _LONG_NS
@@ -202,7 +189,9 @@ def _judge_again(
     if wrong := rights.contradict(again.outputs):
         return f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
     least = 1 if _is_long(timed) else _NEW_CALLS
-    if known is None or not suspicious(again.known_ns, again.new_ns, device_type=ready.device.type, least=least):
+    # The quickest, for it alone may have been remembered.
+    known_ns = again.known_ns or [min(timed.call_ns)]
+    if known is None or not suspicious(known_ns, again.new_ns, device_type=ready.device.type, least=least):
         return None
 
     def more(attempt: int) -> list[tuple[float, float]]:
