@@ -11,18 +11,22 @@ from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
 
 
-def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`."""
-    entry, flags = job.entries[index], watched_flags()
-    found: Any
+def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
+    """Run a step that judges one entry, or is part of `guarded`, and return its result; what it raises becomes that entry's `Ended`."""
     try:
         with heartbeat.entry(index):
-            found = step()
+            return step()
     except SuiteFaultError:
         raise
     except BaseException as error:  # of the suite's: a worker is interrupted by its parent alone, which kills it
         status, reason = explain(error)
-        found = Ended(entry=entry, status=status, reason=reason)
+        return Ended(entry=job.entries[index], status=status, reason=reason)
+
+
+def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
+    """Run one entry's step and return its result; what it raises becomes that entry's `Ended`, and so does what it leaves changed."""
+    entry, flags = job.entries[index], watched_flags()
+    found = attributed(job, index, heartbeat, step)
     changed = changed_flags(flags)
     if changed:
         restore_flags(flags)

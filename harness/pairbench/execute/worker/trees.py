@@ -117,10 +117,19 @@ def refill(tree: Any, fresh: Any) -> bool:
     if not same_form(tree, fresh):
         return False
     with torch.no_grad():
+        for target, value in refilling(tree, fresh):
+            target.copy_(value)
+    return True
+
+
+def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return what to copy where to refill a tree with the values of another of the same form: views of the elements that share no memory."""
+    pairs = list[tuple[torch.Tensor, torch.Tensor]]()
+    with torch.no_grad():
         for target, value in zip(tensors(tree), tensors(fresh), strict=True):
             distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
-            target[distinct].copy_(value[distinct])
-    return True
+            pairs.append((target[distinct], value[distinct]))
+    return pairs
 
 
 def same_form(left: Any, right: Any) -> bool:

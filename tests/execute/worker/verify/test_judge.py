@@ -457,6 +457,16 @@ def test_what_is_not_plainly_the_same_is_not_clearly_right(outputs: object) -> N
     assert not clearly_right(torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), usual, Known())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_near_the_limit_is_clearly_right_too(dtype: torch.dtype) -> None:
+    """A kernel that rounds in other places is off by most of the tolerance somewhere, and the whole judgement takes ten times as long."""
+    expected = torch.full((64,), 1.0, dtype=dtype)
+    outputs = expected.clone()
+    for part, clear in ((0.4, True), (0.97, True), (1.03, False)):
+        outputs[5] = 1 + part * 0.25
+        assert clearly_right(outputs, expected, lambda *_: Tolerance(rtol=0.25, atol=0), Known()) is clear
+
+
 def test_what_is_known_of_a_baseline_changes_no_verdict() -> None:
     generator = torch.Generator().manual_seed(0)
     expected = torch.randn(64, generator=generator)

@@ -1,7 +1,7 @@
 """Whether calls on values that were never seen take so much longer than on known ones that results must be remembered."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pairbench.execute.worker import trusted
 
@@ -13,25 +13,22 @@ _SHARE = 0.75
 """Share of the pairs in which the call on new values must be slower: something else slows either call of a pair at times."""
 
 
-def suspicious(known_ns: Sequence[float], new_ns: Sequence[float], *, device_type: str, least: int) -> bool:
-    """Return whether calls on new values are all so much slower than those on known ones that more of both must tell.
+def suspicious(known_ns: float, new_ns: float, *, device_type: str) -> bool:
+    """Return whether a call on new values took so much longer than on known ones that pairs of both must tell.
 
     Args:
-        known_ns: Latencies of calls on values that came again and again.
-        new_ns: Of calls on new values, taken among them in the same way.
+        known_ns: Latency on values that came again and again.
+        new_ns: Latency on new values.
         device_type: Kind of the device, which says what the clock is off by.
-        least: Fewer calls on new values tell nothing.
     """
-    if not known_ns or len(new_ns) < least:
-        return False
-    return min(new_ns) > _limit_ns(statistics.median(known_ns), device_type)
+    return new_ns > _limit_ns(known_ns, device_type)
 
 
 def remembers(more: Callable[[int], list[tuple[float, float]]], *, device_type: str) -> str | None:
     """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered.
 
-    On a busy machine every other call takes twice as long. By chance alone, seven calls of each kind look like that for one
-    honest implementation in some hundreds, and 24 pairs for one in two millions. As soon as half of the pairs do not, no more are made.
+    On a busy machine every other call takes twice as long. By chance alone, 24 pairs look like that for one honest implementation in
+    two millions. As soon as half of the pairs do not, no more are made.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on

@@ -108,20 +108,21 @@ class Watch:
         began = trusted.perf_counter()
         self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
         looks = self._owed_s == 0.0 or block == 0
-        if looks and not self._clean and (why := self._changed_flags()):
+        if looks and not self._clean and (why := self.changed_flags()):
             raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
         before = trusted.perf_counter()
         yield
         after = trusted.perf_counter()
         self._clean = looks
-        if looks and (why := self._changed_flags()):
+        if looks and (why := self.changed_flags()):
             raise DeclarationError(why)
         if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):
             self._compare()
         self._looked = trusted.perf_counter()
         self._owed_s += (before - began) + (self._looked - after)
 
-    def _changed_flags(self) -> str | None:
+    def changed_flags(self) -> str | None:
+        """Return a sentence on the flags that were changed, which are put back, or None."""
         changed = changed_flags(self.flags)
         if changed:
             restore_flags(self.flags)
@@ -144,7 +145,7 @@ class Watch:
 
     def changed(self) -> str | None:
         """Return a sentence on what is not as it should be after the last turn, with the flags put back, or None."""
-        return self._changed_flags() or self.changed_input()
+        return self.changed_flags() or self.changed_input()
 
     def changed_input(self) -> str | None:
         """Return a sentence on the first input that is not as it should be, to the bit, or None."""

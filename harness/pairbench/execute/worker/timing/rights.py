@@ -1,0 +1,110 @@
+"""What timed calls should have given: computed by the baseline when all is over, and by the oracle where that leaves a doubt."""
+
+import functools
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.judge import Known, clearly_right, judge
+
+
+class Right:
+    """What a case's calls should give for some inputs."""
+
+    def __init__(self, ready: Ready, inputs: dict[str, Any], *, alone: bool = False, given: Any | None = None) -> None:
+        """Compute nothing yet.
+
+        Args:
+            ready: The case.
+            inputs: Of the calls.
+            alone: Whether outputs come without the state.
+            given: What the baseline's own call gave for these inputs, made when no other call was to come. It is taken for right where
+                another implementation's outputs agree with it; else what is right is computed.
+        """
+        self._ready = ready
+        self._inputs = inputs
+        self._alone = alone
+        self._given = given
+        self._agreed = False
+        self._known = Known()
+
+    @property
+    def vouched(self) -> bool:
+        """Whether outputs of another implementation agreed with those given of the baseline, and none contradicted."""
+        return self._given is not None and self._agreed
+
+    def contradicts(self, outputs: Any) -> str | None:
+        """Return what is wrong with outputs, or None."""
+        if self._given is not None:
+            if not self._differ(outputs, self._given):
+                self._agreed = True
+                return None
+            self._given, self._known = None, Known()
+        if not self._differ(outputs, self._expected):
+            return None
+        # Strays are for the oracle to tell.
+        return judge(outputs, self._expected, self._truth, self._ready.operator.tolerance_for, self._known).mismatch
+
+    def _differ(self, outputs: Any, expected: Any) -> bool:
+        tolerance_for = self._ready.operator.tolerance_for
+        return not clearly_right(outputs, expected, tolerance_for, self._known) and bool(
+            judge(outputs, expected, None, tolerance_for, self._known).mismatch
+        )
+
+    @functools.cached_property
+    def _expected(self) -> Any:
+        """What the baseline gives."""
+        operator = self._ready.operator
+        call = make_call(operator, operator.baseline, "eager", copy_tree(self._inputs))
+        return self._outputs(copy_tree(call.observe()))
+
+    @functools.cached_property
+    def _truth(self) -> Any:
+        """What the oracle gives; None where there is none. It takes longer than all that was timed, so it is asked once."""
+        return self._outputs(oracle_or_why(self._ready.operator, self._inputs)[0])
+
+    def _outputs(self, observed: Any) -> Any:
+        """Return the outputs alone of what was observed, where those to be judged come without the state."""
+        return observed["output"] if self._alone and self._ready.operator.state and observed is not None else observed
+
+
+class Rights:
+    """What a case's calls should give for each of several sets of inputs."""
+
+    def __init__(self, rights: Sequence[Right], more_s: float, right_s: float = 0.0) -> None:
+        """Begin with nothing computed.
+
+        Args:
+            rights: For each set.
+            more_s: Seconds in which more than one output of an entry is judged.
+            right_s: Seconds that it takes to compute what is right for a set: it is done for a further set only where these are left.
+        """
+        self._rights = rights
+        self._more_s = more_s
+        self._right_s = right_s
+        self._rank = secrets.SystemRandom().sample(range(len(rights)), len(rights))
+        """The place of each set in the order in which sets are preferred, which nobody can know before."""
+        self._asked = set[int]()
+
+    def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
+        """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
+
+        One of them is judged, drawn now, and others within `more_s` seconds. The first is of the set that all entries prefer, so that what is
+        right is computed once for them; the others are of any, for of one set a call may have remembered what is right.
+        """
+        until = trusted.perf_counter() + self._more_s
+        drawn = secrets.SystemRandom().sample(outputs, len(outputs))
+        preferred = min(drawn, key=lambda item: self._rank[item[0]], default=None)
+        for place, (number, given) in enumerate(sorted(drawn, key=lambda item: item is not preferred)):
+            needs_s = 0.0 if number in self._asked else self._right_s
+            if place and trusted.perf_counter() + needs_s > until:
+                continue
+            self._asked.add(number)
+            if wrong := self._rights[number].contradicts(given):
+                return wrong
+        return None
