@@ -8,49 +8,10 @@ import pytest
 import torch
 
 from pairbench.execute.worker.timing import recheck
+from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.rights import Rights
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
-
-
-def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recheck, "build_inputs", lambda *arguments, like: arguments[-1])
-    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None, round=4), device=None, inputs={})
-    several: Any = [recheck._new_values(ready, 3, attempt) for attempt in range(3)]
-    seeds = [seed for of_try in several for seed in of_try]
-    assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)
-
-
-@pytest.mark.parametrize(
-    ("new_ms", "timed_ms", "asked"),
-    [(25, [25, 26], False), (400, [25, 26], True), (400, [400, 400, 400], False), (400, [400, 400, 25], True)],
-    ids=["honest", "remembers all", "remembers what was never timed twice", "remembers what was timed twice"],
-)
-def test_a_call_on_new_values_is_compared_with_the_quick_ones_of_those_that_were_timed(
-    new_ms: float, timed_ms: list[float], asked: bool
-) -> None:
-    ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    timed: Any = SimpleNamespace(call_ns=[1e6 * ms for ms in timed_ms])
-    assert recheck._is_suspicious(ready, timed, recheck._Again([], new_ms * 1e6)) is asked
-
-
-@pytest.mark.parametrize(("call_us", "at_once"), [(10, 3), (25_000, 1)])
-@pytest.mark.parametrize("remembers", [True, False])
-def test_pairs_of_calls_decide_and_of_long_calls_one_at_once(
-    monkeypatch: pytest.MonkeyPatch, remembers: bool, call_us: float, at_once: int
-) -> None:
-    made = list[int]()
-
-    def call_in_pairs(_: Any, __: Any, news: list[Any], ___: Any) -> list[tuple[float, float]]:
-        made.append(len(news))
-        return [(call_us * 1e3, call_us * (1e5 if remembers else 1e3))] * len(news)
-
-    monkeypatch.setattr(recheck, "_call_in_pairs", call_in_pairs)
-    monkeypatch.setattr(recheck, "_new_values", lambda _, count, attempt: [{}] * count)
-    ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    timed: Any = SimpleNamespace(call_ns=[call_us * 1e3])
-    assert (recheck._remembers(ready, timed, {}) is not None) is remembers
-    assert made == [at_once] * (24 // at_once if remembers else 1)
 
 
 @pytest.mark.parametrize("has_baseline", [True, False])
@@ -60,17 +21,17 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     """While the others are called, nothing in the process is right on the new values, so none can have found it there."""
     called, given = list[Any](), list[Any]()
 
-    def call_again(_: Any, timed: Any, __: Any, ___: Any) -> recheck._Again:
+    def call_again(_: Any, timed: Any, __: Any, ___: Any) -> Again:
         called.append(timed)
-        return recheck._Again([timed], 0.0)
+        return Again([timed], 0.0)
 
     def right(_: Any, __: Any, given: Any, into: list[Any] = given) -> Any:
         into.append(given)
         return SimpleNamespace(vouched=True, contradicts=lambda outputs: "off" if outputs is timed[2] else None)
 
-    monkeypatch.setattr(recheck, "_call_again", call_again)
-    monkeypatch.setattr(recheck, "_new_values", lambda *_: [{}])
-    monkeypatch.setattr(recheck, "_is_suspicious", lambda *_: False)
+    monkeypatch.setattr(recheck, "call_again", call_again)
+    monkeypatch.setattr(recheck, "new_values", lambda *_: [{}])
+    monkeypatch.setattr(recheck, "is_suspicious", lambda *_: False)
     monkeypatch.setattr(recheck, "Right", right)
     for name in ("guarded", "attributed"):
         monkeypatch.setattr(recheck, name, lambda job, index, heartbeat, step: step())
@@ -80,7 +41,7 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
         Entry(implementation="variant", mode="graph"),
     ]
     timed = [SimpleNamespace(entry=one, index=0) for one in entries]
-    ready: Any = SimpleNamespace(job=None, inputs={}, values=SimpleNamespace(sets=({}, {})))
+    ready: Any = SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=SimpleNamespace(sets=({}, {})))
     heartbeat: Any = None
     chosen: Any = timed
     (ended,) = recheck._recheck(ready, heartbeat, chosen)

@@ -18,6 +18,8 @@ _PART = 0.02
 """Part of the time of timing that putting values in place may take."""
 _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 """So short a time does not count, by device kind: on a GPU it is less than that of a flush, and each sample has several."""
+_WAIT_S = 1e-3
+"""Seconds from which a wait for the device is a small part."""
 _FIRST_SEED = 1000
 """Far from those of verification."""
 
@@ -79,13 +81,23 @@ class Values:
             return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged, spent_s=spent_s)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
         values = cls(shared=shared, sets=sets, place_s=0.0, free_s=free_s, judged=judged)
-        began = trusted.perf_counter()
-        for index in (1, 0):
-            values.put(index)
-        synchronize(device)
-        values.place_s = (trusted.perf_counter() - began) / 2
+        values.place_s = values.time_placing(device)
         values.spent_s = trusted.perf_counter() - started
         return values
+
+    def time_placing(self, device: torch.device) -> float:
+        """Return the seconds that it takes to put a set in place. The first is in place afterwards."""
+        pairs = 1
+        while True:
+            began = trusted.perf_counter()
+            for index in (1, 0) * pairs:
+                self.put(index)
+            synchronize(device)
+            took = trusted.perf_counter() - began
+            # Once more, where most of that was the wait for the device.
+            if pairs > 1 or took > _WAIT_S:
+                return took / (2 * pairs)
+            pairs = 8
 
     def put(self, index: int) -> None:
         """Put a set in place, at the same addresses."""

@@ -1,0 +1,162 @@
+"""Calls on values that were never seen, and whether these take so much longer than others that results must be remembered."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.calls import Call
+from pairbench.execute.worker.devices import synchronize
+from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.trees import copy_tree, refill
+
+_FIRST_SEED = 2
+_APART = 100
+_LONG_NS = 1e6
+"""Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
+_PAIRS_AT_ONCE = 3
+"""Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
+_FACTOR, _BEYOND_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
+"""Factor, and ns by device kind that the clock is off by, beyond which calls on new values are slower than those on known ones."""
+_PAIRS, _PAIRS_S = (9, 24), 1.0
+"""Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
+_SHARE = 0.75
+"""Share of the pairs in which the call on new values must be slower: something else slows either call of a pair at times."""
+
+
+def new_values(ready: Ready, count: int = 1, attempt: int = 0) -> list[dict[str, Any]]:
+    """Return inputs that no call has seen, so many; others with each attempt."""
+    first = _FIRST_SEED + ready.job.round + attempt * count * _APART
+    seeds = range(first, first + count * _APART, _APART)
+    of_case = (ready.operator, ready.job.case, ready.device)
+    return [build_inputs(*of_case, seed, like=ready.inputs) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Again:
+    """Calls of one entry on new inputs."""
+
+    outputs: list[Any]
+    """Outputs of each capture."""
+    new_ns: float
+    """Latency of the first of these calls."""
+
+
+def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str, Any] | None) -> Again:
+    """Call each capture, or once, on new inputs.
+
+    Args:
+        ready: The case.
+        timed: The entry.
+        new: Inputs that no call has seen.
+        known: Inputs that came again and again, for a call that goes before; None to make none.
+    """
+    call, outputs, new_ns = ready.calls[timed.entry], [], list[float]()
+    # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
+    lead_in = 0 if known is None or is_long(timed) else min(timed.lead_in, 1)
+    for _ in range(call.captures):
+        if known is not None and lead_in:
+            _put(ready, call, known)
+            _lead_in(ready, call)
+        _put(ready, call, new)
+        # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
+        for _ in range(lead_in + 1):
+            ready.timer.flush()
+        sample = ready.timer.sample(call.observe, keep=copy_tree)
+        outputs.append(sample.kept)
+        new_ns.append(sample.call_ns)
+    synchronize(ready.device)
+    return Again(outputs, new_ns[0])
+
+
+def _call_in_pairs(
+    ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any]
+) -> list[tuple[float, float]]:
+    """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs.
+
+    Each comes right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand.
+    """
+    call, pairs = ready.calls[timed.entry], list[tuple[float, float]]()
+    for new in news:
+        _put(ready, call, known)
+        _lead_in(ready, call)
+        ready.timer.flush()
+        known_ns = ready.timer.sample(call.observe).call_ns
+        _lead_in(ready, call)
+        _put(ready, call, new)
+        for _ in range(2):
+            ready.timer.flush()
+        pairs.append((known_ns, ready.timer.sample(call.observe, keep=copy_tree).call_ns))
+    synchronize(ready.device)
+    return pairs
+
+
+def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
+    refill(ready.inputs, inputs)
+    call.refill(inputs)
+    call.reset()  # outside of the clock, that of `observe` finds nothing to do: a backward's graph is not part of it
+
+
+def _lead_in(ready: Ready, call: Call) -> None:
+    call.reset()
+    ready.timer.flush()
+    call.run()
+
+
+def is_long(timed: Timed) -> bool:
+    """Return whether a call takes so long that hardly anything else doubles it; making it many times would be most of a round."""
+    return statistics.median(timed.call_ns) >= _LONG_NS
+
+
+def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
+    """Return whether a call took so much longer on new values than those that were timed that pairs of both must tell."""
+    # Of few calls the quickest, for it alone may have been remembered.
+    known_ns = sorted(timed.call_ns)[len(timed.call_ns) // 10]
+    return again.new_ns > _limit_ns(known_ns, device_type)
+
+
+def remembers(ready: Ready, timed: Timed, known: dict[str, Any]) -> str | None:
+    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
+    count = 1 if is_long(timed) else _PAIRS_AT_ONCE
+
+    def more(attempt: int) -> list[tuple[float, float]]:
+        return _call_in_pairs(ready, timed, new_values(ready, count, attempt), known)
+
+    return decided(more, device_type=ready.device.type)
+
+
+def decided(more: Callable[[int], list[tuple[float, float]]], *, device_type: str) -> str | None:
+    """Return a sentence where most pairs of calls tell that results are remembered, or None.
+
+    On a busy machine every other call takes twice as long. By chance alone, 24 pairs look like that for one honest implementation in
+    two millions. As soon as half of the pairs do not, no more are made.
+
+    Args:
+        more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
+            new values right behind it.
+        device_type: Kind of the device, which says what the clock is off by.
+    """
+    pairs = list[tuple[float, float]]()
+    until = trusted.perf_counter() + _PAIRS_S
+    least, most = _PAIRS
+    attempt = 0
+    while len(pairs) < least or (len(pairs) < most and trusted.perf_counter() < until):
+        attempt += 1
+        pairs += more(attempt)
+        slower = sum(new_ns > _limit_ns(known_ns, device_type) for known_ns, new_ns in pairs)
+        if slower <= len(pairs) / 2:
+            return None
+    if slower < _SHARE * len(pairs):
+        return None
+    known_us, new_us = (statistics.median(latencies) / 1e3 for latencies in zip(*pairs, strict=True))
+    return (
+        f"a call takes {new_us:.1f} us on values that it has not seen, and {known_us:.1f} us on those that it has: it "
+        "remembers results; nothing may be kept between calls"
+    )
+
+
+def _limit_ns(known_ns: float, device_type: str) -> float:
+    return _FACTOR * known_ns + _BEYOND_NS[device_type]

@@ -1,0 +1,120 @@
+"""Calls on values that they have never seen: what is remembered from others shows in their time."""
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.timing import new_values
+from pairbench.execute.worker.timing.new_values import Again, decided, is_suspicious, remembers
+
+
+def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_values, "build_inputs", lambda *arguments, like: arguments[-1])
+    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None, round=4), device=None, inputs={})
+    several: Any = [new_values.new_values(ready, 3, attempt) for attempt in range(3)]
+    seeds = [seed for of_try in several for seed in of_try]
+    assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)
+
+
+@pytest.mark.parametrize(
+    ("known_us", "new_us", "found"),
+    [
+        (10, 400, True),
+        (1000, 2100, True),
+        (1000, 1900, False),
+        (10, 65, False),  # less than the clock of a busy CPU is off by
+    ],
+)
+def test_a_call_that_takes_twice_as_long_on_new_values_makes_a_suspicion(
+    known_us: float, new_us: float, found: bool
+) -> None:
+    timed: Any = SimpleNamespace(call_ns=[known_us * 1e3] * 20)
+    assert is_suspicious(timed, Again([], new_us * 1e3), "cpu") is found
+
+
+@pytest.mark.parametrize(
+    ("new_ms", "timed_ms", "asked"),
+    [(25, [25, 26], False), (400, [25, 26], True), (400, [400, 400, 400], False), (400, [400, 400, 25], True)],
+    ids=["honest", "remembers all", "remembers what was never timed twice", "remembers what was timed twice"],
+)
+def test_a_call_on_new_values_is_compared_with_the_quick_ones_of_those_that_were_timed(
+    new_ms: float, timed_ms: list[float], asked: bool
+) -> None:
+    timed: Any = SimpleNamespace(call_ns=[1e6 * ms for ms in timed_ms])
+    assert is_suspicious(timed, Again([], new_ms * 1e6), "cpu") is asked
+
+
+@pytest.mark.parametrize(("call_us", "at_once"), [(10, 3), (25_000, 1)])
+@pytest.mark.parametrize("lies", [True, False])
+def test_pairs_of_calls_decide_and_of_long_calls_one_at_once(
+    monkeypatch: pytest.MonkeyPatch, lies: bool, call_us: float, at_once: int
+) -> None:
+    made = list[int]()
+
+    def call_in_pairs(_: Any, __: Any, news: list[Any], ___: Any) -> list[tuple[float, float]]:
+        made.append(len(news))
+        return [(call_us * 1e3, call_us * (1e5 if lies else 1e3))] * len(news)
+
+    monkeypatch.setattr(new_values, "_call_in_pairs", call_in_pairs)
+    monkeypatch.setattr(new_values, "new_values", lambda _, count, attempt: [{}] * count)
+    ready: Any = SimpleNamespace(device=torch.device("cpu"))
+    timed: Any = SimpleNamespace(call_ns=[call_us * 1e3])
+    assert (remembers(ready, timed, {}) is not None) is lies
+    assert made == [at_once] * (24 // at_once if lies else 1)
+
+
+SLOW, LUCKY, FAST = (10, 500), (10, 15), (10, 65)
+
+
+@pytest.mark.parametrize(
+    ("pairs_us", "attempts", "found"),
+    [
+        ([SLOW, SLOW, SLOW, LUCKY] * 6, 8, True),
+        ([SLOW, SLOW, SLOW, (900, 500)] * 6, 8, True),
+        ([SLOW, SLOW, SLOW, LUCKY] * 5 + [SLOW, SLOW, LUCKY, LUCKY], 8, False),
+        ([FAST] * 24, 1, False),  # few acquit; less than the clock of a busy CPU is off by
+        ([SLOW, LUCKY, LUCKY] * 8, 1, False),
+        ([SLOW, SLOW, LUCKY, SLOW, LUCKY, LUCKY] * 4, 2, False),
+    ],
+)
+def test_a_quarter_of_the_pairs_may_tell_otherwise(
+    pairs_us: list[tuple[float, float]], attempts: int, found: bool
+) -> None:
+    made: list[int] = []
+
+    def more(attempt: int) -> list[tuple[float, float]]:
+        made.append(attempt)
+        return [(known * 1e3, new * 1e3) for known, new in pairs_us[3 * attempt - 3 : 3 * attempt]]
+
+    sentence = decided(more, device_type="cpu")
+    assert (sentence is not None) is found
+    assert made == list(range(1, attempts + 1))
+    if sentence:
+        assert "500.0 us on values that it has not seen, and 10.0 us" in sentence and "remembers results" in sentence
+
+
+def test_calls_that_a_busy_machine_slows_at_random_convict_nobody() -> None:
+    """Every other call took 3.7 ms instead of 1.5 where two processes of two threads shared two cores."""
+    rng = random.Random(0)
+
+    def more(attempt: int) -> list[tuple[float, float]]:
+        return list(zip(rng.choices([1.5e6, 3.7e6], k=3), rng.choices([1.5e6, 3.7e6], k=3), strict=True))
+
+    assert not any(decided(more, device_type="cpu") for _ in range(20_000))
+
+
+def test_long_calls_convict_with_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, made = 0.0, 0
+    monkeypatch.setattr(trusted, "perf_counter", lambda: now)
+
+    def more(attempt: int) -> list[tuple[float, float]]:
+        nonlocal now, made
+        now, made = now + 2, attempt
+        return [(10e3, 500e3)] * 3
+
+    assert decided(more, device_type="cpu")
+    assert made == 3
