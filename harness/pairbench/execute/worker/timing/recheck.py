@@ -21,7 +21,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _LATER = 0.25
-"""Chance that calls are judged on new values in a round after the first one: of a decoder's round that would be a third, of others a tenth."""
+"""Chance that a round after the first one is judged as thoroughly as that: of a decoder's round that would be a fifth, of others some hundredths."""
 _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
@@ -45,20 +45,23 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
-    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat)
-    if not ready.job.round or secrets.SystemRandom().random() < _LATER:
+    thorough = not ready.job.round or secrets.SystemRandom().random() < _LATER
+    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
+    if thorough:
         yield from _recheck(ready, heartbeat, [timed for timed in ready.timed if timed.entry not in ended])
         if why := ready.watch.changed_flags() or replaced() or left_running():
             raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
-def _judge_kept(ready: Ready, more_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
+def _judge_kept(
+    ready: Ready, more_s: float, heartbeat: Heartbeat, *, thorough: bool
+) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
-    within `more_s` seconds. Of long calls none is, and of no call where the baseline's are long: `_recheck` judges a call on new values,
-    and a call that does less work on known values than on new ones shows in its time.
+    within `more_s` seconds. Of long calls none is: `_recheck` judges a call on new values, and a call that does less work on known
+    values than on new ones shows in its time. Where the baseline's calls are long, what is right is computed where `thorough` says so.
     """
     ended: set[Entry] = set()
     sets = [{**ready.inputs, **values} for values in ready.values.sets]
@@ -67,7 +70,8 @@ def _judge_kept(ready: Ready, more_s: float, heartbeat: Heartbeat) -> Generator[
     rights = Rights([Right(ready, values, alone=True) for values in sets], more_s, right_s)
     takes_long = any(map(is_long, baselines))
     for timed in ready.timed:
-        kept = [] if _compares(ready) and (takes_long or is_long(timed)) else list(timed.kept)
+        left_out = _compares(ready) and (is_long(timed) or (takes_long and not thorough))
+        kept = [] if left_out else list(timed.kept)
         timed.kept.clear()
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
         if verdict is not None:
