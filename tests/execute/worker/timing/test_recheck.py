@@ -84,29 +84,37 @@ def test_calls_are_judged_on_new_values_in_the_first_round_and_by_chance_in_othe
     assert len(rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
     assert contradicted == [[(0, "short")], [], []] * 400  # of long calls, one on new values is judged instead
     contradicted.clear()
-    baseline.call_ns = [1.1e6]
-    for _ in range(400):
-        short.kept = [(0, "short")]
-        list(recheck.judge_timed(ready, 0.0, heartbeat))
-    # What is right takes a long call.
-    assert contradicted[::3].count([(0, "short")]) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
-    contradicted.clear()
     values.sets, short.kept, long.kept = ({},), [(0, "short")], [(0, "long")]
     list(recheck.judge_timed(ready, 0.0, heartbeat))
     assert contradicted == [[(0, "short")], [(0, "long")], []]  # unless none can be compared
 
 
-def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = SimpleNamespace(contradicts=lambda output: "output differs" if output == "wrong" else None)
-    monkeypatch.setattr(recheck, "Right", lambda ready, inputs, *, alone: right)
+@pytest.mark.parametrize("agree", [True, False])
+def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.MonkeyPatch, agree: bool) -> None:
+    """Others are judged by what was kept of the baseline, and the baseline itself only where nobody agrees with it."""
+    judged = list[str]()
+
+    class Right:
+        def __init__(self, _: Any, __: Any, *, alone: bool, given: str | None) -> None:
+            assert alone
+            self.is_at_hand, self.vouched = given is not None, False
+
+        def contradicts(self, output: str) -> str | None:
+            assert self.is_at_hand
+            judged.append(output)
+            self.vouched |= agree and output == "right"
+            return "output differs" if output == "wrong" else None
+
+    monkeypatch.setattr(recheck, "Right", Right)
     monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
-    honest, wrong = Entry(implementation="baseline", mode="eager"), Entry(implementation="variant", mode="eager")
+    names = {"baseline": "of the baseline", "honest": "right", "liar": "wrong"}
     timed = [
-        SimpleNamespace(entry=one, index=0, call_ns=[1e4], kept=[(0, given)])
-        for one, given in ((honest, "right"), (wrong, "wrong"))
+        SimpleNamespace(entry=Entry(implementation=name, mode="eager"), index=0, call_ns=[1e4], kept=[(1, given)])
+        for name, given in names.items()
     ]
     ready: Any = SimpleNamespace(job=None, inputs={}, timed=timed, values=SimpleNamespace(sets=({}, {})))
     heartbeat: Any = None
-    (ended,) = recheck._judge_kept(ready, 0.0, heartbeat, thorough=True)
-    assert ended.entry is wrong and ended.status == Status.MISMATCHED
+    (ended,) = recheck._judge_kept(ready, 0.0, heartbeat)
+    assert str(ended.entry) == "liar (eager)" and ended.status == Status.MISMATCHED
     assert ended.reason.startswith("a timed call gave a wrong output: output differs")
+    assert judged == ["right", "wrong", *([] if agree else ["of the baseline"])]

@@ -12,12 +12,22 @@ from pairbench.execute.worker.timing.rights import Right, Rights
 from pairbench.model.tolerance import Tolerance
 
 
-def rights_by(contradicts: Any, count: int = 3, **named: float) -> Rights:
-    """Return the rights of some sets, whose number comes first."""
-    sets: Any = [
-        SimpleNamespace(contradicts=lambda outputs, number=number: contradicts(number, outputs))
-        for number in range(count)
-    ]
+class FakeRight:
+    """What is right for one set: what judges is told its number, and it is at hand once something was judged."""
+
+    def __init__(self, number: int, contradicts: Any, at_hand: bool) -> None:
+        self._number = number
+        self._contradicts = contradicts
+        self.is_at_hand = at_hand
+
+    def contradicts(self, outputs: Any) -> Any:
+        self.is_at_hand = True
+        return self._contradicts(self._number, outputs)
+
+
+def rights_by(contradicts: Any, count: int = 3, at_hand: tuple[int, ...] = (), **named: float) -> Rights:
+    """Return the rights of some sets."""
+    sets: Any = [FakeRight(number, contradicts, number in at_hand) for number in range(count)]
     return Rights(sets, **{"more_s": 0.0, **named})
 
 
@@ -82,6 +92,14 @@ def test_of_a_slow_baseline_nothing_is_computed_that_there_is_no_time_for() -> N
         assert len(of) == judged and len(set(of)) == judged // 2
 
 
+def test_of_sets_that_the_baseline_gave_outputs_of_one_is_judged_first() -> None:
+    of = list[int]()
+    outputs = [(number, number) for number in (0, 1, 2)]
+    for _ in range(40):
+        rights_by(lambda number, _: of.append(number), at_hand=(0, 2)).contradict(outputs)
+    assert set(of) == {0, 2} and len(of) == 40
+
+
 class Baseline:
     """A baseline that returns its input, and counts its calls."""
 
@@ -120,6 +138,18 @@ def test_where_another_disagrees_with_what_the_baseline_gave_it_is_computed_anew
     right = Right(baseline.ready, {"x": X}, given=X)
     assert "is 3 instead of 2" in str(right.contradicts(OTHER))
     assert baseline.calls == 2  # once for each
+
+
+def test_a_stray_is_let_through_by_the_oracle_without_another_call_of_the_baseline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    baseline = Baseline(monkeypatch)
+    truth, stray = torch.ones(20_000, dtype=torch.float64), torch.ones(20_000)
+    monkeypatch.setattr(rights, "oracle_or_why", lambda operator, inputs: (truth, None))
+    stray[5] = 1.2  # beyond the tolerance to the variant, and right by the truth within the baseline's own error
+    right = Right(baseline.ready, {"x": stray}, given=stray)
+    assert right.contradicts(torch.ones(20_000)) is None
+    assert right.vouched and baseline.calls == 0
 
 
 def test_without_outputs_of_the_baseline_what_is_right_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,32 +45,33 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
-    thorough = not ready.job.round or secrets.SystemRandom().random() < _LATER
-    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
-    if thorough:
+    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat)
+    if not ready.job.round or secrets.SystemRandom().random() < _LATER:
         yield from _recheck(ready, heartbeat, [timed for timed in ready.timed if timed.entry not in ended])
         if why := ready.watch.changed_flags() or replaced() or left_running():
             raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
-def _judge_kept(
-    ready: Ready, more_s: float, heartbeat: Heartbeat, *, thorough: bool
-) -> Generator[Ended, None, set[Entry]]:
+def _judge_kept(ready: Ready, more_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
     within `more_s` seconds. Of long calls none is: `_recheck` judges a call on new values, and a call that does less work on known
-    values than on new ones shows in its time. Where the baseline's calls are long, what is right is computed where `thorough` says so.
+    values than on new ones shows in its time. They are judged by outputs that were kept of the baseline, as long as these agree.
     """
     ended: set[Entry] = set()
-    sets = [{**ready.inputs, **values} for values in ready.values.sets]
     baselines = [timed for timed in ready.timed if _is_eager_baseline(timed)]
     right_s = max((statistics.median(timed.call_ns) / 1e9 for timed in baselines), default=0.0)
-    rights = Rights([Right(ready, values, alone=True) for values in sets], more_s, right_s)
-    takes_long = any(map(is_long, baselines))
-    for timed in ready.timed:
-        left_out = _compares(ready) and (is_long(timed) or (takes_long and not thorough))
+    given = dict(kept for timed in baselines for kept in timed.kept)
+    sets = [{**ready.inputs, **values} for values in ready.values.sets]
+    rights = Rights(
+        [Right(ready, values, alone=True, given=given.get(number)) for number, values in enumerate(sets)],
+        more_s,
+        right_s,
+    )
+    for timed in sorted(ready.timed, key=_is_eager_baseline):
+        left_out = _compares(ready) if is_long(timed) else _is_eager_baseline(timed) and rights.vouched
         kept = [] if left_out else list(timed.kept)
         timed.kept.clear()
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
@@ -89,7 +90,7 @@ def _compares(ready: Ready) -> bool:
 def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Time the very calls that were timed on values that no call has seen, at the same addresses, and judge them.
 
-    The baseline's own call comes last, so that no other finds its outputs, and these are what the others' are judged by.
+    The baseline's own call comes last, so that no other finds its outputs, and the others are judged by these, as long as they agree.
     """
     if not entries:
         return
@@ -98,7 +99,7 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     again: list[tuple[Timed, Again]] = []
     given: Any | None = None
     for timed in sorted(entries, key=_is_eager_baseline):
-        made = guarded(ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known))
+        made = attributed(ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known))
         if isinstance(made, Ended):
             yield made
         else:

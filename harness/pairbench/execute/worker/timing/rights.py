@@ -23,8 +23,8 @@ class Right:
             ready: The case.
             inputs: Of the calls.
             alone: Whether outputs come without the state.
-            given: What the baseline's own call gave for these inputs, made when no other call was to come. It is taken for right where
-                another implementation's outputs agree with it; else what is right is computed.
+            given: What the baseline's own call gave for these inputs. It is taken for right where another implementation's outputs agree
+                with it; else what is right is computed.
         """
         self._ready = ready
         self._inputs = inputs
@@ -34,6 +34,11 @@ class Right:
         self._known = Known()
 
     @property
+    def is_at_hand(self) -> bool:
+        """Whether nothing has to be computed to judge outputs that are right."""
+        return self._given is not None or "_expected" in vars(self)
+
+    @property
     def vouched(self) -> bool:
         """Whether outputs of another implementation agreed with those given of the baseline, and none contradicted."""
         return self._given is not None and self._agreed
@@ -41,20 +46,18 @@ class Right:
     def contradicts(self, outputs: Any) -> str | None:
         """Return what is wrong with outputs, or None."""
         if self._given is not None:
-            if not self._differ(outputs, self._given):
+            if self._mismatch(outputs, self._given) is None:
                 self._agreed = True
                 return None
             self._given, self._known = None, Known()
-        if not self._differ(outputs, self._expected):
+        return self._mismatch(outputs, self._expected)
+
+    def _mismatch(self, outputs: Any, expected: Any) -> str | None:
+        by = self._ready.operator.tolerance_for, self._known
+        if clearly_right(outputs, expected, *by) or not judge(outputs, expected, None, *by).mismatch:
             return None
         # Strays are for the oracle to tell.
-        return judge(outputs, self._expected, self._truth, self._ready.operator.tolerance_for, self._known).mismatch
-
-    def _differ(self, outputs: Any, expected: Any) -> bool:
-        tolerance_for = self._ready.operator.tolerance_for
-        return not clearly_right(outputs, expected, tolerance_for, self._known) and bool(
-            judge(outputs, expected, None, tolerance_for, self._known).mismatch
-        )
+        return judge(outputs, expected, self._truth, *by).mismatch
 
     @functools.cached_property
     def _expected(self) -> Any:
@@ -87,9 +90,14 @@ class Rights:
         self._rights = rights
         self._more_s = more_s
         self._right_s = right_s
-        self._rank = secrets.SystemRandom().sample(range(len(rights)), len(rights))
-        """The place of each set in the order in which sets are preferred, which nobody can know before."""
-        self._asked = set[int]()
+        drawn = secrets.SystemRandom().sample(range(len(rights)), len(rights))
+        self._preferred = sorted(drawn, key=lambda number: not rights[number].is_at_hand)
+        """The sets in the order in which they are preferred, which nobody can know before."""
+
+    @property
+    def vouched(self) -> bool:
+        """Whether for some set another implementation vouches for the baseline's outputs."""
+        return any(right.vouched for right in self._rights)
 
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
         """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.
@@ -99,12 +107,12 @@ class Rights:
         """
         until = trusted.perf_counter() + self._more_s
         drawn = secrets.SystemRandom().sample(outputs, len(outputs))
-        preferred = min(drawn, key=lambda item: self._rank[item[0]], default=None)
+        preferred = min(drawn, key=lambda item: self._preferred.index(item[0]), default=None)
         for place, (number, given) in enumerate(sorted(drawn, key=lambda item: item is not preferred)):
-            needs_s = 0.0 if number in self._asked else self._right_s
+            right = self._rights[number]
+            needs_s = 0.0 if right.is_at_hand else self._right_s
             if place and trusted.perf_counter() + needs_s > until:
                 continue
-            self._asked.add(number)
-            if wrong := self._rights[number].contradicts(given):
+            if wrong := right.contradicts(given):
                 return wrong
         return None

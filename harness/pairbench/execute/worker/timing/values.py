@@ -60,6 +60,7 @@ class Values:
             device: Where.
             inputs: Of the case with the first seed: the first set, and where all others will be put.
         """
+        synchronize(device)  # what was queued before is not waited for on the account of values
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
