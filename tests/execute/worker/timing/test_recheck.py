@@ -84,6 +84,20 @@ def test_calls_are_judged_on_new_values_in_the_first_round_and_by_chance_in_othe
     assert len(rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
     assert contradicted == [[(0, "short")], [], []] * 400  # of long calls, one on new values is judged instead
     contradicted.clear()
+    baseline.call_ns = [1.1e6]
+    for _ in range(400):
+        short.kept = [(0, "short")]
+        list(recheck.judge_timed(ready, 0.0, heartbeat))
+    # What is right takes a long call.
+    assert contradicted[::3].count([(0, "short")]) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
+    contradicted.clear()
+    baseline.kept = [(0, "baseline")]
+    for _ in range(100):
+        short.kept, baseline.kept = [(0, "short"), (1, "short")], [(0, "baseline")]
+        list(recheck.judge_timed(ready, 0.0, heartbeat))
+    # It is at hand for one of the sets.
+    assert all((0, "short") in kept for kept in contradicted[::3])
+    contradicted.clear()
     values.sets, short.kept, long.kept = ({},), [(0, "short")], [(0, "long")]
     list(recheck.judge_timed(ready, 0.0, heartbeat))
     assert contradicted == [[(0, "short")], [(0, "long")], []]  # unless none can be compared
@@ -114,7 +128,7 @@ def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.Monk
     ]
     ready: Any = SimpleNamespace(job=None, inputs={}, timed=timed, values=SimpleNamespace(sets=({}, {})))
     heartbeat: Any = None
-    (ended,) = recheck._judge_kept(ready, 0.0, heartbeat)
+    (ended,) = recheck._judge_kept(ready, 0.0, heartbeat, thorough=True)
     assert str(ended.entry) == "liar (eager)" and ended.status == Status.MISMATCHED
     assert ended.reason.startswith("a timed call gave a wrong output: output differs")
     assert judged == ["right", "wrong", *([] if agree else ["of the baseline"])]

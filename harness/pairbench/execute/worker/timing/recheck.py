@@ -45,20 +45,24 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
-    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat)
-    if not ready.job.round or secrets.SystemRandom().random() < _LATER:
+    thorough = not ready.job.round or secrets.SystemRandom().random() < _LATER
+    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
+    if thorough:
         yield from _recheck(ready, heartbeat, [timed for timed in ready.timed if timed.entry not in ended])
         if why := ready.watch.changed_flags() or replaced() or left_running():
             raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
-def _judge_kept(ready: Ready, more_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, set[Entry]]:
+def _judge_kept(
+    ready: Ready, more_s: float, heartbeat: Heartbeat, *, thorough: bool
+) -> Generator[Ended, None, set[Entry]]:
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
     within `more_s` seconds. Of long calls none is: `_recheck` judges a call on new values, and a call that does less work on known
-    values than on new ones shows in its time. They are judged by outputs that were kept of the baseline, as long as these agree.
+    values than on new ones shows in its time. They are judged by outputs that were kept of the baseline, as long as these agree. If there are
+    none of the same values, and to compute some takes a long call, that is done where `thorough` says so.
     """
     ended: set[Entry] = set()
     baselines = [timed for timed in ready.timed if _is_eager_baseline(timed)]
@@ -70,9 +74,10 @@ def _judge_kept(ready: Ready, more_s: float, heartbeat: Heartbeat) -> Generator[
         more_s,
         right_s,
     )
+    computes = thorough or not _compares(ready) or not any(map(is_long, baselines))
     for timed in sorted(ready.timed, key=_is_eager_baseline):
         left_out = _compares(ready) if is_long(timed) else _is_eager_baseline(timed) and rights.vouched
-        kept = [] if left_out else list(timed.kept)
+        kept = [] if left_out else [item for item in timed.kept if computes or rights.is_at_hand(item[0])]
         timed.kept.clear()
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
         if verdict is not None:

@@ -54,9 +54,9 @@ class Right:
 
     def _mismatch(self, outputs: Any, expected: Any) -> str | None:
         by = self._ready.operator.tolerance_for, self._known
-        if clearly_right(outputs, expected, *by) or not judge(outputs, expected, None, *by).mismatch:
+        if clearly_right(outputs, expected, *by):
             return None
-        # Strays are for the oracle to tell.
+        # What is left are strays, which are for the oracle to tell, and what is wrong.
         return judge(outputs, expected, self._truth, *by).mismatch
 
     @functools.cached_property
@@ -98,6 +98,10 @@ class Rights:
     def vouched(self) -> bool:
         """Whether for some set another implementation vouches for the baseline's outputs."""
         return any(right.vouched for right in self._rights)
+
+    def is_at_hand(self, number: int) -> bool:
+        """Return whether nothing has to be computed to judge outputs of a set that are right."""
+        return self._rights[number].is_at_hand
 
     def contradict(self, outputs: Sequence[tuple[int, Any]]) -> str | None:
         """Return what is wrong with some outputs of one entry, given with the index of their inputs, or None.

@@ -14,7 +14,7 @@ from pairbench.model.operator import Operator
 
 _MORE = ((0.1, 2), (1.0, 1))
 """Further sets of values by the seconds that it takes to make one; where it takes longer there are none."""
-_PART = 0.02
+_PART = 0.01
 """Part of the time of timing that putting values in place may take."""
 _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 """So short a time does not count, by device kind: on a GPU it is less than that of a flush, and each sample has several."""

@@ -126,13 +126,12 @@ def _is_clear(
     tolerance: Tolerance,
     resolve: Callable[[torch.Tensor, Tolerance], ResolvedTolerance],
 ) -> bool:
-    if tolerance.rel_l2 is not None:
-        return False
     # The part of the limit that depends on all of the output takes a pass over it in float64, and most are clear without.
     alone = replace(tolerance, atol_rms=0.0, rms_by_row=False)
-    if clearly_within(value, expected, resolve(expected, alone)):
-        return True
-    return tolerance.atol_rms > 0 and clearly_within(value, expected, resolve(expected, tolerance))
+    near = clearly_within(value, expected, resolve(expected, alone)) or (
+        tolerance.atol_rms > 0 and clearly_within(value, expected, resolve(expected, tolerance))
+    )
+    return near and (tolerance.rel_l2 is None or _off_as_a_whole(value, expected, tolerance.rel_l2) is None)
 
 
 def _alike(value: Any, expected: Any) -> bool:
