@@ -177,13 +177,13 @@ def watching(folder: Path) -> Iterator[Watching]:
 def test_every_change_is_tried_until_ctrl_c(watching: Watching, folder: Path) -> None:
     first = watching.until("op[n=64]")
     assert any("Ctrl-C ends it" in line for line in first)
-    watching.until("A quick look")
+    before = watching.until("A quick look")
 
     (folder / "helper.py").write_text("factor = 2.0\n")
     assert watching.until(" changed")[-1].endswith("helper.py changed")
-    # Beside the try before, if nobody else was busy.
+    # Beside the try before, if nobody else was busy during either.
     (line,) = watching.until("fast")[-1:]
-    assert "-> " in line or "withheld" in line
+    assert "-> " in line or any("withheld" in said for said in (*before, line))
 
     (folder / "ops.py").write_text(f"{SUITE}(\n")
     assert any("SyntaxError" in line for line in watching.until("SyntaxError"))
