@@ -52,55 +52,76 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     assert given == [timed[0] if has_baseline else None]
 
 
-@pytest.mark.parametrize(("round_index", "share"), [(0, 1.0), (1, 0.25), (2, 0.25)])
-def test_calls_are_judged_on_new_values_in_the_first_round_and_by_chance_in_others(
-    monkeypatch: pytest.MonkeyPatch, round_index: int, share: float
-) -> None:
-    rechecked: list[list[str]] = []
+class Judging:
+    """A case whose timed calls are judged, with what is done to them written down."""
 
-    def take(_: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
-        rechecked.append(entries)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, round_index: int, **call_ms: float) -> None:
+        self.rechecked: list[list[Any]] = []
+        """The entries, each time that they were called on new values."""
+        self.contradicted: list[Any] = []
+        """The kept outputs of each entry that were judged."""
+        monkeypatch.setattr(recheck, "_recheck", self._take)
+        monkeypatch.setattr(recheck, "replaced", lambda: None)
+        monkeypatch.setattr(recheck, "left_running", lambda: None)
+        monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
+        monkeypatch.setattr(Rights, "contradict", lambda _, outputs: self.contradicted.append(outputs))
+        self.timed = [
+            SimpleNamespace(entry=Entry(implementation=name, mode="eager"), index=0, call_ns=[ms * 1e6], kept=[])
+            for name, ms in call_ms.items()
+        ]
+        self.values = SimpleNamespace(sets=({}, {}), spent_s=2.0)
+        watch = SimpleNamespace(changed=lambda: None, changed_flags=lambda: None)
+        job = SimpleNamespace(round=round_index)
+        self.ready: Any = SimpleNamespace(watch=watch, job=job, values=self.values, inputs={}, timed=self.timed)
+
+    def _take(self, _: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
+        self.rechecked.append(entries)
         return iter(())
 
-    monkeypatch.setattr(recheck, "_recheck", take)
-    monkeypatch.setattr(recheck, "replaced", lambda: None)
-    monkeypatch.setattr(recheck, "left_running", lambda: None)
-    monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
-    contradicted: list[Any] = []
-    monkeypatch.setattr(Rights, "contradict", lambda _, outputs: contradicted.append(outputs))
-    values = SimpleNamespace(sets=({}, {}), spent_s=2.0)
-    baseline, short, long = (
-        SimpleNamespace(entry=Entry(implementation=name, mode="eager"), index=0, call_ns=[ns], kept=[])
-        for name, ns in (("baseline", 0.5e6), ("short", 0.9e6), ("long", 1.1e6))
-    )
-    watch = SimpleNamespace(changed=lambda: None, changed_flags=lambda: None)
-    job = SimpleNamespace(round=round_index)
-    ready: Any = SimpleNamespace(watch=watch, job=job, values=values, inputs={}, timed=[short, long, baseline])
-    heartbeat: Any = None
+    def judge(self, *kept: list[tuple[int, str]]) -> list[Any]:
+        """Judge outputs that were kept of each entry; return those that were judged, the baseline's last."""
+        self.contradicted.clear()
+        for timed, outputs in zip(self.timed, kept, strict=True):
+            timed.kept = list(outputs)
+        heartbeat: Any = None
+        assert list(recheck.judge_timed(self.ready, 0.0, heartbeat)) == []
+        return list(self.contradicted)
+
+
+OUTPUT = [(0, "an output")]
+ROUNDS = pytest.mark.parametrize(("round_index", "long", "share"), [(0, True, 1.0), (1, False, 0.25), (2, True, 0.1)])
+
+
+@ROUNDS
+def test_calls_are_judged_on_new_values_in_the_first_round_and_by_chance_in_others(
+    monkeypatch: pytest.MonkeyPatch, round_index: int, long: bool, share: float
+) -> None:
+    case = Judging(monkeypatch, round_index, baseline=0.5, variant=1.1 if long else 0.9)
     for _ in range(400):
-        short.kept, long.kept = [(0, "short")], [(0, "long")]
-        assert list(recheck.judge_timed(ready, 0.0, heartbeat)) == []
-    assert all(entries == [short, long, baseline] for entries in rechecked)
-    assert len(rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
-    assert contradicted == [[(0, "short")], [], []] * 400  # of long calls, one on new values is judged instead
-    contradicted.clear()
-    baseline.call_ns = [1.1e6]
-    for _ in range(400):
-        short.kept = [(0, "short")]
-        list(recheck.judge_timed(ready, 0.0, heartbeat))
-    # What is right takes a long call.
-    assert contradicted[::3].count([(0, "short")]) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
-    contradicted.clear()
-    baseline.kept = [(0, "baseline")]
-    for _ in range(100):
-        short.kept, baseline.kept = [(0, "short"), (1, "short")], [(0, "baseline")]
-        list(recheck.judge_timed(ready, 0.0, heartbeat))
-    # It is at hand for one of the sets.
-    assert all((0, "short") in kept for kept in contradicted[::3])
-    contradicted.clear()
-    values.sets, short.kept, long.kept = ({},), [(0, "short")], [(0, "long")]
-    list(recheck.judge_timed(ready, 0.0, heartbeat))
-    assert contradicted == [[(0, "short")], [(0, "long")], []]  # unless none can be compared
+        case.judge([], [])
+    assert all(entries == case.timed for entries in case.rechecked)
+    assert len(case.rechecked) == pytest.approx(400 * share, abs=50 if share < 1 else 0)
+
+
+@pytest.mark.parametrize("round_index", [0, 1])
+def test_of_short_calls_kept_outputs_are_judged_and_of_long_ones_where_none_is_made_on_new_values(
+    monkeypatch: pytest.MonkeyPatch, round_index: int
+) -> None:
+    case = Judging(monkeypatch, round_index, short=0.9, long=1.1, baseline=0.5)
+    assert case.judge(OUTPUT, OUTPUT, OUTPUT) == [OUTPUT, [], OUTPUT]
+    case.values.sets = ({},)  # then calls on new values are not compared with others
+    assert case.judge(OUTPUT, OUTPUT, OUTPUT) == [OUTPUT] * 3
+
+
+@ROUNDS
+def test_where_what_is_right_takes_a_long_call_it_is_computed_as_often_as_calls_are_made_on_new_values(
+    monkeypatch: pytest.MonkeyPatch, round_index: int, long: bool, share: float
+) -> None:
+    case = Judging(monkeypatch, round_index, variant=0.5, baseline=1.1 if long else 0.9)
+    judged = [case.judge(OUTPUT, [])[0] for _ in range(400)]
+    assert judged.count(OUTPUT) == (pytest.approx(400 * share, abs=50 if share < 1 else 0) if long else 400)
+    at_hand = [case.judge([*OUTPUT, (1, "another")], OUTPUT)[0] for _ in range(40)]
+    assert all(OUTPUT[0] in kept for kept in at_hand)  # the baseline gave it for the first set
 
 
 @pytest.mark.parametrize("agree", [True, False])

@@ -20,8 +20,8 @@ from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
-_LATER = 0.25
-"""Chance that a round after the first one is judged as thoroughly as that: of a decoder's round that would be a fifth, of others some hundredths."""
+_LATER, _LATER_LONG = 0.25, 0.1
+"""Chance that a round after the first one is judged as thoroughly as that, and where a call is long: there a call on new values of each is up to a third of timing."""
 _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
@@ -45,7 +45,8 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
-    thorough = not ready.job.round or secrets.SystemRandom().random() < _LATER
+    later = _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
+    thorough = not ready.job.round or secrets.SystemRandom().random() < later
     ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
     if thorough:
         yield from _recheck(ready, heartbeat, [timed for timed in ready.timed if timed.entry not in ended])
