@@ -337,3 +337,25 @@ def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., Ti
     pairs = list(zip(seen[warm_up::2], seen[warm_up + 1 :: 2], strict=True))[measure._WARM_UP_BLOCKS :]
     assert len(pairs) >= 20 and all(lead_in != sample for lead_in, sample in pairs)
     assert {number for number, _ in entries[0].kept} <= {0, 1, 2} and 2 <= len(entries[0].kept) < len(pairs)
+
+
+def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the others what was remembered is right: a call that gives back what it computed last would pass."""
+    x = torch.zeros(1)
+    sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+    change, turns = values.change, itertools.count()
+    monkeypatch.setattr(values, "change", lambda spent_s: next(turns) % 5 == 0 and change(spent_s))
+    seen: list[float] = []
+
+    def call() -> float:
+        seen.append(float(x[0]))
+        return float(len(seen) - 1)
+
+    entries = timed(baseline=call, a=lambda: 1.0)
+    take(entries, values=values)
+    places = [int(output) for _, output in entries[0].kept]
+    assert len(places) >= 2 and all(seen[place - 1] != seen[place] for place in places)
+    assert all(sets[number]["x"] == seen[int(output)] for number, output in entries[0].kept)

@@ -1,6 +1,7 @@
 """Time the entries of one case, interleaved: blocks of one sample of each in random order."""
 
 import contextlib
+import functools
 import secrets
 import statistics
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ _WARM_UP_BLOCKS = 3
 _SETTLING_NS = 10e6
 """Time in ns that blocks which are not recorded take at most: long calls show nothing of what ran before them."""
 _KEPT = 2
-"""The outputs of so many blocks are kept for judging, and of each later block with a chance of this to its number."""
+"""So many outputs of each entry are kept for judging, and of each later call that might be with a chance of this to its number."""
 _READING_S = 0.02
 """Seconds between two readings of the GPU, about as often as NVML renews them."""
 
@@ -54,6 +55,8 @@ class Timed:
     """Puts the call's state back; it comes before the flush, outside of the clock."""
     lead_in: int = 0
     """Untimed calls before each sample."""
+    keepable: int = 0
+    """Timed calls so far whose outputs might be kept: the values had changed since the call before."""
     kept: list[tuple[int, Any]] = field(default_factory=list)
     """Outputs of some timed calls, copied as soon as the call had returned, with the set of values that they are of."""
     position: list[int] = field(default_factory=list)
@@ -201,10 +204,12 @@ class Blocks:
                     timed.reset()
                     self._timer.flush()
                     timed.run()
-                self._change_values()  # after the lead-in, so that what was remembered of it is of other values
+                changed = (
+                    self._change_values()
+                )  # after the lead-in, so that what was remembered of it is of other values
                 timed.reset()
                 self._timer.flush()
-                sample = self._timer.sample(timed.run, keep=self._keep)
+                sample = self._timer.sample(timed.run, keep=functools.partial(self._keep, timed, changed))
                 if sample.kept is not None:
                     timed.kept.append((self._values.current, sample.kept))
                 timed.position.append(position)
@@ -222,15 +227,21 @@ class Blocks:
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
 
-    def _change_values(self) -> None:
+    def _change_values(self) -> bool:
         now = trusted.perf_counter_ns()
-        self._values.change((now - self._changed_ns) / 1e9)
+        changed = self._values.change((now - self._changed_ns) / 1e9)
         self._changed_ns = now
+        return changed
 
-    def _keep(self, outputs: Any) -> Any | None:
-        """Return a copy of some outputs, and None of most: which, nobody can know while the call runs."""
-        block = len(self.throttled)
-        if not self._values.judged or secrets.randbelow(block + _KEPT) >= _KEPT:
+    def _keep(self, timed: Timed, changed: bool, outputs: Any) -> Any | None:
+        """Return a copy of some outputs, and None of most: which, nobody can know while the call runs.
+
+        Where the values are those of the call before, what was remembered of that is right, and says nothing.
+        """
+        if not self._values.judged or not (changed or len(self._values.sets) == 1):
+            return None
+        timed.keepable += 1
+        if secrets.randbelow(timed.keepable - 1 + _KEPT) >= _KEPT:
             return None
         return copy_tree(outputs) if has_room(outputs) else None
 

@@ -108,16 +108,21 @@ class Values:
         self.current = index
         self.puts += 1
 
-    def change(self, spent_s: float) -> None:
+    def change(self, spent_s: float) -> bool:
         """Put the next set in place, or leave it at that while the changes so far have taken their part of the time.
 
         Args:
             spent_s: Seconds since this was last called.
+
+        Returns:
+            Whether the values are others now.
         """
         if len(self.sets) == 1:
-            return
+            return False
         self._debt_s = max(0.0, self._debt_s - _PART * spent_s)
-        if self._debt_s == 0.0 or self.place_s < self.free_s:
-            self.put((self.current + 1) % len(self.sets))
-            self._debt_s = self.place_s
-            self.spent_s += self.place_s
+        if self._debt_s > 0.0 and self.place_s >= self.free_s:
+            return False
+        self.put((self.current + 1) % len(self.sets))
+        self._debt_s = self.place_s
+        self.spent_s += self.place_s
+        return True
