@@ -152,6 +152,18 @@ def test_a_stray_is_let_through_by_the_oracle_without_another_call_of_the_baseli
     assert right.vouched and baseline.calls == 0
 
 
+def test_who_is_within_the_tolerance_is_right_however_near_the_baseline_is_to_the_truth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is not compared element by element in one go, as NaN is not, is judged in full, and the oracle is asked."""
+    baseline = Baseline(monkeypatch)
+    exact = torch.tensor([1.0, torch.nan])
+    monkeypatch.setattr(rights, "oracle_or_why", lambda operator, inputs: (exact.double(), None))
+    right = Right(baseline.ready, {"x": exact})
+    assert right.contradicts(exact * 1.05) is None  # thousands of times further off the truth than the baseline
+    assert "is 1.2 instead of 1" in str(right.contradicts(exact * 1.2))
+
+
 def test_without_outputs_of_the_baseline_what_is_right_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     baseline = Baseline(monkeypatch)
     right = Right(baseline.ready, {"x": X})

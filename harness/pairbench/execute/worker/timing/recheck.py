@@ -29,7 +29,7 @@ _MORE = 0.005
 def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
     """Judge the outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
 
-    The right answers are computed afterwards: while calls were timed, none was in the process to be found.
+    What is right of these is computed afterwards: while calls were timed, it was not in the process to be found.
 
     Args:
         ready: The case.

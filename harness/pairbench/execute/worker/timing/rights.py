@@ -56,8 +56,10 @@ class Right:
         by = self._ready.operator.tolerance_for, self._known
         if clearly_right(outputs, expected, *by):
             return None
-        # What is left are strays, which are for the oracle to tell, and what is wrong.
-        return judge(outputs, expected, self._truth, *by).mismatch
+        # What is left are strays, as a rule, which are for the oracle to tell, or what is wrong. The oracle alone blames nobody: how
+        # far it is off the truth was judged when it was verified, and is another number for other values.
+        wrong = judge(outputs, expected, self._truth, *by).mismatch
+        return wrong and judge(outputs, expected, None, *by).mismatch and wrong
 
     @functools.cached_property
     def _expected(self) -> Any:
