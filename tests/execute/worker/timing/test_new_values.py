@@ -9,7 +9,7 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import new_values
-from pairbench.execute.worker.timing.new_values import Again, decided, is_suspicious, remembers
+from pairbench.execute.worker.timing.new_values import Again, is_suspicious, judge_pairs, remembers
 
 
 def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_quarter_of_the_pairs_may_tell_otherwise(
         made.append(attempt)
         return [(known * 1e3, new * 1e3) for known, new in pairs_us[3 * attempt - 3 : 3 * attempt]]
 
-    sentence = decided(more, device_type="cpu")
+    sentence = judge_pairs(more, device_type="cpu")
     assert (sentence is not None) is found
     assert made == list(range(1, attempts + 1))
     if sentence:
@@ -104,7 +104,7 @@ def test_calls_that_a_busy_machine_slows_at_random_convict_nobody() -> None:
     def more(attempt: int) -> list[tuple[float, float]]:
         return list(zip(rng.choices([1.5e6, 3.7e6], k=3), rng.choices([1.5e6, 3.7e6], k=3), strict=True))
 
-    assert not any(decided(more, device_type="cpu") for _ in range(20_000))
+    assert not any(judge_pairs(more, device_type="cpu") for _ in range(20_000))
 
 
 def test_long_calls_convict_with_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,5 +116,5 @@ def test_long_calls_convict_with_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
         now, made = now + 2, attempt
         return [(10e3, 500e3)] * 3
 
-    assert decided(more, device_type="cpu")
+    assert judge_pairs(more, device_type="cpu")
     assert made == 3

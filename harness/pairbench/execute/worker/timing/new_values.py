@@ -125,10 +125,10 @@ def remembers(ready: Ready, timed: Timed, known: dict[str, Any]) -> str | None:
     def more(attempt: int) -> list[tuple[float, float]]:
         return _call_in_pairs(ready, timed, new_values(ready, count, attempt), known)
 
-    return decided(more, device_type=ready.device.type)
+    return judge_pairs(more, device_type=ready.device.type)
 
 
-def decided(more: Callable[[int], list[tuple[float, float]]], *, device_type: str) -> str | None:
+def judge_pairs(more: Callable[[int], list[tuple[float, float]]], *, device_type: str) -> str | None:
     """Return a sentence where most pairs of calls tell that results are remembered, or None.
 
     On a busy machine every other call takes twice as long. By chance alone, 24 pairs look like that for one honest implementation in

@@ -21,7 +21,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _LATER, _LATER_LONG = 0.25, 0.1
-"""Chance that a round after the first one is judged as thoroughly as that, and where a call is long: there a call on new values of each is up to a third of timing."""
+"""Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a third of the time of timing."""
 _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
@@ -62,8 +62,8 @@ def _judge_kept(
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
     within `more_s` seconds. Of long calls none is: `_recheck` judges a call on new values, and a call that does less work on known
-    values than on new ones shows in its time. They are judged by outputs that were kept of the baseline, as long as these agree. If there are
-    none of the same values, and to compute some takes a long call, that is done where `thorough` says so.
+    values than on new ones shows in its time. They are judged by outputs that were kept of the baseline, as long as these agree. Where the
+    baseline's calls are long, and none of its outputs was kept of the same values, what is right is computed only if `thorough`.
     """
     ended: set[Entry] = set()
     baselines = [timed for timed in ready.timed if _is_eager_baseline(timed)]

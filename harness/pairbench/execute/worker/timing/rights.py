@@ -56,8 +56,8 @@ class Right:
         by = self._ready.operator.tolerance_for, self._known
         if clearly_right(outputs, expected, *by):
             return None
-        # What is left are strays, as a rule, which are for the oracle to tell, or what is wrong. The oracle alone blames nobody: how
-        # far it is off the truth was judged when it was verified, and is another number for other values.
+        # What is left is wrong, or has strays, which are for the oracle to tell. What keeps the tolerance is right, however far it is off
+        # the oracle: that was judged when it was verified, and chance moves it from values to values.
         wrong = judge(outputs, expected, self._truth, *by).mismatch
         return wrong and judge(outputs, expected, None, *by).mismatch and wrong
 

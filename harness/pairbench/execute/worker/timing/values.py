@@ -82,23 +82,21 @@ class Values:
             return cls(shared=shared, sets=(shared,), place_s=0.0, free_s=free_s, judged=judged, spent_s=spent_s)
         sets = (first, second, *(make(number) for number in range(2, 1 + more)))
         values = cls(shared=shared, sets=sets, place_s=0.0, free_s=free_s, judged=judged)
-        values.place_s = values.time_placing(device)
+        values.place_s = values._time_placing(device)
         values.spent_s = trusted.perf_counter() - started
         return values
 
-    def time_placing(self, device: torch.device) -> float:
+    def _time_placing(self, device: torch.device) -> float:
         """Return the seconds that it takes to put a set in place. The first is in place afterwards."""
-        pairs = 1
-        while True:
+        for pairs in (1, 8):  # more of them, where most of the time was the wait for the device
             began = trusted.perf_counter()
             for index in (1, 0) * pairs:
                 self.put(index)
             synchronize(device)
             took = trusted.perf_counter() - began
-            # Once more, where most of that was the wait for the device.
-            if pairs > 1 or took > _WAIT_S:
-                return took / (2 * pairs)
-            pairs = 8
+            if took > _WAIT_S:
+                break
+        return took / (2 * pairs)
 
     def put(self, index: int) -> None:
         """Put a set in place, at the same addresses."""
