@@ -11,9 +11,11 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.ready import Ready
+from pairbench.execute.worker.timing.timers import Sample
 from pairbench.execute.worker.trees import copy_tree, refill
 
-_FIRST_SEED = 2
+_FIRST_SEED = 10_000
+"""Behind those of verification and of timed calls: values that a call has seen would not be new."""
 _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
@@ -21,10 +23,8 @@ _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
 """Factor, and ns by device kind that the clock is off by, beyond which calls on new values are slower than those on known ones."""
-_PAIRS, _PAIRS_S = (9, 24), 1.0
+_PAIRS, _PAIRS_S = (9, 24), 5.0
 """Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
-_SHARE = 0.75
-"""Share of the pairs in which the call on new values must be slower: something else slows either call of a pair at times."""
 
 
 def new_values(ready: Ready, count: int = 1, attempt: int = 0) -> list[dict[str, Any]]:
@@ -54,56 +54,46 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
         new: Inputs that no call has seen.
         known: Inputs that came again and again, for a call that goes before; None to make none.
     """
-    call, outputs, new_ns = ready.calls[timed.entry], [], list[float]()
-    # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
-    lead_in = 0 if known is None or is_long(timed) else min(timed.lead_in, 1)
-    for _ in range(call.captures):
-        if known is not None and lead_in:
-            _put(ready, call, known)
-            _lead_in(ready, call)
+    call = ready.calls[timed.entry]
+    first = _sample(ready, timed, new, known)
+    outputs = [first.kept]
+    for _ in range(call.captures - 1):
         _put(ready, call, new)
-        # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
-        for _ in range(lead_in + 1):
-            ready.timer.flush()
-        sample = ready.timer.sample(call.observe, keep=copy_tree)
-        outputs.append(sample.kept)
-        new_ns.append(sample.call_ns)
+        ready.timer.flush()
+        outputs.append(ready.timer.sample(call.observe, keep=copy_tree).kept)
     synchronize(ready.device)
-    return Again(outputs, new_ns[0])
+    return Again(outputs, first.call_ns)
 
 
 def _call_in_pairs(
     ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any]
 ) -> list[tuple[float, float]]:
-    """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs.
-
-    Each comes right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand.
-    """
-    call, pairs = ready.calls[timed.entry], list[tuple[float, float]]()
-    for new in news:
-        _put(ready, call, known)
-        _lead_in(ready, call)
-        ready.timer.flush()
-        known_ns = ready.timer.sample(call.observe).call_ns
-        _lead_in(ready, call)
-        _put(ready, call, new)
-        for _ in range(2):
-            ready.timer.flush()
-        pairs.append((known_ns, ready.timer.sample(call.observe, keep=copy_tree).call_ns))
+    """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs."""
+    pairs = [(_sample(ready, timed, known, known).call_ns, _sample(ready, timed, new, known).call_ns) for new in news]
     synchronize(ready.device)
     return pairs
+
+
+def _sample(ready: Ready, timed: Timed, inputs: dict[str, Any], known: dict[str, Any] | None) -> Sample:
+    """Time a call right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand."""
+    call = ready.calls[timed.entry]
+    # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
+    lead_in = 0 if known is None or is_long(timed) else min(timed.lead_in, 1)
+    if known is not None and lead_in:
+        _put(ready, call, known)
+        ready.timer.flush()
+        call.run()
+    _put(ready, call, inputs)
+    # As many as hide the host's work of a call between others: with one alone, a call that the host limits would look slower.
+    for _ in range(lead_in + 1):
+        ready.timer.flush()
+    return ready.timer.sample(call.observe, keep=copy_tree)
 
 
 def _put(ready: Ready, call: Call, inputs: dict[str, Any]) -> None:
     refill(ready.inputs, inputs)
     call.refill(inputs)
     call.reset()  # outside of the clock, that of `observe` finds nothing to do: a backward's graph is not part of it
-
-
-def _lead_in(ready: Ready, call: Call) -> None:
-    call.reset()
-    ready.timer.flush()
-    call.run()
 
 
 def is_long(timed: Timed) -> bool:
@@ -113,9 +103,7 @@ def is_long(timed: Timed) -> bool:
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     """Return whether a call took so much longer on new values than those that were timed that pairs of both must tell."""
-    # Of few calls the quickest, for it alone may have been remembered.
-    known_ns = sorted(timed.call_ns)[len(timed.call_ns) // 10]
-    return again.new_ns > _limit_ns(known_ns, device_type)
+    return again.new_ns > _limit_ns(_quick_ns(timed), device_type)
 
 
 def remembers(ready: Ready, timed: Timed, known: dict[str, Any]) -> str | None:
@@ -125,18 +113,21 @@ def remembers(ready: Ready, timed: Timed, known: dict[str, Any]) -> str | None:
     def more(attempt: int) -> list[tuple[float, float]]:
         return _call_in_pairs(ready, timed, new_values(ready, count, attempt), known)
 
-    return judge_pairs(more, device_type=ready.device.type)
+    return judge_pairs(more, quick_ns=_quick_ns(timed), device_type=ready.device.type)
 
 
-def judge_pairs(more: Callable[[int], list[tuple[float, float]]], *, device_type: str) -> str | None:
-    """Return a sentence where most pairs of calls tell that results are remembered, or None.
+def judge_pairs(more: Callable[[int], list[tuple[float, float]]], *, quick_ns: float, device_type: str) -> str | None:
+    """Return a sentence where pairs of calls tell that results are remembered, or None.
 
-    On a busy machine every other call takes twice as long. By chance alone, 24 pairs look like that for one honest implementation in
-    two millions. As soon as half of the pairs do not, no more are made.
+    What else a machine does makes calls slower, never quicker: of a busy one, every other call takes twice as long. Nobody can have
+    remembered what he never saw, so one call on new values that is as quick as those that were timed acquits. So does, of all pairs, one
+    that is as quick as the quickest on known values, for the machine may be slower now than it was then. Where every other call is slowed
+    by chance, all 24 are for one honest implementation in 17 millions.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
             new values right behind it.
+        quick_ns: Latency in ns of quick calls among those that were timed.
         device_type: Kind of the device, which says what the clock is off by.
     """
     pairs = list[tuple[float, float]]()
@@ -146,16 +137,21 @@ def judge_pairs(more: Callable[[int], list[tuple[float, float]]], *, device_type
     while len(pairs) < least or (len(pairs) < most and trusted.perf_counter() < until):
         attempt += 1
         pairs += more(attempt)
-        slower = sum(new_ns > _limit_ns(known_ns, device_type) for known_ns, new_ns in pairs)
-        if slower <= len(pairs) / 2:
+        quickest_known_ns, quickest_new_ns = map(min, zip(*pairs, strict=True))
+        if quickest_new_ns <= _limit_ns(quick_ns, device_type):
             return None
-    if slower < _SHARE * len(pairs):
+    if quickest_new_ns <= _limit_ns(quickest_known_ns, device_type):
         return None
     known_us, new_us = (statistics.median(latencies) / 1e3 for latencies in zip(*pairs, strict=True))
     return (
         f"a call takes {new_us:.1f} us on values that it has not seen, and {known_us:.1f} us on those that it has: it "
         "remembers results; nothing may be kept between calls"
     )
+
+
+def _quick_ns(timed: Timed) -> float:
+    # Of few calls the quickest, for it alone may have been remembered.
+    return sorted(timed.call_ns)[len(timed.call_ns) // 10]
 
 
 def _limit_ns(known_ns: float, device_type: str) -> float:
