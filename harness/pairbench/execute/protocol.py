@@ -96,6 +96,8 @@ class TimeCase(CaseJob):
     round: int
     capturable: tuple[Entry, ...]
     """Entries that can be captured, so that their device latency may be taken from a replay."""
+    sparing: bool = False
+    """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
 
 
 @dataclass(frozen=True, kw_only=True)

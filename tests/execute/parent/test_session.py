@@ -1,6 +1,8 @@
 """A session whose workers are stand-ins that crash where they are told: every planned entry has exactly one outcome."""
 
+import functools
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -86,7 +88,7 @@ class FakeWorker:
             yield timed_round(job.round, survivors)
 
 
-def timed_round(index: int, entries: list[Entry]) -> TimedRound:
+def timed_round(index: int, entries: list[Entry], judging_s: float = 0.0) -> TimedRound:
     return TimedRound(
         round=index,
         timer="t",
@@ -101,6 +103,7 @@ def timed_round(index: int, entries: list[Entry]) -> TimedRound:
         stop_reason="precise",
         telemetry=Telemetry(),
         measuring_s=0.5,
+        judging_s=judging_s,
     )
 
 
@@ -279,6 +282,21 @@ def test_rounds_go_through_the_cases_in_different_orders(planned: Planned) -> No
         for _, group in itertools.groupby([job for job in jobs if isinstance(job, TimeCase)], lambda job: job.round)
     ]
     assert len(orders) == 2 and orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+
+
+@pytest.mark.parametrize(
+    ("run_s", "sparing"), [(90.0, [False, False, True, True]), (110.0, [False, False, False, True])]
+)
+def test_calls_are_seldom_judged_on_new_values_once_that_has_had_its_part_of_the_run(
+    planned: Planned, run_s: float, sparing: list[bool]
+) -> None:
+    """Two cases took 3 s of it together in the first round: more than 3 % of 90 s, and less than of 110."""
+    clock = itertools.chain([0.0], itertools.repeat(run_s))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: next(clock))
+        patch.setitem(globals(), "timed_round", functools.partial(timed_round, judging_s=1.5))
+        _, jobs = run([planned(rows=4), planned(rows=8)], {})
+    assert [job.sparing for job in jobs if isinstance(job, TimeCase)] == sparing
 
 
 def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:

@@ -20,6 +20,9 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
+_JUDGING = 0.03
+"""Part of a run that judging timed calls may take before less of it is done."""
+
 
 class Observer(Protocol):
     """Is told how a run goes on."""
@@ -49,6 +52,7 @@ class DeviceSession:
         """Processors of the host that others kept busy during each round so far; None where that is not known."""
         self.round_s: dict[CaseState, float] = {}
         """Seconds that each case took in its latest round."""
+        self._began = time.monotonic()
 
     def verify(self, *, impostors: bool) -> None:
         """Verify every case, and report what ended there."""
@@ -130,7 +134,8 @@ class DeviceSession:
         for state in states:
             self._observer.step(self._device, name, state.planned.case.key)
             began = time.monotonic()
-            time_case(state, workers, len(state.rounds))
+            sparing = self.judging_s() > _JUDGING * (began - self._began)
+            time_case(state, workers, len(state.rounds), sparing=sparing)
             self.round_s[state] = time.monotonic() - began
             self._report(state, state.ended)
             self.hold(state)

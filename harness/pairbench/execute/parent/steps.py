@@ -62,12 +62,13 @@ def profile_case(state: CaseState, workers: Workers) -> None:
             state.profiles[entry] = unprofiled(entry, reason)
 
 
-def time_case(state: CaseState, workers: Workers, index: int) -> None:
-    """Time every entry that was verified, as the round with this index."""
+def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool = False) -> None:
+    """Time every entry that was verified, as the round with this index; `sparing` as in `TimeCase`."""
     done = len(state.rounds)
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
-        _serve(state, workers, TimeCase(**about(state, remaining), round=index, capturable=capturable))
+        job = TimeCase(**about(state, remaining), round=index, capturable=capturable, sparing=sparing)
+        _serve(state, workers, job)
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:

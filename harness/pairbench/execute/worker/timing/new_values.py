@@ -15,7 +15,7 @@ from pairbench.execute.worker.timing.timers import Sample
 from pairbench.execute.worker.trees import copy_tree, refill
 
 _FIRST_SEED = 10_000
-"""Behind those of verification and of timed calls: values that a call has seen would not be new."""
+"""Far from those of verification and of timed calls: values that a call has seen would not be new."""
 _APART = 100
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""

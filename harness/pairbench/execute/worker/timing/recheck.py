@@ -20,8 +20,9 @@ from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
-_LATER, _LATER_LONG = 0.25, 0.1
-"""Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a third of the time of timing."""
+_LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
+"""Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a
+third of the time of timing; the third is for runs in which judging has had its part of the time."""
 _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
@@ -45,7 +46,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     began = trusted.perf_counter()
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
-    later = _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
+    later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
     thorough = not ready.job.round or secrets.SystemRandom().random() < later
     ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
     if thorough:
