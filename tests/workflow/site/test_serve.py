@@ -151,6 +151,17 @@ def test_a_browser_that_hangs_up_is_no_news(
     assert capfd.readouterr().err == ""
 
 
+def test_a_connection_that_is_just_being_taken_when_the_server_ends_is_no_news(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What ends the server closes it, while the thread that is to answer has only begun."""
+    with make_server(folder, 0) as server, socket.create_connection(server.server_address):  # type: ignore[arg-type]
+        request, address = server.get_request()
+        server.shutdown_request(request)
+        server.process_request_thread(request, address)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_port_in_use_is_a_sentence(server: ThreadingHTTPServer, folder: Path) -> None:
     port = server.server_address[1]
     with pytest.raises(UsageError, match=f"--port {port} cannot be had on 127.0.0.1: .*in use; name another, or 0"):

@@ -56,8 +56,8 @@ def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler]
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that closes a page hangs up in the middle; that is no news.
-        if not isinstance(sys.exception(), ConnectionError):
+        # A browser that closes a page hangs up in the middle, and Ctrl-C closes a connection that is just being taken; that is no news.
+        if not isinstance(sys.exception(), ConnectionError) and request.fileno() >= 0:
             super().handle_error(request, client_address)
 
 
