@@ -79,7 +79,7 @@ SLOW, MISLED, QUICK, BELOW = (10, 500), (900, 500), (10, 15), (10, 65)
         ([QUICK, SLOW, SLOW] * 8, 1, False),  # nobody is quick by chance
         ([SLOW] * 23 + [QUICK], 8, False),
         ([SLOW] * 23 + [BELOW], 8, False),  # less than the clock of a busy CPU is off by
-        ([MISLED] * 24, 8, False),  # the machine is slower than it was
+        ([MISLED] * 24, 3, False),  # the machine is slower than it was
     ],
 )
 def test_one_quick_call_on_new_values_acquits(pairs_us: list[tuple[float, float]], attempts: int, found: bool) -> None:
@@ -111,10 +111,11 @@ def test_calls_that_a_busy_machine_slows_at_random_convict_nobody() -> None:
 
 
 def test_a_busy_machine_hides_nobody_who_remembers() -> None:
-    """What looks up a remembered result takes 0.2 ms, and two times in three here the processor serves others for 4 meanwhile."""
+    """What looks up a remembered result takes 0.2 ms, and every other time here the processor serves others for 4 meanwhile."""
     rng = random.Random(0)
-    more = _pairs(rng, [0.2, 4.2, 4.2], [5.0, 9.0])
-    assert all(judge_pairs(more, quick_ns=0.2e6, device_type="cpu") for _ in range(1_000))
+    more = _pairs(rng, [0.2, 4.2], [5.0, 9.0])
+    found = sum(judge_pairs(more, quick_ns=0.2e6, device_type="cpu") is not None for _ in range(5_000))
+    assert found == pytest.approx(5_000 * (1 - 0.5**9), abs=15)
 
 
 def test_long_calls_convict_with_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
