@@ -10,31 +10,46 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import new_values
-from pairbench.execute.worker.timing.new_values import Again, is_suspicious, judge_pairs, remembers
+from pairbench.execute.worker.timing.new_values import Again, is_suspicious, judge_pairs, limit_ns, remembers
+
+Pairs = list[tuple[float, float]]
 
 
-def test_each_try_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_try_of_each_entry_has_values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_values, "build_inputs", lambda *arguments, like: arguments[-1])
-    ready: Any = SimpleNamespace(operator=None, job=SimpleNamespace(case=None, round=4), device=None, inputs={})
-    several: Any = [new_values.new_values(ready, 3, attempt) for attempt in range(3)]
-    seeds = [seed for of_try in several for seed in of_try]
-    assert len(set(seeds)) == 9 and not {0, 1} & set(seeds)
+
+    def seeds(round_index: int, entry: int) -> list[Any]:
+        job = SimpleNamespace(case=None, round=round_index)
+        ready: Any = SimpleNamespace(operator=None, job=job, device=None, inputs={})
+        return [seed for attempt in range(9) for seed in new_values.new_values(ready, 3, attempt, entry=entry)]
+
+    found = [seed for round_index in range(9) for entry in range(9) for seed in seeds(round_index, entry)]
+    assert len(set(found)) == len(found) == 9 * 9 * 27
+    assert not {*range(9), *range(1000, 1009)} & set(found)  # those of verification and of timed calls
+
+
+def _timed(*call_us: float) -> Any:
+    return SimpleNamespace(call_ns=[us * 1e3 for us in call_us], index=0)
 
 
 @pytest.mark.parametrize(
-    ("known_us", "new_us", "found"),
+    ("device", "timed_us", "known_us", "new_us", "found"),
     [
-        (10, 400, True),
-        (1000, 2100, True),
-        (1000, 1900, False),
-        (10, 65, False),  # less than the clock of a busy CPU is off by
+        ("cpu", 10, [14, 15, 19], 17.0, True),  # a quarter of 10 us, and 0.3 us, above the quickest
+        ("cpu", 10, [14, 15, 19], 16.7, False),
+        ("cpu", 1.5, [3.5], 4.3, True),
+        ("cpu", 1.5, [3.5], 4.1, False),
+        ("cpu", 1100, [], 2210, True),
+        ("cpu", 1100, [], 2200, False),
+        ("cuda", 10, [], 26, True),
+        ("cuda", 10, [], 24, False),
     ],
 )
-def test_a_call_that_takes_twice_as_long_on_new_values_makes_a_suspicion(
-    known_us: float, new_us: float, found: bool
+def test_a_call_that_takes_longer_on_new_values_makes_a_suspicion(
+    device: str, timed_us: float, known_us: list[float], new_us: float, found: bool
 ) -> None:
-    timed: Any = SimpleNamespace(call_ns=[known_us * 1e3] * 20)
-    assert is_suspicious(timed, Again([], new_us * 1e3), "cpu") is found
+    again = Again([], new_us * 1e3, tuple(us * 1e3 for us in known_us))
+    assert is_suspicious(_timed(*[timed_us] * 20), again, device) is found
 
 
 @pytest.mark.parametrize(
@@ -42,11 +57,10 @@ def test_a_call_that_takes_twice_as_long_on_new_values_makes_a_suspicion(
     [(25, [25, 26], False), (400, [25, 26], True), (400, [400, 400, 400], False), (400, [400, 400, 25], True)],
     ids=["honest", "remembers all", "remembers what was never timed twice", "remembers what was timed twice"],
 )
-def test_a_call_on_new_values_is_compared_with_the_quick_ones_of_those_that_were_timed(
+def test_a_long_call_on_new_values_is_compared_with_the_quick_ones_of_those_that_were_timed(
     new_ms: float, timed_ms: list[float], asked: bool
 ) -> None:
-    timed: Any = SimpleNamespace(call_ns=[1e6 * ms for ms in timed_ms])
-    assert is_suspicious(timed, Again([], new_ms * 1e6), "cpu") is asked
+    assert is_suspicious(_timed(*(1e3 * ms for ms in timed_ms)), Again([], new_ms * 1e6), "cpu") is asked
 
 
 @pytest.mark.parametrize(("call_us", "at_once"), [(10, 3), (25_000, 1)])
@@ -56,76 +70,95 @@ def test_pairs_of_calls_decide_and_of_long_calls_one_at_once(
 ) -> None:
     made = list[int]()
 
-    def call_in_pairs(_: Any, __: Any, news: list[Any], ___: Any) -> list[tuple[float, float]]:
+    def call_in_pairs(_: Any, __: Any, news: list[Any], ___: Any) -> Pairs:
         made.append(len(news))
         return [(call_us * 1e3, call_us * (1e5 if lies else 1e3))] * len(news)
 
     monkeypatch.setattr(new_values, "_call_in_pairs", call_in_pairs)
-    monkeypatch.setattr(new_values, "new_values", lambda _, count, attempt: [{}] * count)
+    monkeypatch.setattr(new_values, "new_values", lambda _, count, attempt, entry: [{}] * count)
     ready: Any = SimpleNamespace(device=torch.device("cpu"))
-    timed: Any = SimpleNamespace(call_ns=[call_us * 1e3])
-    assert (remembers(ready, timed, {}) is not None) is lies
+    assert (remembers(ready, _timed(call_us), Again([], 0.0), {}) is not None) is lies
     assert made == [at_once] * (24 // at_once if lies else 1)
 
 
-SLOW, MISLED, QUICK, BELOW = (10, 500), (900, 500), (10, 15), (10, 65)
+def _judge(more: Callable[[int], Pairs], quick_us: float, known_us: tuple[float, ...] = ()) -> str | None:
+    """Judge pairs of short calls on a CPU."""
+    limit = limit_ns(_timed(quick_us), "cpu")
+    return judge_pairs(more, known_ns=[us * 1e3 for us in known_us], quick_ns=quick_us * 1e3, limit=limit)
+
+
+SLOW, MISLED, QUICK, LESS = (12, 20), (21, 20), (12, 12.7), (12, 14.7)
 
 
 @pytest.mark.parametrize(
     ("pairs_us", "attempts", "found"),
     [
         ([SLOW] * 24, 8, True),
-        ([MISLED] * 8 + [SLOW] + [MISLED] * 15, 8, True),  # calls on known values may be slowed by something else
+        ([SLOW, SLOW, MISLED] * 8, 8, True),  # calls on known values may be slowed by something else
         ([QUICK, SLOW, SLOW] * 8, 1, False),  # nobody is quick by chance
         ([SLOW] * 23 + [QUICK], 8, False),
-        ([SLOW] * 23 + [BELOW], 8, False),  # less than the clock of a busy CPU is off by
-        ([MISLED] * 24, 3, False),  # the machine is slower than it was
+        ([SLOW] * 23 + [LESS], 8, False),  # by less than a quarter of what it takes
+        ([MISLED] * 24, 2, False),  # the machine is slower than it was
     ],
 )
-def test_one_quick_call_on_new_values_acquits(pairs_us: list[tuple[float, float]], attempts: int, found: bool) -> None:
+def test_one_quick_call_on_new_values_acquits(pairs_us: Pairs, attempts: int, found: bool) -> None:
     made: list[int] = []
 
-    def more(attempt: int) -> list[tuple[float, float]]:
+    def more(attempt: int) -> Pairs:
         made.append(attempt)
         return [(known * 1e3, new * 1e3) for known, new in pairs_us[3 * attempt - 3 : 3 * attempt]]
 
-    sentence = judge_pairs(more, quick_ns=10e3, device_type="cpu")
+    sentence = _judge(more, 10)
     assert (sentence is not None) is found
     assert made == list(range(1, attempts + 1))
     if sentence:
-        assert "500.0 us on values that it has not seen" in sentence and "remembers results" in sentence
+        assert "20.0 us on values that it has not seen" in sentence and "remembers results" in sentence
 
 
-def _pairs(
-    rng: random.Random, known_ms: list[float], new_ms: list[float]
-) -> Callable[[int], list[tuple[float, float]]]:
+def test_calls_on_known_values_that_were_made_already_count() -> None:
+    """With three of them one batch is enough to tell that the machine is slower than it was."""
+    assert _judge(lambda attempt: [(21e3, 20e3)] * 3 if attempt == 1 else [], 10, (21, 22, 23)) is None
+
+
+def _pairs(rng: random.Random, known_ms: list[float], new_ms: list[float]) -> Callable[[int], Pairs]:
     """Return what takes three pairs of calls, each slowed or not by chance."""
     return lambda _: [(1e6 * rng.choice(known_ms), 1e6 * rng.choice(new_ms)) for _ in range(3)]
 
 
 def test_calls_that_a_busy_machine_slows_at_random_convict_nobody() -> None:
-    """Every other call took 3.7 ms instead of 1.5 where two processes of two threads shared two cores."""
+    """Every other call took 370 us instead of 150 where two processes of two threads shared two cores."""
     rng = random.Random(0)
-    more = _pairs(rng, [1.5, 3.7], [1.5, 3.7])
-    assert not any(judge_pairs(more, quick_ns=1.5e6, device_type="cpu") for _ in range(20_000))
+    more = _pairs(rng, [0.15, 0.37], [0.15, 0.37])
+    assert not any(_judge(more, 150) for _ in range(20_000))
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.2, 0.5, 1.0])
+def test_calls_that_scatter_convict_nobody(spread: float) -> None:
+    """Those that were timed were much quicker: the processor did nothing else."""
+    rng = random.Random(0)
+
+    def more(_: int) -> Pairs:
+        return [(3e3 * rng.lognormvariate(0, spread), 3e3 * rng.lognormvariate(0, spread)) for _ in range(3)]
+
+    assert not any(_judge(more, 1) for _ in range(20_000))
 
 
 def test_a_busy_machine_hides_nobody_who_remembers() -> None:
-    """What looks up a remembered result takes 0.2 ms, and every other time here the processor serves others for 4 meanwhile."""
+    """What looks up a remembered result takes 0.2 ms, and every fourth time here the processor serves others for 4 meanwhile."""
     rng = random.Random(0)
-    more = _pairs(rng, [0.2, 4.2], [5.0, 9.0])
-    found = sum(judge_pairs(more, quick_ns=0.2e6, device_type="cpu") is not None for _ in range(5_000))
-    assert found == pytest.approx(5_000 * (1 - 0.5**9), abs=15)
+    more = _pairs(rng, [0.2, 0.2, 0.2, 4.2], [5.0, 9.0])
+    found = sum(_judge(more, 200, (200, 200, 200)) is not None for _ in range(2_000))
+    assert found >= 1_999
 
 
 def test_long_calls_convict_with_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     now, made = 0.0, 0
     monkeypatch.setattr(trusted, "perf_counter", lambda: now)
 
-    def more(attempt: int) -> list[tuple[float, float]]:
+    def more(attempt: int) -> Pairs:
         nonlocal now, made
         now, made = now + 2, attempt
         return [(10e3, 500e3)] * 3
 
-    assert judge_pairs(more, quick_ns=10e3, device_type="cpu")
+    assert _judge(more, 10)
     assert made == 3

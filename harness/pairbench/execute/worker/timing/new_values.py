@@ -1,7 +1,7 @@
 """Calls on values that were never seen, and whether these take so much longer than others that results must be remembered."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,22 +14,25 @@ from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
 from pairbench.execute.worker.trees import copy_tree, refill
 
-_FIRST_SEED = 10_000
-"""Far from those of verification and of timed calls: values that a call has seen would not be new."""
-_APART = 100
+_FIRST_SEED, _APART, _ENTRIES_APART = 10_000, 100, 1_000_000
+"""Far from the seeds of verification and of timed calls, and of each other's rounds and entries: values that a call has seen would not be new."""
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
 _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
-_FACTOR, _BEYOND_NS = 2.0, {"cuda": 5e3, "cpu": 50e3}
-"""Factor, and ns by device kind that the clock is off by, beyond which calls on new values are slower than those on known ones."""
+_FACTOR, _BEYOND_NS = 2.0, 5e3
+"""Factor, and ns, beyond which calls on new values are slower than those on known ones, of long calls and on a GPU."""
+_SHORT_PART, _SHORT_NS = 0.25, 300.0
+"""Part of a short call's latency on a CPU, and ns, beyond which those on new values are slower than those on known ones beside them."""
+_KNOWN = 6
+"""Number of calls on known values from which they tell what the machine can do now."""
 _PAIRS, _PAIRS_S = (9, 24), 5.0
 """Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
 
 
-def new_values(ready: Ready, count: int = 1, attempt: int = 0) -> list[dict[str, Any]]:
-    """Return inputs that no call has seen, so many; others with each attempt."""
-    first = _FIRST_SEED + ready.job.round + attempt * count * _APART
+def new_values(ready: Ready, count: int = 1, attempt: int = 0, *, entry: int = 0) -> list[dict[str, Any]]:
+    """Return inputs that no call has seen, so many; others with each attempt and for each entry."""
+    first = _FIRST_SEED + ready.job.round + attempt * count * _APART + entry * _ENTRIES_APART
     seeds = range(first, first + count * _APART, _APART)
     of_case = (ready.operator, ready.job.case, ready.device)
     return [build_inputs(*of_case, seed, like=ready.inputs) for seed in seeds]
@@ -43,6 +46,8 @@ class Again:
     """Outputs of each capture."""
     new_ns: float
     """Latency of the first of these calls."""
+    known_ns: tuple[float, ...] = ()
+    """Latencies of calls on known inputs right before, where such are made."""
 
 
 def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str, Any] | None) -> Again:
@@ -52,9 +57,12 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
         ready: The case.
         timed: The entry.
         new: Inputs that no call has seen.
-        known: Inputs that came again and again, for a call that goes before; None to make none.
+        known: Inputs that came again and again, for calls that go before; None to make none.
     """
-    call = ready.calls[timed.entry]
+    call, known_ns = ready.calls[timed.entry], tuple[float, ...]()
+    if known is not None and _is_fine(timed, ready.device.type):
+        # Before, for the first call would be slower for the way to it alone.
+        known_ns = tuple(_sample(ready, timed, known, known).call_ns for _ in range(_PAIRS_AT_ONCE))
     first = _sample(ready, timed, new, known)
     outputs = [first.kept]
     for _ in range(call.captures - 1):
@@ -62,7 +70,7 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
         ready.timer.flush()
         outputs.append(ready.timer.sample(call.observe, keep=copy_tree).kept)
     synchronize(ready.device)
-    return Again(outputs, first.call_ns)
+    return Again(outputs, first.call_ns, known_ns)
 
 
 def _call_in_pairs(
@@ -101,51 +109,66 @@ def is_long(timed: Timed) -> bool:
     return statistics.median(timed.call_ns) >= _LONG_NS
 
 
+def _is_fine(timed: Timed, device_type: str) -> bool:
+    """Return whether little time can be told: of short calls on a CPU, where a few more cost next to nothing."""
+    return device_type == "cpu" and not is_long(timed)
+
+
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
-    """Return whether a call took so much longer on new values than those that were timed that pairs of both must tell."""
-    return again.new_ns > _limit_ns(_quick_ns(timed), device_type)
+    """Return whether a call took so much longer on new values than on others that pairs of both must tell."""
+    return again.new_ns > limit_ns(timed, device_type)(min(again.known_ns, default=_quick_ns(timed)))
 
 
-def remembers(ready: Ready, timed: Timed, known: dict[str, Any]) -> str | None:
+def remembers(ready: Ready, timed: Timed, again: Again, known: dict[str, Any]) -> str | None:
     """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
     count = 1 if is_long(timed) else _PAIRS_AT_ONCE
 
     def more(attempt: int) -> list[tuple[float, float]]:
-        return _call_in_pairs(ready, timed, new_values(ready, count, attempt), known)
+        return _call_in_pairs(ready, timed, new_values(ready, count, attempt, entry=timed.index), known)
 
-    return judge_pairs(more, quick_ns=_quick_ns(timed), device_type=ready.device.type)
+    return judge_pairs(
+        more, known_ns=again.known_ns, quick_ns=_quick_ns(timed), limit=limit_ns(timed, ready.device.type)
+    )
 
 
-def judge_pairs(more: Callable[[int], list[tuple[float, float]]], *, quick_ns: float, device_type: str) -> str | None:
+def judge_pairs(
+    more: Callable[[int], list[tuple[float, float]]],
+    *,
+    known_ns: Sequence[float],
+    quick_ns: float,
+    limit: Callable[[float], float],
+) -> str | None:
     """Return a sentence where pairs of calls tell that results are remembered, or None.
 
     What else a machine does makes calls slower, never quicker: of a busy one, every other call takes twice as long. Nobody can have
-    remembered what he never saw, so one call on new values that is as quick as those that were timed acquits. So does, of the least number
-    of pairs, one that is as quick as the quickest on known values, for the machine may be slower now than it was then. Where every other
-    call is slowed by chance, all 24 are for one honest implementation in 17 millions, and 9 calls on known values for one in 500 that
-    remembers.
+    remembered what he never saw, so one call on new values that is as quick as those that were timed acquits. So does one that is as
+    quick as the quicker quarter of calls on known values, once there are a few, for the machine may be slower now than it was then; and
+    at the end one as quick as half of them. Where every other call is slowed by chance, all 24 are for one honest implementation in 17
+    millions.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
             new values right behind it.
+        known_ns: Latencies in ns of calls on known values that were made already.
         quick_ns: Latency in ns of quick calls among those that were timed.
-        device_type: Kind of the device, which says what the clock is off by.
+        limit: Given a latency on known values, returns the one beyond which a call on new ones is slower.
     """
-    pairs = list[tuple[float, float]]()
+    known, new = list(known_ns), list[float]()
     until = trusted.perf_counter() + _PAIRS_S
     least, most = _PAIRS
     attempt = 0
-    while len(pairs) < least or (len(pairs) < most and trusted.perf_counter() < until):
+    while len(new) < least or (len(new) < most and trusted.perf_counter() < until):
         attempt += 1
-        pairs += more(attempt)
-        quickest_known_ns, quickest_new_ns = map(min, zip(*pairs, strict=True))
-        if quickest_new_ns <= _limit_ns(quick_ns, device_type):
+        for one_known, one_new in more(attempt):
+            known.append(one_known)
+            new.append(one_new)
+        if min(new) <= limit(quick_ns) or (len(known) >= _KNOWN and min(new) <= limit(sorted(known)[len(known) // 4])):
             return None
-        if len(pairs) >= least and quickest_new_ns <= _limit_ns(quickest_known_ns, device_type):
-            return None
-    known_us, new_us = (statistics.median(latencies) / 1e3 for latencies in zip(*pairs, strict=True))
+    typical_ns = statistics.median(known)
+    if min(new) <= limit(typical_ns):
+        return None
     return (
-        f"a call takes {new_us:.1f} us on values that it has not seen, and {known_us:.1f} us on those that it has: it "
+        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {typical_ns / 1e3:.1f} us on those that it has: it "
         "remembers results; nothing may be kept between calls"
     )
 
@@ -155,5 +178,9 @@ def _quick_ns(timed: Timed) -> float:
     return sorted(timed.call_ns)[len(timed.call_ns) // 10]
 
 
-def _limit_ns(known_ns: float, device_type: str) -> float:
-    return _FACTOR * known_ns + _BEYOND_NS[device_type]
+def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
+    """Return what gives the latency in ns beyond which an entry's call on new values is slower than one on known ones, given that one's."""
+    if _is_fine(timed, device_type):
+        beyond_ns = _SHORT_PART * _quick_ns(timed) + _SHORT_NS
+        return lambda known_ns: known_ns + beyond_ns
+    return lambda known_ns: _FACTOR * known_ns + _BEYOND_NS

@@ -112,11 +112,15 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
         else:
             again.append((timed, made))
             given = made.outputs[0] if _is_eager_baseline(timed) else None
-    right = Right(ready, new, given=given)
+    right, remembered = Right(ready, new, given=given), False
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
-        if verdict is None and known is not None and is_suspicious(timed, made, ready.device.type):
-            verdict = guarded(ready.job, timed.index, heartbeat, functools.partial(remembers, ready, timed, known))
+        # What one has computed another may find.
+        if verdict is None and known is not None and (remembered or is_suspicious(timed, made, ready.device.type)):
+            verdict = guarded(
+                ready.job, timed.index, heartbeat, functools.partial(remembers, ready, timed, made, known)
+            )
+            remembered |= isinstance(verdict, str)
         if verdict is not None:
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
 
