@@ -60,7 +60,7 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
         known: Inputs that came again and again, for calls that go before; None to make none.
     """
     call, known_ns = ready.calls[timed.entry], tuple[float, ...]()
-    if known is not None and _is_fine(timed, ready.device.type):
+    if known is not None and _is_short_on_cpu(timed, ready.device.type):
         # Before, for the first call would be slower for the way to it alone.
         known_ns = tuple(_sample(ready, timed, known, known).call_ns for _ in range(_PAIRS_AT_ONCE))
     first = _sample(ready, timed, new, known)
@@ -109,8 +109,8 @@ def is_long(timed: Timed) -> bool:
     return statistics.median(timed.call_ns) >= _LONG_NS
 
 
-def _is_fine(timed: Timed, device_type: str) -> bool:
-    """Return whether little time can be told: of short calls on a CPU, where a few more cost next to nothing."""
+def _is_short_on_cpu(timed: Timed, device_type: str) -> bool:
+    """Return whether a few more calls cost next to nothing, and can tell little time: short ones on a CPU."""
     return device_type == "cpu" and not is_long(timed)
 
 
@@ -179,8 +179,8 @@ def _quick_ns(timed: Timed) -> float:
 
 
 def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
-    """Return what gives the latency in ns beyond which an entry's call on new values is slower than one on known ones, given that one's."""
-    if _is_fine(timed, device_type):
+    """Return a function of a call's latency in ns on known values: the latency beyond which one on new values is slower."""
+    if _is_short_on_cpu(timed, device_type):
         beyond_ns = _SHORT_PART * _quick_ns(timed) + _SHORT_NS
         return lambda known_ns: known_ns + beyond_ns
     return lambda known_ns: _FACTOR * known_ns + _BEYOND_NS
