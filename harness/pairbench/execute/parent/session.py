@@ -21,7 +21,7 @@ from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
 _JUDGING = 0.03
-"""Part of a run that judging timed calls may take before less of it is done."""
+"""Part of a run that judging timed calls may take before it is done less often in later rounds."""
 
 
 class Observer(Protocol):

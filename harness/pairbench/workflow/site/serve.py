@@ -56,7 +56,7 @@ def make_server(folder: Path, port: int, *, handler: "Callable[..., SiteHandler]
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that closes a page hangs up in the middle, and Ctrl-C closes a connection that is just being taken; that is no news.
+        # No news: a browser hangs up in the middle when its page is closed, and Ctrl-C closes a connection that no thread answers yet.
         if not isinstance(sys.exception(), ConnectionError) and request.fileno() >= 0:
             super().handle_error(request, client_address)
 

@@ -98,7 +98,7 @@ ROUNDS = pytest.mark.parametrize(
 
 
 def _by_chance(share: float) -> Any:
-    """Return about how many of 400 that is."""
+    """Return what this share of 400 comes to, give or take what chance does."""
     return pytest.approx(400 * share, abs=4.5 * (400 * share * (1 - share)) ** 0.5)
 
 

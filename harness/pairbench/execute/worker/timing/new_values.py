@@ -21,11 +21,13 @@ _LONG_NS = 1e6
 _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
-"""Factor, and ns, beyond which calls on new values are slower than those on known ones, of long calls and on a GPU."""
-_SHORT_PART, _SHORT_NS = 0.25, 300.0
-"""Part of a short call's latency on a CPU, and ns, beyond which those on new values are slower than those on known ones beside them."""
+"""Factor, and ns, by which a call on new values has to be slower than those on known ones."""
+_SHORT_NS = 300e3
+"""Latency in ns below which a call on a CPU is short: a few more, on known values, cost next to nothing."""
+_SHORT_PART, _SHORT_BEYOND_NS = 0.25, 300.0
+"""Part of its latency, and ns, by which a short call on a CPU has to be slower on new values than beside it on known ones."""
 _KNOWN = 6
-"""Number of calls on known values from which they tell what the machine can do now."""
+"""Number of calls on known values that are enough to tell how quick they can be now."""
 _PAIRS, _PAIRS_S = (9, 24), 5.0
 """Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
 
@@ -61,7 +63,7 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
     """
     call, known_ns = ready.calls[timed.entry], tuple[float, ...]()
     if known is not None and _is_short_on_cpu(timed, ready.device.type):
-        # Before, for the first call would be slower for the way to it alone.
+        # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
         known_ns = tuple(_sample(ready, timed, known, known).call_ns for _ in range(_PAIRS_AT_ONCE))
     first = _sample(ready, timed, new, known)
     outputs = [first.kept]
@@ -110,8 +112,8 @@ def is_long(timed: Timed) -> bool:
 
 
 def _is_short_on_cpu(timed: Timed, device_type: str) -> bool:
-    """Return whether a few more calls cost next to nothing, and can tell little time: short ones on a CPU."""
-    return device_type == "cpu" and not is_long(timed)
+    """Return whether a call is short, on a CPU: a few more of them can tell small differences."""
+    return device_type == "cpu" and _quick_ns(timed) < _SHORT_NS
 
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
@@ -140,11 +142,10 @@ def judge_pairs(
 ) -> str | None:
     """Return a sentence where pairs of calls tell that results are remembered, or None.
 
-    What else a machine does makes calls slower, never quicker: of a busy one, every other call takes twice as long. Nobody can have
-    remembered what he never saw, so one call on new values that is as quick as those that were timed acquits. So does one that is as
-    quick as the quicker quarter of calls on known values, once there are a few, for the machine may be slower now than it was then; and
-    at the end one as quick as half of them. Where every other call is slowed by chance, all 24 are for one honest implementation in 17
-    millions.
+    On a busy machine every other call may take twice as long, but none is quicker for it. So one call on new values that is as quick as
+    quick calls among those that were timed shows that nothing is remembered. The machine may be slower now than it was then: so does one
+    that is as quick as the quicker quarter of the calls on known values, as soon as there are a few of these, and at the end one that is
+    as quick as half of them. If every other call is slowed by chance, all 24 are for one honest implementation in 17 millions.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
@@ -168,8 +169,8 @@ def judge_pairs(
     if min(new) <= limit(typical_ns):
         return None
     return (
-        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {typical_ns / 1e3:.1f} us on those that it has: it "
-        "remembers results; nothing may be kept between calls"
+        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {typical_ns / 1e3:.1f} us on "
+        "those that it has: it remembers results; nothing may be kept between calls"
     )
 
 
@@ -180,7 +181,7 @@ def _quick_ns(timed: Timed) -> float:
 
 def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
     """Return a function of a call's latency in ns on known values: the latency beyond which one on new values is slower."""
+    factor, beyond_ns = _FACTOR, _BEYOND_NS
     if _is_short_on_cpu(timed, device_type):
-        beyond_ns = _SHORT_PART * _quick_ns(timed) + _SHORT_NS
-        return lambda known_ns: known_ns + beyond_ns
-    return lambda known_ns: _FACTOR * known_ns + _BEYOND_NS
+        factor, beyond_ns = 1.0, _SHORT_PART * _quick_ns(timed) + _SHORT_BEYOND_NS
+    return lambda known_ns: factor * known_ns + beyond_ns

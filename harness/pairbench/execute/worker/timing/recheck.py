@@ -115,7 +115,7 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     right, remembered = Right(ready, new, given=given), False
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
-        # What one has computed another may find.
+        # Entries may share what they remember: the first computes it, and the others find it.
         if verdict is None and known is not None and (remembered or is_suspicious(timed, made, ready.device.type)):
             verdict = guarded(
                 ready.job, timed.index, heartbeat, functools.partial(remembers, ready, timed, made, known)

@@ -1,0 +1,100 @@
+"""How workers are started: forked or in interpreters of their own, and with what environment."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pairbench.errors import UsageError
+from pairbench.execute.forking import Preload
+from pairbench.execute.parent import fork_server
+from pairbench.execute.parent.fork_server import ForkServers
+from pairbench.execute.parent.launch import FreshInterpreters, Launchers, open_launchers
+from pairbench.execute.parent.pool import WorkerContext, WorkerProcess, _environment
+from pairbench.model.environment import Device
+
+CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
+BESIDE = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
+
+
+@pytest.mark.parametrize(
+    ("yielding", "users", "policy"), [(True, None, "PASSIVE"), (False, None, None), (True, "ACTIVE", "ACTIVE")]
+)
+def test_threads_yield_where_others_are_at_work_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, yielding: bool, users: str | None, policy: str | None
+) -> None:
+    started: list[str | None] = []
+
+    class Process:
+        def wait(self, timeout: float | None = None) -> int:
+            return 0
+
+        def kill(self) -> None: ...
+
+    def start(environment: Mapping[str, str], preload: Preload) -> Any:
+        started.append(environment.get("OMP_WAIT_POLICY"))
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        return ours, Process()
+
+    monkeypatch.setattr(fork_server, "start_server", start)
+    with open_launchers({}, yielding=yielding) as launchers:
+        launchers.shared.prepare({"OMP_WAIT_POLICY": users} if users else {}, Preload.MEASUREMENT)
+    assert started == [policy]
+
+
+@pytest.mark.parametrize(
+    ("asked", "shared", "alone"),
+    [
+        ({}, ForkServers, FreshInterpreters),
+        ({"PAIRBENCH_WORKERS": "fork"}, ForkServers, ForkServers),
+        ({"PAIRBENCH_WORKERS": "fresh"}, FreshInterpreters, FreshInterpreters),
+    ],
+)
+def test_what_is_timed_is_in_an_interpreter_of_its_own(asked: dict[str, str], shared: type, alone: type) -> None:
+    with open_launchers(asked) as launchers:
+        assert (type(launchers.shared), type(launchers.alone)) == (shared, alone)
+
+
+@pytest.mark.parametrize(
+    ("device", "timed", "alone"), [(CPU, False, False), (CPU, True, True), (GPU, False, False), (GPU, True, False)]
+)
+def test_what_is_timed_on_a_cpu_shares_nothing(
+    context: WorkerContext, device: Device, timed: bool, alone: bool
+) -> None:
+    started: list[str] = []
+
+    class Launcher:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def prepare(self, environment: Any, preload: Any) -> None: ...
+
+        def launch(self, environment: Any, **files: int) -> Any:
+            started.append(self.name)
+            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0, ended=lambda: False)
+
+    launchers = Launchers(Launcher("shared"), Launcher("alone"))
+    with WorkerProcess(replace(context, launchers=launchers), device, timed=timed):
+        assert started == ["alone" if alone else "shared"]
+
+
+def test_an_unknown_way_to_start_workers_is_refused() -> None:
+    with (
+        pytest.raises(UsageError, match=r"PAIRBENCH_WORKERS is 'spoon', expected 'fresh' .* 'fork' .*"),
+        open_launchers({"PAIRBENCH_WORKERS": "spoon"}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("device", "visible"), [(GPU, "GPU-1"), (replace(GPU, beside=(BESIDE,)), "GPU-1,GPU-0"), (CPU, "")]
+)
+def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
+    context: WorkerContext, device: Device, visible: str
+) -> None:
+    assert _environment(context.cache, device, None, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
