@@ -11,7 +11,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, Rotation, capture
 from pairbench.execute.worker.training import Training, arguments
-from pairbench.execute.worker.trees import copy_tree, refill
+from pairbench.execute.worker.trees import copy_tree, refill, tensors
 from pairbench.model.operator import Operator, Variant
 
 
@@ -37,12 +37,13 @@ class Call:
     def refill(self, fresh: dict[str, Any]) -> bool:
         """Put fresh values into what only this call uses, at the same addresses; False where their shapes differ.
 
-        The shared inputs are left to the caller.
+        The shared inputs are left to the caller. What was prepared of constants without tensors stays: it is the same for all values.
         """
-        own = {name: value for name, value in self.kwargs.items() if value is not self.shared.get(name)}
         refill(self.initial, {name: fresh[name] for name in self.initial})
-        replacement = {**_own_state(self.operator, fresh), **_prepared(self.operator, self.variant, fresh)}
-        return refill(own, {name: replacement[name] for name in own})
+        replacement = _own_state(self.operator, fresh)
+        if tensors({name: fresh[name] for name in self.operator.constants}):
+            replacement |= _prepared(self.operator, self.variant, fresh)
+        return refill({name: self.kwargs[name] for name in replacement}, replacement)
 
     @property
     def given(self) -> dict[str, Any]:
