@@ -42,8 +42,11 @@ def _timed(*call_us: float) -> Any:
         ("cpu", 299, [299], 375, True),
         ("cpu", 301, [], 608, True),  # from here on no calls on known values go before
         ("cpu", 301, [], 606, False),
-        ("cuda", 10, [], 26, True),
-        ("cuda", 10, [], 24, False),
+        ("cuda", 10, [14, 15, 19], 17.1, True),  # a tenth of 10 us, and 2 us
+        ("cuda", 10, [14, 15, 19], 16.9, False),
+        ("cuda", 999, [1000], 1103, True),
+        ("cuda", 1001, [], 2006, False),
+        ("cuda", 1001, [], 2008, True),
     ],
 )
 def test_a_call_that_takes_longer_on_new_values_makes_a_suspicion(

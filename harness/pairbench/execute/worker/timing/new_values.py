@@ -22,10 +22,9 @@ _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
 """Factor, and ns, by which a call on new values has to be slower than those on known ones."""
-_SHORT_NS = 300e3
-"""Latency in ns below which a call on a CPU is short: a few more, on known values, cost next to nothing."""
-_SHORT_PART, _SHORT_BEYOND_NS = 0.25, 300.0
-"""Part of its latency, and ns, by which a short call on a CPU has to be slower on new values than beside it on known ones."""
+_PRECISE = {"cpu": (300e3, 0.25, 300.0), "cuda": (_LONG_NS, 0.1, 2e3)}
+"""By device kind: the latency in ns below which a call is short, so that a few more of it on known values cost next to nothing; the part of its
+latency, and the ns, by which a short call has to be slower on new values than beside it on known ones."""
 _KNOWN = 6
 """Number of calls on known values that are enough to tell how quick they can be now."""
 _PAIRS, _PAIRS_S = (9, 24), 5.0
@@ -62,7 +61,7 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
         known: Inputs that came again and again, for calls that go before; None to make none.
     """
     call, known_ns = ready.calls[timed.entry], tuple[float, ...]()
-    if known is not None and _is_short_on_cpu(timed, ready.device.type):
+    if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
         known_ns = tuple(_sample(ready, timed, known, known).call_ns for _ in range(_PAIRS_AT_ONCE))
     first = _sample(ready, timed, new, known)
@@ -111,9 +110,9 @@ def is_long(timed: Timed) -> bool:
     return statistics.median(timed.call_ns) >= _LONG_NS
 
 
-def _is_short_on_cpu(timed: Timed, device_type: str) -> bool:
-    """Return whether a call is short, on a CPU: a few more of them can tell small differences."""
-    return device_type == "cpu" and _quick_ns(timed) < _SHORT_NS
+def _is_short(timed: Timed, device_type: str) -> bool:
+    """Return whether a call is so short that a few more of it can tell small differences."""
+    return _quick_ns(timed) < _PRECISE[device_type][0]
 
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
@@ -182,6 +181,7 @@ def _quick_ns(timed: Timed) -> float:
 def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
     """Return a function of a call's latency in ns on known values: the latency beyond which one on new values is slower."""
     factor, beyond_ns = _FACTOR, _BEYOND_NS
-    if _is_short_on_cpu(timed, device_type):
-        factor, beyond_ns = 1.0, _SHORT_PART * _quick_ns(timed) + _SHORT_BEYOND_NS
+    if _is_short(timed, device_type):
+        _, part, least_ns = _PRECISE[device_type]
+        factor, beyond_ns = 1.0, part * _quick_ns(timed) + least_ns
     return lambda known_ns: factor * known_ns + beyond_ns
