@@ -57,15 +57,22 @@ def test_an_implementation_is_as_fast_as_itself(store: Path) -> None:
 
 
 def test_calls_agree_with_do_bench(store: Path, do_bench_store: Path) -> None:
-    """Both implementations of a case are one function, and `do_bench` puts them up to 1.4 % apart: their mean counts."""
-    ours, theirs = (
-        records_of(folder).query("mode == 'eager' and suite == @ITSELF").groupby("case").call_p50_ns.mean()
+    """Both implementations of a case are one function, and `do_bench` puts them up to 1.4 % apart: their mean counts.
+
+    At the power limit the two do not see the same GPU: `do_bench` leaves it no pause, so products of 4096 ran at 1.70 GHz there and at
+    1.94 GHz here, on an H100. Beyond 3 % they may differ by no more than their clocks do.
+    """
+    (ours, our_mhz), (theirs, their_mhz) = (
+        (means.call_p50_ns, means.sm_clock_mhz)
         for folder in (store, do_bench_store)
+        for rows in [records_of(folder).query("mode == 'eager' and suite == @ITSELF")]
+        for means in [rows.groupby("case")[["call_p50_ns", "sm_clock_mhz"]].mean()]
     )
-    long = theirs[theirs >= 50e3]
+    long = theirs[theirs >= 50e3].index
     assert len(long) >= 6
-    ratios = (ours[long.index] / long).to_dict()
-    assert all(abs(ratio - 1) <= 0.03 for ratio in ratios.values()), ratios
+    for case in long:
+        ratio, by_clock = ours[case] / theirs[case], their_mhz[case] / our_mhz[case]
+        assert min(1.0, by_clock) - 0.03 <= ratio <= max(1.0, by_clock) + 0.03, (case, ratio, by_clock)
 
 
 def kernels_in_the_trace(folder: Path) -> int:
