@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call
@@ -22,9 +22,20 @@ _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
 """Factor, and ns, by which a call on new values has to be slower than those on known ones."""
-_PRECISE = {"cpu": (300e3, 0.25, 300.0), "cuda": (_LONG_NS, 0.1, 2e3)}
-"""By device kind: the latency in ns below which a call is short, so that a few more of it on known values cost next to nothing; the part of its
-latency, and the ns, by which a short call has to be slower on new values than beside it on known ones."""
+
+
+class _Short(NamedTuple):
+    """Short calls on one kind of device: a few more of them on known values cost next to nothing, and can tell small differences."""
+
+    below_ns: float
+    """Latency in ns below which a call is short."""
+    part: float
+    least_ns: float
+    """What it has to be slower by on new values than beside it on known ones: this part of its latency and these ns."""
+
+
+_SHORT = {"cpu": _Short(300e3, 0.25, 300.0), "cuda": _Short(_LONG_NS, 0.1, 2e3)}
+"""Short calls by device kind."""
 _KNOWN = 6
 """Number of calls on known values that are enough to tell how quick they can be now."""
 _PAIRS, _PAIRS_S = (9, 24), 5.0
@@ -111,8 +122,7 @@ def is_long(timed: Timed) -> bool:
 
 
 def _is_short(timed: Timed, device_type: str) -> bool:
-    """Return whether a call is so short that a few more of it can tell small differences."""
-    return _quick_ns(timed) < _PRECISE[device_type][0]
+    return _quick_ns(timed) < _SHORT[device_type].below_ns
 
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
@@ -182,6 +192,6 @@ def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
     """Return a function of a call's latency in ns on known values: the latency beyond which one on new values is slower."""
     factor, beyond_ns = _FACTOR, _BEYOND_NS
     if _is_short(timed, device_type):
-        _, part, least_ns = _PRECISE[device_type]
-        factor, beyond_ns = 1.0, part * _quick_ns(timed) + least_ns
+        short = _SHORT[device_type]
+        factor, beyond_ns = 1.0, short.part * _quick_ns(timed) + short.least_ns
     return lambda known_ns: factor * known_ns + beyond_ns
