@@ -97,7 +97,7 @@ def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(conte
         own = {one.selector for one in (device, *device.beside)}
         assert not own & at_work
         at_work.update(own)
-        threading.Event().wait(0.3)
+        threading.Event().wait(0.5)
         at_work.difference_update(own)
         done.append(device.selector)
 

@@ -75,6 +75,23 @@ def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str])
     assert said == [f"cpu (a CPU) is held by process {holder.pid}; waiting for it"]
 
 
+def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: subprocess.Popen[str]) -> None:
+    (lock,) = folder.rglob("*.lock")
+    lock.write_text("")
+    said: list[str] = []
+    looks = iter(range(3))
+
+    def interrupted() -> bool:
+        look = next(looks)
+        if look == 1:
+            lock.write_text(f"process {holder.pid}\n")
+        return look == 2
+
+    with device_lock(CPU, said.append, interrupted) as held:
+        assert not held
+    assert said == [f"cpu (a CPU) is held by process {holder.pid}; waiting for it"]
+
+
 def test_the_lock_of_a_killed_process_is_free(holder: subprocess.Popen[str]) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()

@@ -63,13 +63,15 @@ def _lock(
 ) -> Iterator[bool]:
     descriptor = _open(f"{_word(device.uuid or 'cpu')}.lock")
     try:
-        told = False
+        told, tries = False, 0
         while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if interrupted():
                 yield False
                 return
-            if not told:
-                waiting(_holder(descriptor))
+            tries += 1
+            # Who has just taken it has yet to write who that is.
+            if not told and ((holder := _holder(descriptor)) or tries > 1):
+                waiting(holder or "another process")
                 told = True
             time.sleep(_POLL_S)
         # Only a word for those who wait: another user's file may be read-only, or the disk full.
@@ -81,11 +83,12 @@ def _lock(
         os.close(descriptor)
 
 
-def _holder(descriptor: int) -> str:
-    """Return who holds a lock, as far as the file says so; another user may have written anything there."""
+def _holder(descriptor: int) -> str | None:
+    """Return who holds a lock, or None where the file does not say so; another user may have written anything there."""
     told = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-    holder = told if _HOLDER.fullmatch(told) else "another process"
-    return "another device's turn of this run" if holder == f"process {os.getpid()}" else holder
+    if told == f"process {os.getpid()}":
+        return "another device's turn of this run"
+    return told if _HOLDER.fullmatch(told) else None
 
 
 def _open(name: str) -> int:
