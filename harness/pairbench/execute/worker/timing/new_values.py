@@ -21,7 +21,7 @@ _LONG_NS = 1e6
 _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
-"""Factor, and ns, by which a call on new values has to be slower than those on known ones."""
+"""Factor, and ns, by which a call that is not short has to be slower on new values than on known ones."""
 
 
 class _Short(NamedTuple):
@@ -30,7 +30,7 @@ class _Short(NamedTuple):
     below_ns: float
     """Latency in ns below which a call is short."""
     part: float
-    least_ns: float
+    beyond_ns: float
     """What it has to be slower by on new values than beside it on known ones: this part of its latency and these ns."""
 
 
@@ -193,5 +193,5 @@ def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
     factor, beyond_ns = _FACTOR, _BEYOND_NS
     if _is_short(timed, device_type):
         short = _SHORT[device_type]
-        factor, beyond_ns = 1.0, short.part * _quick_ns(timed) + short.least_ns
+        factor, beyond_ns = 1.0, short.part * _quick_ns(timed) + short.beyond_ns
     return lambda known_ns: factor * known_ns + beyond_ns
