@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -170,8 +171,11 @@ class _Workers:
 
     def __init__(self, process: Forked) -> None:
         self._process = process
+        self._killed = False
 
     def wait(self, timeout: float | None = None) -> int:
+        if self._killed:  # perhaps before it was forked, and then nobody tells how it ended
+            return -signal.SIGKILL
         until = time.monotonic() + timeout if timeout is not None else float("inf")
         while not self._process.ended():
             if time.monotonic() > until:
@@ -181,6 +185,7 @@ class _Workers:
 
     def kill(self) -> None:
         self._process.kill()
+        self._killed = True
 
 
 class _Mother:
