@@ -20,8 +20,8 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Outcome
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
-_JUDGING = 0.03
-"""Part of a run that judging timed calls may take before it is done less often in later rounds."""
+_JUDGING = 0.025
+"""Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
 
 class Observer(Protocol):

@@ -85,7 +85,11 @@ def noisy(scale: float, seed: int) -> Callable[[], float]:
 @pytest.fixture
 def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
     def run(
-        entries: list[Timed], throttles: Iterator[bool] | None = None, values: Values | None = None, **changes: Any
+        entries: list[Timed],
+        throttles: Iterator[bool] | None = None,
+        values: Values | None = None,
+        renew: Callable[[], bool] | None = None,
+        **changes: Any,
     ) -> TimedRound:
         values = values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
         stopping = Stopping(
@@ -101,6 +105,7 @@ def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
             rng=np.random.default_rng(0),
             values=values,
             watch=Watch(values),
+            renew=renew,
         )
 
     return run
@@ -318,6 +323,54 @@ def test_a_long_call_is_warm_after_one(
     values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
     measure._warm_up(timed(slow=call), FakeTimer(), heartbeat, Watch(values))
     assert made == calls
+
+
+@pytest.mark.parametrize("could", [True, False])
+def test_long_calls_begin_on_values_that_no_call_has_seen(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, could: bool
+) -> None:
+    """The baseline comes last then, so that no other finds its outputs, and a second block on the same values shows who remembers."""
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+    x, made = torch.zeros(1), list[tuple[str, float]]()
+    sets = tuple({"x": torch.full((1,), float(number))} for number in range(2))
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+
+    def call(name: str) -> Callable[[], float]:
+        return lambda: made.append((name, x.item())) or 1e8  # type: ignore[func-returns-value]
+
+    def renew() -> bool:
+        made.clear()
+        if could:
+            values.replace_first({"x": torch.full((1,), 7.0)})
+        return could
+
+    names = ("baseline", "a", "b", "c", "d")
+    entries = timed(**{name: call(name) for name in names})
+    for one in entries:
+        one.judged = lambda outputs, name=str(one.entry): (name, float(outputs))  # type: ignore[misc]
+    found = take(entries, values=values, renew=renew)
+    blocks = [made[start : start + len(names)] for start in range(0, len(made), len(names))]
+    assert len(blocks) == len(found.throttled) >= 20
+    seen = [{value for _, value in block} for block in blocks]
+    if could:
+        assert seen[:2] == [{7.0}, {7.0}] and all(two == {1.0, 7.0} for two in seen[2:])
+        assert blocks[0][-1][0] == "baseline" and {block[-1][0] for block in blocks[1:]} == set(names)
+        assert [one.first for one in entries] == [(str(one.entry), 1e8) for one in entries]
+    else:
+        assert all(two == {0.0, 1.0} for two in seen)
+        assert [one.first for one in entries] == [None] * len(names)
+    position = {str(samples.entry): samples.position[0] for samples in found.entries}
+    assert [position[f"{name} (eager)"] for name, _ in blocks[0]] == list(range(len(names)))
+
+
+def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before it would have seen the values; beside a long call each is as it is."""
+    entries = timed(baseline=lambda: 100.0, a=lambda: 100.0)
+    take(entries, renew=lambda: pytest.fail("no call is long"))
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
+    entries = timed(baseline=lambda: 100.0, a=lambda: 1e8)
+    take(entries, renew=lambda: True)
+    assert [one.first is None for one in entries] == [True, False]
 
 
 def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:

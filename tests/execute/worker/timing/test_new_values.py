@@ -2,15 +2,26 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from pairbench import Operator, Variant
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import TimeCase, WorkerConfig
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import new_values
-from pairbench.execute.worker.timing.new_values import Again, is_suspicious, judge_pairs, limit_ns, remembers
+from pairbench.execute.worker.timing.measure import EntryFailedError
+from pairbench.execute.worker.timing.new_values import Again, is_suspicious, judge_pairs, limit_ns, remembers, renew
+from pairbench.execute.worker.timing.ready import Ready, make_ready
+from pairbench.execute.worker.trees import copy_tree, tensors
+from pairbench.model.environment import Device
+from pairbench.model.plan import Entry
+from pairbench.model.settings import Settings
 
 Pairs = list[tuple[float, float]]
 
@@ -26,6 +37,78 @@ def test_each_try_of_each_entry_has_values_of_its_own(monkeypatch: pytest.Monkey
     found = [seed for round_index in range(9) for entry in range(9) for seed in seeds(round_index, entry)]
     assert len(set(found)) == len(found) == 9 * 9 * 27
     assert not {*range(9), *range(1000, 1009)} & set(found)  # those of verification and of timed calls
+
+
+def scaled(x: torch.Tensor, weight: torch.Tensor, total: torch.Tensor, doubled: Any = None) -> torch.Tensor:
+    total += 1
+    return x * (2 * weight if doubled is None else doubled)
+
+
+@pytest.fixture
+def ready(heartbeat: Heartbeat) -> Ready:
+    """Return a case with constants, something that is prepared of them, and a state."""
+    operator = Operator(
+        "op",
+        baseline=scaled,
+        variants={"ahead": Variant(scaled, prepare=lambda weight: {"doubled": 2 * weight})},
+        inputs=lambda make, n: {name: make.normal(n) for name in ("x", "weight", "total")},
+        constants=["weight"],
+        state=["total"],
+        cases=[{"n": 8}],
+    )
+    entries = tuple(Entry(implementation=name, mode="eager") for name in ("baseline", "ahead"))
+    job = TimeCase(path=Path("ops.py"), operator="op", case=operator.cases[0], entries=entries, round=0, capturable=())
+    device = Device(selector="cpu", kind="cpu", name="a CPU")
+    config = WorkerConfig(device=device, settings=Settings(), memory_bytes=2**40)
+    making = make_ready(job, operator, config, heartbeat, torch.device("cpu"))
+    with pytest.raises(StopIteration) as made:
+        next(making)
+    found: Ready = made.value.value
+    return found
+
+
+def test_new_values_are_put_in_place_for_all_calls_and_are_expected_from_then_on(
+    ready: Ready, heartbeat: Heartbeat
+) -> None:
+    before, addresses = copy_tree(ready.inputs), [tensor.data_ptr() for tensor in tensors(ready.inputs)]
+    assert renew(ready, heartbeat)
+    assert not any(torch.equal(ready.inputs[name], before[name]) for name in ("x", "weight", "total"))
+    assert [tensor.data_ptr() for tensor in tensors(ready.inputs)] == addresses
+    assert ready.values.current == 0 and ready.watch.changed() is None
+    assert torch.equal(ready.values.sets[0]["x"], ready.inputs["x"])
+    for call in ready.calls.values():
+        found = call.observe()
+        assert torch.equal(found["output"], 2 * ready.inputs["x"] * ready.inputs["weight"])
+        assert torch.equal(found["state"]["total"], ready.inputs["total"] + 1)
+    assert ready.values.spent_s > 0.0
+
+
+def test_other_sets_stay_as_they_are(ready: Ready, heartbeat: Heartbeat) -> None:
+    second = ready.values.sets[1]["x"].clone()
+    assert renew(ready, heartbeat)
+    with ready.watch.turn(0):
+        ready.values.put(1)
+    assert torch.equal(ready.inputs["x"], second) and ready.watch.changed() is None
+    ready.values.put(0)
+    assert torch.equal(ready.inputs["x"], ready.values.sets[0]["x"])
+
+
+def test_no_new_values_are_put_in_place_where_values_never_change(ready: Ready, heartbeat: Heartbeat) -> None:
+    ready.values.sets = ready.values.sets[:1]
+    before = copy_tree(ready.inputs)
+    assert not renew(ready, heartbeat)
+    assert all(torch.equal(ready.inputs[name], before[name]) for name in before)
+
+
+def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbeat) -> None:
+    def fails(weight: torch.Tensor) -> dict[str, Any]:
+        raise ValueError(f"{len(weight)} are too many")
+
+    ahead = ready.job.entries[1]
+    ready.calls[ahead] = replace(ready.calls[ahead], variant=Variant(scaled, prepare=fails))
+    with pytest.raises(EntryFailedError) as raised:
+        renew(ready, heartbeat)
+    assert raised.value.index == 1 and str(raised.value.__cause__) == "8 are too many"
 
 
 def _timed(*call_us: float) -> Any:

@@ -8,26 +8,32 @@ import pytest
 import torch
 
 from pairbench.execute.worker.timing import recheck
+from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.rights import Rights
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 
+def entry_of(name: str, mode: str = "eager", **fields: Any) -> Timed:
+    return Timed(index=0, entry=Entry(implementation=name, mode=mode), run=lambda: None, **fields)
+
+
+@pytest.mark.parametrize("sampled", [True, False])
 @pytest.mark.parametrize("has_baseline", [True, False])
 def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
-    monkeypatch: pytest.MonkeyPatch, has_baseline: bool
+    monkeypatch: pytest.MonkeyPatch, has_baseline: bool, sampled: bool
 ) -> None:
     """While the others are called, nothing in the process is right on the new values, so none can have found it there."""
     called, given = list[Any](), list[Any]()
 
-    def call_again(_: Any, timed: Any, __: Any, ___: Any) -> Again:
+    def call_again(_: Any, timed: Timed, __: Any, ___: Any) -> Again:
         called.append(timed)
-        return Again([timed], 0.0)
+        return Again([str(timed.entry)], 0.0)
 
     def right(_: Any, __: Any, given: Any, into: list[Any] = given) -> Any:
         into.append(given)
-        return SimpleNamespace(vouched=True, contradicts=lambda outputs: "off" if outputs is timed[2] else None)
+        return SimpleNamespace(vouched=True, contradicts=lambda output: "off" if "graph" in output else None)
 
     monkeypatch.setattr(recheck, "call_again", call_again)
     monkeypatch.setattr(recheck, "new_values", lambda *_: [{}])
@@ -35,21 +41,23 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     monkeypatch.setattr(recheck, "Right", right)
     for name in ("guarded", "attributed"):
         monkeypatch.setattr(recheck, name, lambda job, index, heartbeat, step: step())
-    entries = [
-        Entry(implementation="baseline", mode="eager" if has_baseline else "graph"),
-        Entry(implementation="variant", mode="eager"),
-        Entry(implementation="variant", mode="graph"),
+    timed = [
+        entry_of("baseline", "eager" if has_baseline else "compile"),
+        entry_of("variant"),
+        entry_of("variant", "graph"),
     ]
-    timed = [SimpleNamespace(entry=one, index=0) for one in entries]
+    for one in timed:
+        one.call_ns = [3e7, 3e7]
+        one.first = str(one.entry) if sampled else None
     ready: Any = SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=SimpleNamespace(sets=({}, {})))
     heartbeat: Any = None
-    chosen: Any = timed
-    (ended,) = recheck._recheck(ready, heartbeat, chosen)
-    assert ended.entry is entries[2] and ended.reason.startswith(
+    (ended,) = recheck._recheck(ready, heartbeat, timed)
+    assert ended.entry is timed[2].entry and ended.reason.startswith(
         "its timed call is wrong on fresh inputs at the same addresses: off"
     )
-    assert called == (timed[1:] + timed[:1] if has_baseline else timed)
-    assert given == [timed[0] if has_baseline else None]
+    last = timed[1:] + timed[:1] if has_baseline else timed
+    assert [one.entry for one in called] == ([] if sampled else [one.entry for one in last])
+    assert given == [str(timed[0].entry) if has_baseline else None]
 
 
 class Judging:
@@ -67,10 +75,7 @@ class Judging:
         monkeypatch.setattr(recheck, "left_running", lambda: None)
         monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
         monkeypatch.setattr(Rights, "contradict", lambda _, outputs: self.contradicted.append(outputs))
-        self.timed = [
-            SimpleNamespace(entry=Entry(implementation=name, mode="eager"), index=0, call_ns=[ms * 1e6], kept=[])
-            for name, ms in call_ms.items()
-        ]
+        self.timed = [entry_of(name, call_ns=[ms * 1e6]) for name, ms in call_ms.items()]
         self.values = SimpleNamespace(sets=({}, {}), spent_s=2.0)
         watch = SimpleNamespace(changed=lambda: None, changed_flags=lambda: None)
         job = SimpleNamespace(round=round_index, sparing=sparing)
@@ -123,6 +128,27 @@ def test_of_short_calls_kept_outputs_are_judged_and_of_long_ones_where_none_is_m
     assert case.judge(OUTPUT, OUTPUT, OUTPUT) == [OUTPUT] * 3
 
 
+@pytest.mark.parametrize("round_index", [0, 1])
+def test_of_calls_whose_first_sample_was_on_new_values_what_can_be_without_a_call_is_judged(
+    monkeypatch: pytest.MonkeyPatch, round_index: int
+) -> None:
+    monkeypatch.setattr(recheck, "_LATER_LONG", 0.0)
+    case = Judging(monkeypatch, round_index, long=25.0, baseline=25.0)
+    for timed in case.timed:
+        timed.first, timed.call_ns = "an output", [25e6, 25e6]
+    for _ in range(20):
+        assert case.judge([(0, "one"), (1, "another")], OUTPUT)[0] == [
+            (0, "one")
+        ]  # the baseline gave it for the first set
+        assert case.rechecked[-1] == case.timed, "that is done without a call, too"
+    assert len(case.rechecked) == 20
+    case.timed[0].call_ns = [25e6]
+    case.judge([], [])
+    assert case.rechecked[-1] == (case.timed[1:] if round_index else case.timed), (
+        "a lone sample has nothing to be compared with"
+    )
+
+
 @ROUNDS
 def test_where_what_is_right_takes_a_long_call_it_is_computed_as_often_as_calls_are_made_on_new_values(
     monkeypatch: pytest.MonkeyPatch, round_index: int, long: bool, sparing: bool, share: float
@@ -153,10 +179,7 @@ def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.Monk
     monkeypatch.setattr(recheck, "Right", Right)
     monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
     names = {"baseline": "of the baseline", "honest": "right", "liar": "wrong"}
-    timed = [
-        SimpleNamespace(entry=Entry(implementation=name, mode="eager"), index=0, call_ns=[1e4], kept=[(1, given)])
-        for name, given in names.items()
-    ]
+    timed = [entry_of(name, call_ns=[1e4], kept=[(1, given)]) for name, given in names.items()]
     ready: Any = SimpleNamespace(job=None, inputs={}, timed=timed, values=SimpleNamespace(sets=({}, {})))
     heartbeat: Any = None
     (ended,) = recheck._judge_kept(ready, 0.0, heartbeat, thorough=True)

@@ -1,5 +1,6 @@
 """Timing one case in a worker: make its calls ready, time them, and verify the very calls that were timed once more."""
 
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.faults import SuiteFaultError, explain
 from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, of_entry, time_entries
+from pairbench.execute.worker.timing.new_values import renew
 from pairbench.execute.worker.timing.pinning import on_one_core
 from pairbench.execute.worker.timing.ready import make_ready
 from pairbench.execute.worker.timing.recheck import judge_timed
@@ -50,6 +52,7 @@ def time_case(
                     rng=ready.rng,
                     values=ready.values,
                     watch=ready.watch,
+                    renew=functools.partial(renew, ready, heartbeat),
                 )
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)

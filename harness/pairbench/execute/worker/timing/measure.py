@@ -30,12 +30,19 @@ _SETTLING_NS = 10e6
 """Time in ns that blocks which are not recorded take at most: long calls show nothing of what ran before them."""
 _KEPT = 2
 """So many outputs of each entry are kept for judging, and of each later call that might be with a chance of this to its number."""
+_SAME_BLOCKS = 2
+"""So many blocks from the first one on have the same values, where those of the first are new: a result that was remembered shows in the second."""
 _READING_S = 0.02
 """Seconds between two readings of the GPU, about as often as NVML renews them."""
 
 
 def _nothing() -> None:
     """Do nothing: most calls have no state that is put back."""
+
+
+def _as_they_are(outputs: Any) -> Any:
+    """Return outputs: most calls leave nothing else to judge."""
+    return outputs
 
 
 @dataclass(kw_only=True)
@@ -53,8 +60,12 @@ class Timed:
     """Configurations that Triton's autotuner chose in this process."""
     reset: Callable[[], None] = _nothing
     """Puts the call's state back; it comes before the flush, outside of the clock."""
+    judged: Callable[[Any], Any] = _as_they_are
+    """Returns all that is judged of a call that has just ended, given its outputs."""
     lead_in: int = 0
     """Untimed calls before each sample."""
+    first: Any | None = None
+    """A copy of all that is judged of the first sample, if that was taken on values which no call had seen."""
     keepable: int = 0
     """Timed calls so far whose outputs might be kept: the values had changed since the call before."""
     kept: list[tuple[int, Any]] = field(default_factory=list)
@@ -64,6 +75,11 @@ class Timed:
     call_ns: list[float] = field(default_factory=list)
     host_ns: list[float] = field(default_factory=list)
     device_ns: list[float | None] = field(default_factory=list)
+
+    @property
+    def is_eager_baseline(self) -> bool:
+        """Whether this is what tells what is right."""
+        return self.entry.role == "baseline" and self.entry.mode == "eager"
 
     def samples(self) -> EntrySamples:
         """Return the samples; a latency that is missing in any block is missing altogether."""
@@ -111,8 +127,9 @@ def time_entries(
     rng: np.random.Generator,
     values: Values,
     watch: Watch,
+    renew: Callable[[], bool] | None = None,
 ) -> TimedRound:
-    """Take blocks until the stopping criterion is met.
+    """Take blocks until the stopping criterion is met; `renew` as in `Blocks`.
 
     A block during which the GPU throttles is labelled and measured again, as long as time is left for it.
     """
@@ -120,7 +137,14 @@ def time_entries(
     reason: str | None = None
     with no_collection():
         blocks = Blocks(
-            entries, timer=timer, recorder=recorder, heartbeat=heartbeat, rng=rng, values=values, watch=watch
+            entries,
+            timer=timer,
+            recorder=recorder,
+            heartbeat=heartbeat,
+            rng=rng,
+            values=values,
+            watch=watch,
+            renew=renew,
         )
         while reason is None:
             blocks.take()
@@ -141,8 +165,23 @@ class Blocks:
         rng: np.random.Generator,
         values: Values,
         watch: Watch,
+        renew: Callable[[], bool] | None = None,
     ) -> None:
-        """Warm the entries up."""
+        """Warm the entries up.
+
+        Where the call of an entry is so long that it has no lead-in, its first sample is taken on values that no call has seen, so
+        that no further call has to be made on such values.
+
+        Args:
+            entries: Of one case.
+            timer: Takes the samples.
+            recorder: Reads the GPU.
+            heartbeat: Of the worker.
+            rng: Orders the samples of a block.
+            values: Sets of values that are put in place in turn.
+            watch: Looks at flags and inputs.
+            renew: Puts values in place that no call has seen, constants included, and returns whether it could; None never to.
+        """
         self._entries = entries
         self._timer = timer
         self._recorder = recorder
@@ -153,9 +192,12 @@ class Blocks:
         self._changed_ns = trusted.perf_counter_ns()
         self.throttled: list[bool] = []
         """Whether the GPU throttled, for each block so far; blocks since its last reading are labelled at the next one."""
+        self._renewed = False
+        """Whether no call before the first block had seen the values."""
         self._began = trusted.perf_counter_ns()
         block_ns = _warm_up(entries, timer, heartbeat, watch)
         self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
+        self._renewed = renew is not None and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
         recorder.throttling()
         self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
@@ -196,22 +238,29 @@ class Blocks:
                 timed.forget_last()
 
     def _take_block(self) -> None:
-        for position, place in enumerate(self._rng.permutation(len(self._entries))):
-            timed = self._entries[place]
+        entries = [self._entries[place] for place in self._rng.permutation(len(self._entries))]
+        unseen = self._renewed and not self.throttled
+        if unseen:
+            # The baseline comes last, so that no other finds its outputs.
+            entries.sort(key=lambda timed: timed.is_eager_baseline)
+        for position, timed in enumerate(entries):
             with of_entry(timed, self._heartbeat), self._watch.turn(len(self.throttled)):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
                     timed.reset()
                     self._timer.flush()
                     timed.run()
-                changed = (
-                    self._change_values()
-                )  # after the lead-in, so that what was remembered of it is of other values
+                # After the lead-in, so that what was remembered of it is of other values.
+                changed = self._change_values()
                 timed.reset()
                 self._timer.flush()
-                sample = self._timer.sample(timed.run, keep=functools.partial(self._keep, timed, changed))
-                if sample.kept is not None:
-                    timed.kept.append((self._values.current, sample.kept))
+                if unseen and not timed.lead_in:
+                    sample = self._timer.sample(timed.run, keep=functools.partial(_keep_all, timed))
+                    timed.first = sample.kept
+                else:
+                    sample = self._timer.sample(timed.run, keep=functools.partial(self._keep, timed, changed))
+                    if sample.kept is not None:
+                        timed.kept.append((self._values.current, sample.kept))
                 timed.position.append(position)
                 timed.at_ns.append(at)
                 timed.call_ns.append(sample.call_ns)
@@ -228,6 +277,8 @@ class Blocks:
                 raise EntryTimeoutError(timed.index)
 
     def _change_values(self) -> bool:
+        if self._renewed and len(self.throttled) < _SAME_BLOCKS:
+            return False
         now = trusted.perf_counter_ns()
         changed = self._values.change((now - self._changed_ns) / 1e9)
         self._changed_ns = now
@@ -257,6 +308,12 @@ class Blocks:
             telemetry=self._recorder.summary(),
             measuring_s=self._busy_ns / 1e9,
         )
+
+
+def _keep_all(timed: Timed, outputs: Any) -> Any | None:
+    """Return a copy of all that is judged of a call; None where there is no room for it."""
+    judged = timed.judged(outputs)
+    return copy_tree(judged) if has_room(judged) else None
 
 
 def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> float:

@@ -5,16 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
-from pairbench.execute.worker.trees import copy_tree, refill
+from pairbench.execute.worker.trees import copy_tree, has_room, refill, same_form
 
-_FIRST_SEED, _APART, _ENTRIES_APART = 10_000, 100, 1_000_000
+_BLOCK_SEED, _FIRST_SEED, _APART, _ENTRIES_APART = 5_000, 10_000, 100, 1_000_000
 """Far from the seeds of verification and of timed calls, and of each other's rounds and entries: values that a call has seen would not be new."""
 _LONG_NS = 1e6
 """Latency in ns from which a call is long: so much longer than what surrounds it that one sample tells twice as long from as long."""
@@ -74,8 +75,10 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
     call, known_ns = ready.calls[timed.entry], tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
-        known_ns = tuple(_sample(ready, timed, known, known).call_ns for _ in range(_PAIRS_AT_ONCE))
-    first = _sample(ready, timed, new, known)
+        known_ns = tuple(
+            _sample(ready, timed, known, known, in_place=place > 0).call_ns for place in range(_PAIRS_AT_ONCE)
+        )
+    first = _sample(ready, timed, new, known, in_place=bool(known_ns))
     outputs = [first.kept]
     for _ in range(call.captures - 1):
         _put(ready, call, new)
@@ -89,18 +92,67 @@ def _call_in_pairs(
     ready: Ready, timed: Timed, news: list[dict[str, Any]], known: dict[str, Any]
 ) -> list[tuple[float, float]]:
     """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs."""
-    pairs = [(_sample(ready, timed, known, known).call_ns, _sample(ready, timed, new, known).call_ns) for new in news]
+
+    def pair(new: dict[str, Any]) -> tuple[float, float]:
+        known_ns = _sample(ready, timed, known, known).call_ns
+        return known_ns, _sample(ready, timed, new, known, in_place=True).call_ns
+
+    pairs = list(map(pair, news))
     synchronize(ready.device)
     return pairs
 
 
-def _sample(ready: Ready, timed: Timed, inputs: dict[str, Any], known: dict[str, Any] | None) -> Sample:
-    """Time a call right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand."""
+def renew(ready: Ready, heartbeat: Heartbeat) -> bool:
+    """Put values in place that no call has seen, those of constants and state included, and return whether it could be done.
+
+    It is not where there is one set of values alone, nor where memory is short.
+
+    Raises:
+        EntryFailedError: a `prepare` failed.
+    """
+    if not compares(ready) or not has_room(ready.inputs):
+        return False
+    began = trusted.perf_counter()
+    new = build_inputs(ready.operator, ready.job.case, ready.device, _BLOCK_SEED + ready.job.round, like=ready.inputs)
+    renewed = same_form(ready.inputs, new)
+    if renewed:
+        others = [name for name in new if name not in ready.values.shared]
+        refill({name: ready.inputs[name] for name in others}, {name: new[name] for name in others})
+        ready.values.replace_first(new)
+        for timed in ready.timed:
+            with of_entry(timed, heartbeat):
+                ready.calls[timed.entry].refill(new)
+        synchronize(ready.device)
+        ready.watch.begin()
+    ready.values.spent_s += trusted.perf_counter() - began
+    return renewed
+
+
+def compares(ready: Ready) -> bool:
+    """Return whether calls on new values are compared with those on known ones: not where inputs take too long to make, or too much memory."""
+    return len(ready.values.sets) > 1
+
+
+def _sample(
+    ready: Ready, timed: Timed, inputs: dict[str, Any], known: dict[str, Any] | None, *, in_place: bool = False
+) -> Sample:
+    """Time a call right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand.
+
+    Args:
+        ready: The case.
+        timed: The entry.
+        inputs: Of the call.
+        known: Those of the call before; None to make none.
+        in_place: Whether these are in place already.
+    """
     call = ready.calls[timed.entry]
     # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
     lead_in = 0 if known is None or is_long(timed) else min(timed.lead_in, 1)
     if known is not None and lead_in:
-        _put(ready, call, known)
+        if in_place:
+            call.reset()
+        else:
+            _put(ready, call, known)
         ready.timer.flush()
         call.run()
     _put(ready, call, inputs)

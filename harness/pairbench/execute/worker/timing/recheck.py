@@ -12,7 +12,15 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.guard import attributed, guarded
 from pairbench.execute.worker.timing.measure import Timed
-from pairbench.execute.worker.timing.new_values import Again, call_again, is_long, is_suspicious, new_values, remembers
+from pairbench.execute.worker.timing.new_values import (
+    Again,
+    call_again,
+    compares,
+    is_long,
+    is_suspicious,
+    new_values,
+    remembers,
+)
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.rights import Right, Rights
 from pairbench.execute.worker.trees import copy_tree
@@ -49,8 +57,9 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
     thorough = not ready.job.round or secrets.SystemRandom().random() < later
     ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
-    if thorough:
-        yield from _recheck(ready, heartbeat, [timed for timed in ready.timed if timed.entry not in ended])
+    entries = [timed for timed in ready.timed if timed.entry not in ended and (thorough or _has_first(timed))]
+    if entries:
+        yield from _recheck(ready, heartbeat, entries)
         if why := ready.watch.changed_flags() or replaced() or left_running():
             raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
     return ready.values.spent_s + trusted.perf_counter() - began
@@ -62,12 +71,14 @@ def _judge_kept(
     """Yield the ends of entries that gave a wrong output while they were timed, and return these.
 
     Of the outputs that were kept of an entry one is drawn when all is over, so that nobody could know which, and more are judged
-    within `more_s` seconds. Of long calls none is: `_recheck` judges a call on new values, and a call that does less work on known
-    values than on new ones shows in its time. They are judged by outputs that were kept of the baseline, as long as these agree. Where the
-    baseline's calls are long, and none of its outputs was kept of the same values, what is right is computed only if `thorough`.
+    within `more_s` seconds. They are judged by outputs that were kept of the baseline, as long as these agree. Where the baseline's calls
+    are long, and none of its outputs was kept of the same values, what is right is computed only if `thorough`.
+
+    Of long calls none is judged: `_recheck` judges a call on new values, and one that does less work on known values shows in its time. If the
+    first sample was that call, of the others those are that can be by what was kept of the baseline.
     """
     ended: set[Entry] = set()
-    baselines = [timed for timed in ready.timed if _is_eager_baseline(timed)]
+    baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
     right_s = max((statistics.median(timed.call_ns) / 1e9 for timed in baselines), default=0.0)
     given = dict(kept for timed in baselines for kept in timed.kept)
     sets = [{**ready.inputs, **values} for values in ready.values.sets]
@@ -76,10 +87,13 @@ def _judge_kept(
         more_s,
         right_s,
     )
-    computes = thorough or not _compares(ready) or not any(map(is_long, baselines))
-    for timed in sorted(ready.timed, key=_is_eager_baseline):
-        left_out = _compares(ready) if is_long(timed) else _is_eager_baseline(timed) and rights.vouched
-        kept = [] if left_out else [item for item in timed.kept if computes or rights.is_at_hand(item[0])]
+    computes = thorough or not compares(ready) or not any(map(is_long, baselines))
+    for timed in sorted(ready.timed, key=lambda timed: timed.is_eager_baseline):
+        began_new = timed.first is not None
+        by_recheck = is_long(timed) and compares(ready) and not began_new
+        left_out = by_recheck or (timed.is_eager_baseline and rights.vouched)
+        may_compute = computes and not began_new
+        kept = [] if left_out else [item for item in timed.kept if may_compute or rights.is_at_hand(item[0])]
         timed.kept.clear()
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
         if verdict is not None:
@@ -89,29 +103,53 @@ def _judge_kept(
     return ended
 
 
-def _compares(ready: Ready) -> bool:
-    """Return whether calls on new values are compared with those on known ones: not where inputs take too long to make, or too much memory."""
-    return len(ready.values.sets) > 1
+def _has_first(timed: Timed) -> bool:
+    """Return whether the first sample of an entry was taken on new values, and another one on the same, to compare it with."""
+    return timed.first is not None and len(timed.call_ns) > 1
 
 
 def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
-    """Time the very calls that were timed on values that no call has seen, at the same addresses, and judge them.
+    """Judge the very calls that were timed on values that no call had seen, at the same addresses.
 
-    The baseline's own call comes last, so that no other finds its outputs, and the others are judged by these, as long as they agree.
+    Where the first sample was such a call, it is judged; else the call is made now. The baseline's own comes last, so that no other finds its
+    outputs, and the others are judged by these, as long as they agree.
     """
-    if not entries:
+    entries = sorted(entries, key=lambda timed: timed.is_eager_baseline)
+    known = copy_tree(ready.inputs) if compares(ready) else None
+    samples = [(timed, Again([timed.first], timed.call_ns[0])) for timed in entries if _has_first(timed)]
+    if samples and known is not None:
+        yield from _judge_again(ready, heartbeat, samples, {**known, **ready.values.sets[0]}, known)
+    others = [timed for timed in entries if not _has_first(timed)]
+    if not others:
         return
     (new,) = new_values(ready)
-    known = copy_tree(ready.inputs) if _compares(ready) else None
-    again: list[tuple[Timed, Again]] = []
-    given: Any | None = None
-    for timed in sorted(entries, key=_is_eager_baseline):
+    again = list[tuple[Timed, Again]]()
+    for timed in others:
         made = attributed(ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known))
         if isinstance(made, Ended):
             yield made
         else:
             again.append((timed, made))
-            given = made.outputs[0] if _is_eager_baseline(timed) else None
+    yield from _judge_again(ready, heartbeat, again, new, known)
+
+
+def _judge_again(
+    ready: Ready,
+    heartbeat: Heartbeat,
+    again: list[tuple[Timed, Again]],
+    new: dict[str, Any],
+    known: dict[str, Any] | None,
+) -> Iterator[Ended]:
+    """Yield the ends of entries that were wrong on new values, or slow.
+
+    Args:
+        ready: The case.
+        heartbeat: Of the worker.
+        again: Entries, and their calls on new values.
+        new: The values.
+        known: Inputs that came again and again; None where calls on these are not compared.
+    """
+    given = next((made.outputs[0] for timed, made in again if timed.is_eager_baseline), None)
     right, remembered = Right(ready, new, given=given), False
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
@@ -125,12 +163,8 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
 
 
-def _is_eager_baseline(timed: Timed) -> bool:
-    return timed.entry.role == "baseline" and timed.entry.mode == "eager"
-
-
 def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
-    if _is_eager_baseline(timed) and right.vouched:
+    if timed.is_eager_baseline and right.vouched:
         return None
     wrong = next(filter(None, map(right.contradicts, again.outputs)), None)
     return wrong and f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"

@@ -106,6 +106,13 @@ class Values:
         self.current = index
         self.puts += 1
 
+    def replace_first(self, inputs: dict[str, Any]) -> None:
+        """Take the values of these inputs for the first set from now on, and put them in place."""
+        first = {name: inputs[name] for name in self.shared}
+        self.sets = (first, *self.sets[1:])
+        self._copies[0] = refilling(self.shared, first)
+        self.put(0)
+
     def change(self, spent_s: float) -> bool:
         """Put the next set in place, or leave it at that while the changes so far have taken their part of the time.
 

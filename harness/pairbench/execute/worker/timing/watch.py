@@ -83,12 +83,16 @@ class Watch:
         self._values = values
         self._constants = _tensors(constants or {})
         self._shared = _tensors(values.shared)
-        self._sums = {name: _sum(tensor) for name, tensor in (*self._constants, *self._lone())}
-        self._versions = self._read_versions()
+        self.begin()
         self._owed_s = 0.0
         self._looked = trusted.perf_counter()
         self._clean = True
         """Whether the last turn was looked at when it ended, so that what is found next is of a turn since."""
+
+    def begin(self) -> None:
+        """Expect the inputs to stay as they are now."""
+        self._sums = {name: _sum(tensor) for name, tensor in (*self._constants, *self._lone())}
+        self._versions = self._read_versions()
 
     def _lone(self) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors of which there is no other set to compare with."""
