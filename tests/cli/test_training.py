@@ -73,7 +73,8 @@ def test_a_backward_that_remembers_is_found_and_an_honest_one_is_not_blamed(tmp_
 @pytest.mark.timing
 def test_a_twin_is_as_fast_in_every_direction(tmp_path: Path) -> None:
     found = records(tmp_path, f"{SUITE}::right", "--implementation", "twin", forked=False)
-    latencies = {direction: found["right", direction, "twin"]["call_p50_ns"] for direction in DIRECTIONS}
+    # The quickest round of each: the directions are timed one after the other, and tests beside this one slow some rounds.
+    latencies = {direction: min(found["right", direction, "twin"]["call_round_p50_ns"]) for direction in DIRECTIONS}
     for direction in DIRECTIONS:
         assert 0.85 < found["right", direction, "twin"]["speedup"] < 1.18
     assert 0.6 < latencies["fwd_bwd"] / (latencies["fwd"] + latencies["bwd"]) < 1.7
