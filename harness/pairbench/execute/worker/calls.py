@@ -56,7 +56,7 @@ class Call:
         return len(self.run.replays) if isinstance(self.run, Rotation) else 1
 
     def observe(self) -> Any:
-        """Put the state back, run once and return all that is judged.
+        """Put the state back, run once and return what is `observed` of it.
 
         Raises:
             DeclarationError: the implementation has other parameters.
@@ -67,10 +67,10 @@ class Call:
         except TypeError:
             _check_names(self.variant.function, self.kwargs)
             raise
-        return self.judged(outputs)
+        return self.observed(outputs)
 
-    def judged(self, outputs: Any) -> Any:
-        """Return all that is judged of a run that has just ended, given its outputs: these, and what the call left in its state."""
+    def observed(self, outputs: Any) -> Any:
+        """Return all that is judged of a run that has just ended: its outputs, and what it left in the call's state, if there is one."""
         if self.training is not None:
             self.training.check(outputs)
         if not self.operator.state:

@@ -347,7 +347,7 @@ def test_long_calls_begin_on_values_that_no_call_has_seen(
     names = ("baseline", "a", "b", "c", "d")
     entries = timed(**{name: call(name) for name in names})
     for one in entries:
-        one.judged = lambda outputs, name=str(one.entry): (name, float(outputs))  # type: ignore[misc]
+        one.observed = lambda outputs, name=str(one.entry): (name, float(outputs))  # type: ignore[misc]
     found = take(entries, values=values, renew=renew)
     blocks = [made[start : start + len(names)] for start in range(0, len(made), len(names))]
     assert len(blocks) == len(found.throttled) >= 20
@@ -355,10 +355,10 @@ def test_long_calls_begin_on_values_that_no_call_has_seen(
     if could:
         assert seen[:2] == [{7.0}, {7.0}] and all(two == {1.0, 7.0} for two in seen[2:])
         assert blocks[0][-1][0] == "baseline" and {block[-1][0] for block in blocks[1:]} == set(names)
-        assert [one.first for one in entries] == [(str(one.entry), 1e8) for one in entries]
+        assert [one.first_observed for one in entries] == [(str(one.entry), 1e8) for one in entries]
     else:
         assert all(two == {0.0, 1.0} for two in seen)
-        assert [one.first for one in entries] == [None] * len(names)
+        assert [one.first_observed for one in entries] == [None] * len(names)
     position = {str(samples.entry): samples.position[0] for samples in found.entries}
     assert [position[f"{name} (eager)"] for name, _ in blocks[0]] == list(range(len(names)))
 
@@ -370,7 +370,7 @@ def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatc
     monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
     entries = timed(baseline=lambda: 100.0, a=lambda: 1e8)
     take(entries, renew=lambda: True)
-    assert [one.first is None for one in entries] == [True, False]
+    assert [one.first_observed is None for one in entries] == [True, False]
 
 
 def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:

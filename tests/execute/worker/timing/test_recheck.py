@@ -48,7 +48,7 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     ]
     for one in timed:
         one.call_ns = [3e7, 3e7]
-        one.first = str(one.entry) if sampled else None
+        one.first_observed = str(one.entry) if sampled else None
     ready: Any = SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=SimpleNamespace(sets=({}, {})))
     heartbeat: Any = None
     (ended,) = recheck._recheck(ready, heartbeat, timed)
@@ -135,11 +135,10 @@ def test_of_calls_whose_first_sample_was_on_new_values_what_can_be_without_a_cal
     monkeypatch.setattr(recheck, "_LATER_LONG", 0.0)
     case = Judging(monkeypatch, round_index, long=25.0, baseline=25.0)
     for timed in case.timed:
-        timed.first, timed.call_ns = "an output", [25e6, 25e6]
+        timed.first_observed, timed.call_ns = "an output", [25e6, 25e6]
     for _ in range(20):
-        assert case.judge([(0, "one"), (1, "another")], OUTPUT)[0] == [
-            (0, "one")
-        ]  # the baseline gave it for the first set
+        judged, *_ = case.judge([(0, "one"), (1, "another")], OUTPUT)
+        assert judged == [(0, "one")], "the baseline gave an output for the first set alone"
         assert case.rechecked[-1] == case.timed, "that is done without a call, too"
     assert len(case.rechecked) == 20
     case.timed[0].call_ns = [25e6]

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import secrets
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,11 +60,11 @@ class Timed:
     """Configurations that Triton's autotuner chose in this process."""
     reset: Callable[[], None] = _nothing
     """Puts the call's state back; it comes before the flush, outside of the clock."""
-    judged: Callable[[Any], Any] = _as_they_are
+    observed: Callable[[Any], Any] = _as_they_are
     """Returns all that is judged of a call that has just ended, given its outputs."""
     lead_in: int = 0
     """Untimed calls before each sample."""
-    first: Any | None = None
+    first_observed: Any | None = None
     """A copy of all that is judged of the first sample, if that was taken on values which no call had seen."""
     keepable: int = 0
     """Timed calls so far whose outputs might be kept: the values had changed since the call before."""
@@ -78,7 +78,7 @@ class Timed:
 
     @property
     def is_eager_baseline(self) -> bool:
-        """Whether this is what tells what is right."""
+        """Whether this is the eager baseline, by whose outputs the others are judged."""
         return self.entry.role == "baseline" and self.entry.mode == "eager"
 
     def samples(self) -> EntrySamples:
@@ -114,6 +114,11 @@ class Timed:
     def latencies(self) -> BlockLatencies:
         """Return the latencies so far."""
         return BlockLatencies(self.call_ns, self.complete_device_ns())
+
+
+def baseline_last(entries: Iterable[Timed]) -> list[Timed]:
+    """Return entries with the eager baseline behind the others, so that none of these finds its outputs."""
+    return sorted(entries, key=lambda timed: timed.is_eager_baseline)
 
 
 def time_entries(
@@ -180,7 +185,8 @@ class Blocks:
             rng: Orders the samples of a block.
             values: Sets of values that are put in place in turn.
             watch: Looks at flags and inputs.
-            renew: Puts values in place that no call has seen, constants included, and returns whether it could; None never to.
+            renew: Puts values in place that no call has seen, constants included, and returns whether it could. Without it the first
+                block is like any other.
         """
         self._entries = entries
         self._timer = timer
@@ -193,7 +199,7 @@ class Blocks:
         self.throttled: list[bool] = []
         """Whether the GPU throttled, for each block so far; blocks since its last reading are labelled at the next one."""
         self._renewed = False
-        """Whether no call before the first block had seen the values."""
+        """Whether the first block has values that no call has seen."""
         self._began = trusted.perf_counter_ns()
         block_ns = _warm_up(entries, timer, heartbeat, watch)
         self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
@@ -240,10 +246,7 @@ class Blocks:
     def _take_block(self) -> None:
         entries = [self._entries[place] for place in self._rng.permutation(len(self._entries))]
         unseen = self._renewed and not self.throttled
-        if unseen:
-            # The baseline comes last, so that no other finds its outputs.
-            entries.sort(key=lambda timed: timed.is_eager_baseline)
-        for position, timed in enumerate(entries):
+        for position, timed in enumerate(baseline_last(entries) if unseen else entries):
             with of_entry(timed, self._heartbeat), self._watch.turn(len(self.throttled)):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
@@ -254,13 +257,13 @@ class Blocks:
                 changed = self._change_values()
                 timed.reset()
                 self._timer.flush()
-                if unseen and not timed.lead_in:
-                    sample = self._timer.sample(timed.run, keep=functools.partial(_keep_all, timed))
-                    timed.first = sample.kept
-                else:
-                    sample = self._timer.sample(timed.run, keep=functools.partial(self._keep, timed, changed))
-                    if sample.kept is not None:
-                        timed.kept.append((self._values.current, sample.kept))
+                on_new = unseen and not timed.lead_in
+                keep = functools.partial(_keep_all, timed) if on_new else functools.partial(self._keep, timed, changed)
+                sample = self._timer.sample(timed.run, keep=keep)
+                if on_new:
+                    timed.first_observed = sample.kept
+                elif sample.kept is not None:
+                    timed.kept.append((self._values.current, sample.kept))
                 timed.position.append(position)
                 timed.at_ns.append(at)
                 timed.call_ns.append(sample.call_ns)
@@ -312,8 +315,8 @@ class Blocks:
 
 def _keep_all(timed: Timed, outputs: Any) -> Any | None:
     """Return a copy of all that is judged of a call; None where there is no room for it."""
-    judged = timed.judged(outputs)
-    return copy_tree(judged) if has_room(judged) else None
+    observed = timed.observed(outputs)
+    return copy_tree(observed) if has_room(observed) else None
 
 
 def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> float:

@@ -98,7 +98,7 @@ def make_ready(
             entry=entry,
             run=calls[entry].run,
             reset=calls[entry].reset,
-            judged=calls[entry].judged,
+            observed=calls[entry].observed,
             device_clock=clocks.get(entry),
             first_call_ns=first_call_ns[entry],
             autotuned=autotuned[entry],

@@ -11,7 +11,7 @@ from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.guard import attributed, guarded
-from pairbench.execute.worker.timing.measure import Timed
+from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
     call_again,
@@ -57,7 +57,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
     thorough = not ready.job.round or secrets.SystemRandom().random() < later
     ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
-    entries = [timed for timed in ready.timed if timed.entry not in ended and (thorough or _has_first(timed))]
+    entries = [timed for timed in ready.timed if timed.entry not in ended and (thorough or _began_on_new_values(timed))]
     if entries:
         yield from _recheck(ready, heartbeat, entries)
         if why := ready.watch.changed_flags() or replaced() or left_running():
@@ -88,11 +88,11 @@ def _judge_kept(
         right_s,
     )
     computes = thorough or not compares(ready) or not any(map(is_long, baselines))
-    for timed in sorted(ready.timed, key=lambda timed: timed.is_eager_baseline):
-        began_new = timed.first is not None
-        by_recheck = is_long(timed) and compares(ready) and not began_new
+    for timed in baseline_last(ready.timed):
+        on_new = _began_on_new_values(timed)
+        by_recheck = is_long(timed) and compares(ready) and not on_new
         left_out = by_recheck or (timed.is_eager_baseline and rights.vouched)
-        may_compute = computes and not began_new
+        may_compute = computes and not on_new
         kept = [] if left_out else [item for item in timed.kept if may_compute or rights.is_at_hand(item[0])]
         timed.kept.clear()
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(rights.contradict, kept))
@@ -103,9 +103,9 @@ def _judge_kept(
     return ended
 
 
-def _has_first(timed: Timed) -> bool:
+def _began_on_new_values(timed: Timed) -> bool:
     """Return whether the first sample of an entry was taken on new values, and another one on the same, to compare it with."""
-    return timed.first is not None and len(timed.call_ns) > 1
+    return timed.first_observed is not None and len(timed.call_ns) > 1
 
 
 def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
@@ -114,12 +114,14 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     Where the first sample was such a call, it is judged; else the call is made now. The baseline's own comes last, so that no other finds its
     outputs, and the others are judged by these, as long as they agree.
     """
-    entries = sorted(entries, key=lambda timed: timed.is_eager_baseline)
+    entries = baseline_last(entries)
     known = copy_tree(ready.inputs) if compares(ready) else None
-    samples = [(timed, Again([timed.first], timed.call_ns[0])) for timed in entries if _has_first(timed)]
+    samples = [
+        (timed, Again([timed.first_observed], timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
+    ]
     if samples and known is not None:
         yield from _judge_again(ready, heartbeat, samples, {**known, **ready.values.sets[0]}, known)
-    others = [timed for timed in entries if not _has_first(timed)]
+    others = [timed for timed in entries if not _began_on_new_values(timed)]
     if not others:
         return
     (new,) = new_values(ready)
