@@ -3,112 +3,24 @@
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure
-from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed, time_entries
-from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
-from pairbench.execute.worker.timing.timers import HostTimer, Sample
+from pairbench.execute.worker.timing.measure import EntryFailedError, EntryTimeoutError, Timed
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import Watch
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
-from pairbench.model.plan import Entry
-
-
-class FakeTimer:
-    """Says that a call took as long as the call itself returns."""
-
-    name = "fake"
-    settling = 0
-
-    def __init__(self) -> None:
-        self.flushes = 0
-
-    def flush(self) -> None:
-        self.flushes += 1
-
-    def sample(self, run: Callable[[], Any], keep: Callable[[Any], Any] | None = None) -> Sample:
-        outputs = run()
-        return Sample(call_ns=float(outputs), host_ns=1.0, kept=keep(torch.tensor(outputs)) if keep else None)
-
-    def warm_up_s(self, call_ns: float) -> float:
-        return 0.0
-
-    def lead_in(self, call_ns: float) -> int:
-        return 1
-
-    def sample_host(self, run: Callable[[], Any]) -> float | None:
-        return None
-
-
-class FakeClock:
-    """Says of each call that it took the device so long."""
-
-    name = "fake"
-
-    def __init__(self, latency: Callable[[], float | None]) -> None:
-        self.sample = latency
-
-
-class FakeRecorder(TelemetryRecorder):
-    """Throttles as it is told."""
-
-    def __init__(self, throttles: Iterator[bool]) -> None:
-        super().__init__(None)
-        self._throttles = throttles
-
-    def throttling(self) -> bool:
-        return next(self._throttles)
-
-
-def entry(name: str, mode: str = "eager") -> Entry:
-    return Entry(implementation=name, mode=mode)
-
-
-def timed(**runs: Any) -> list[Timed]:
-    return [Timed(index=index, entry=entry(name), run=run) for index, (name, run) in enumerate(runs.items())]
+from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, entry, timed
 
 
 def noisy(scale: float, seed: int) -> Callable[[], float]:
     generator = np.random.default_rng(seed)
     return lambda: scale * float(generator.lognormal(0, 0.3))
-
-
-@pytest.fixture
-def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
-    def run(
-        entries: list[Timed],
-        throttles: Iterator[bool] | None = None,
-        values: Values | None = None,
-        renew: Callable[[], bool] | None = None,
-        **changes: Any,
-    ) -> TimedRound:
-        values = values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
-        stopping = Stopping(
-            **{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes}
-        )
-        return time_entries(
-            entries,
-            round_index=3,
-            timer=FakeTimer(),
-            stopping=stopping,
-            recorder=FakeRecorder(throttles or itertools.repeat(False)),
-            heartbeat=heartbeat,
-            rng=np.random.default_rng(0),
-            values=values,
-            watch=Watch(values),
-            renew=renew,
-        )
-
-    return run
 
 
 def test_every_block_has_each_entry_once_in_random_order(take: Callable[..., TimedRound]) -> None:
@@ -301,13 +213,6 @@ def test_each_mode_is_paired_with_its_own_baseline(take: Callable[..., TimedRoun
     assert take(entries).stop_reason == PRECISE
 
 
-def test_the_host_timer() -> None:
-    timer = HostTimer()
-    timer.flush()
-    found = timer.sample(lambda: time.sleep(0.01) or "out", keep=lambda outputs: f"{outputs}!")  # type: ignore[func-returns-value]
-    assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.kept == "out!"
-
-
 @pytest.mark.parametrize(("seconds", "calls"), [(0.01, 3), (0.15, 2), (0.5, 1)])
 def test_a_long_call_is_warm_after_one(
     seconds: float, calls: int, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch
@@ -323,92 +228,3 @@ def test_a_long_call_is_warm_after_one(
     values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
     measure._warm_up(timed(slow=call), FakeTimer(), heartbeat, Watch(values))
     assert made == calls
-
-
-@pytest.mark.parametrize("could", [True, False])
-def test_long_calls_begin_on_values_that_no_call_has_seen(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, could: bool
-) -> None:
-    """The baseline comes last then, so that no other finds its outputs, and a second block on the same values shows who remembers."""
-    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
-    x, made = torch.zeros(1), list[tuple[str, float]]()
-    sets = tuple({"x": torch.full((1,), float(number))} for number in range(2))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
-
-    def call(name: str) -> Callable[[], float]:
-        return lambda: made.append((name, x.item())) or 1e8  # type: ignore[func-returns-value]
-
-    def renew() -> bool:
-        made.clear()
-        if could:
-            values.replace_first({"x": torch.full((1,), 7.0)})
-        return could
-
-    names = ("baseline", "a", "b", "c", "d")
-    entries = timed(**{name: call(name) for name in names})
-    for one in entries:
-        one.observed = lambda outputs, name=str(one.entry): (name, float(outputs))  # type: ignore[misc]
-    found = take(entries, values=values, renew=renew)
-    blocks = [made[start : start + len(names)] for start in range(0, len(made), len(names))]
-    assert len(blocks) == len(found.throttled) >= 20
-    seen = [{value for _, value in block} for block in blocks]
-    if could:
-        assert seen[:2] == [{7.0}, {7.0}] and all(two == {1.0, 7.0} for two in seen[2:])
-        assert blocks[0][-1][0] == "baseline" and {block[-1][0] for block in blocks[1:]} == set(names)
-        assert [one.first_observed for one in entries] == [(str(one.entry), 1e8) for one in entries]
-    else:
-        assert all(two == {0.0, 1.0} for two in seen)
-        assert [one.first_observed for one in entries] == [None] * len(names)
-    position = {str(samples.entry): samples.position[0] for samples in found.entries}
-    assert [position[f"{name} (eager)"] for name, _ in blocks[0]] == list(range(len(names)))
-
-
-def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those before it would have seen the values; beside a long call each is as it is."""
-    entries = timed(baseline=lambda: 100.0, a=lambda: 100.0)
-    take(entries, renew=lambda: pytest.fail("no call is long"))
-    monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
-    entries = timed(baseline=lambda: 100.0, a=lambda: 1e8)
-    take(entries, renew=lambda: True)
-    assert [one.first_observed is None for one in entries] == [True, False]
-
-
-def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:
-    """A result that is remembered by address and version, or by some values, then never fits the timed call."""
-    x = torch.zeros(3)
-    sets = tuple({"x": torch.full((3,), float(number))} for number in range(3))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
-    seen: list[float] = []
-
-    def call() -> float:
-        seen.append(float(x[0]))
-        return 1.0
-
-    entries = timed(baseline=call, a=lambda: 1.0)
-    take(entries, values=values)
-    warm_up = len(seen) % 2  # then come a lead-in and its sample, time and again
-    pairs = list(zip(seen[warm_up::2], seen[warm_up + 1 :: 2], strict=True))[measure._WARM_UP_BLOCKS :]
-    assert len(pairs) >= 20 and all(lead_in != sample for lead_in, sample in pairs)
-    assert {number for number, _ in entries[0].kept} <= {0, 1, 2} and 2 <= len(entries[0].kept) < len(pairs)
-
-
-def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the others what was remembered is right: a call that gives back what it computed last would pass."""
-    x = torch.zeros(1)
-    sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
-    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
-    change, turns = values.change, itertools.count()
-    monkeypatch.setattr(values, "change", lambda spent_s: next(turns) % 5 == 0 and change(spent_s))
-    seen: list[float] = []
-
-    def call() -> float:
-        seen.append(float(x[0]))
-        return float(len(seen) - 1)
-
-    entries = timed(baseline=call, a=lambda: 1.0)
-    take(entries, values=values)
-    places = [int(output) for _, output in entries[0].kept]
-    assert len(places) >= 2 and all(seen[place - 1] != seen[place] for place in places)
-    assert all(sets[number]["x"] == seen[int(output)] for number, output in entries[0].kept)

@@ -1,5 +1,6 @@
-"""How many untimed calls go before a sample, and when the host is given up hiding."""
+"""How many untimed calls go before a sample, when the host is given up hiding, and what a CPU's clock shows."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -79,3 +80,10 @@ def test_a_replay_is_timed_however_long_it_takes_to_be_issued() -> None:
     assert [clock.sample(), clock.sample()] == [7.0, 7.0]
     assert timer.spins == [200_000, 200_000]
     assert clock.name == "graph_replay"
+
+
+def test_the_host_timer() -> None:
+    timer = HostTimer()
+    timer.flush()
+    found = timer.sample(lambda: time.sleep(0.01) or "out", keep=lambda outputs: f"{outputs}!")  # type: ignore[func-returns-value]
+    assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.kept == "out!"

@@ -1,0 +1,102 @@
+"""A timing loop with a clock that says what it is told."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.stopping import Stopping
+from pairbench.execute.worker.timing.measure import Timed, time_entries
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
+from pairbench.execute.worker.timing.timers import Sample
+from pairbench.execute.worker.timing.values import Values
+from pairbench.execute.worker.timing.watch import Watch
+from pairbench.model.outcome import TimedRound
+from pairbench.model.plan import Entry
+
+
+class FakeTimer:
+    """Says that a call took as long as the call itself returns."""
+
+    name = "fake"
+    settling = 0
+
+    def __init__(self) -> None:
+        self.flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def sample(self, run: Callable[[], Any], keep: Callable[[Any], Any] | None = None) -> Sample:
+        outputs = run()
+        return Sample(call_ns=float(outputs), host_ns=1.0, kept=keep(torch.tensor(outputs)) if keep else None)
+
+    def warm_up_s(self, call_ns: float) -> float:
+        return 0.0
+
+    def lead_in(self, call_ns: float) -> int:
+        return 1
+
+    def sample_host(self, run: Callable[[], Any]) -> float | None:
+        return None
+
+
+class FakeClock:
+    """Says of each call that it took the device so long."""
+
+    name = "fake"
+
+    def __init__(self, latency: Callable[[], float | None]) -> None:
+        self.sample = latency
+
+
+class FakeRecorder(TelemetryRecorder):
+    """Throttles as it is told."""
+
+    def __init__(self, throttles: Iterator[bool]) -> None:
+        super().__init__(None)
+        self._throttles = throttles
+
+    def throttling(self) -> bool:
+        return next(self._throttles)
+
+
+def entry(name: str, mode: str = "eager") -> Entry:
+    return Entry(implementation=name, mode=mode)
+
+
+def timed(**runs: Any) -> list[Timed]:
+    return [Timed(index=index, entry=entry(name), run=run) for index, (name, run) in enumerate(runs.items())]
+
+
+@pytest.fixture
+def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
+    def run(
+        entries: list[Timed],
+        throttles: Iterator[bool] | None = None,
+        values: Values | None = None,
+        renew: Callable[[], bool] | None = None,
+        **changes: Any,
+    ) -> TimedRound:
+        values = values or Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
+        stopping = Stopping(
+            **{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes}
+        )
+        return time_entries(
+            entries,
+            round_index=3,
+            timer=FakeTimer(),
+            stopping=stopping,
+            recorder=FakeRecorder(throttles or itertools.repeat(False)),
+            heartbeat=heartbeat,
+            rng=np.random.default_rng(0),
+            values=values,
+            watch=Watch(values),
+            renew=renew,
+        )
+
+    return run

@@ -1,0 +1,101 @@
+"""Which values the blocks of the timing loop have, and of which calls outputs are kept."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pairbench.execute.worker.timing import measure
+from pairbench.execute.worker.timing.values import Values
+from pairbench.model.outcome import TimedRound
+from tests.execute.worker.timing.conftest import FakeTimer, timed
+
+
+@pytest.mark.parametrize("could", [True, False])
+def test_long_calls_begin_on_values_that_no_call_has_seen(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, could: bool
+) -> None:
+    """The baseline comes last then, so that no other finds its outputs, and a second block on the same values shows who remembers."""
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+    x, made = torch.zeros(1), list[tuple[str, float]]()
+    sets = tuple({"x": torch.full((1,), float(number))} for number in range(2))
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+
+    def call(name: str) -> Callable[[], float]:
+        return lambda: made.append((name, x.item())) or 1e8  # type: ignore[func-returns-value]
+
+    def renew() -> bool:
+        made.clear()
+        if could:
+            values.replace_first({"x": torch.full((1,), 7.0)})
+        return could
+
+    names = ("baseline", "a", "b", "c", "d")
+    entries = timed(**{name: call(name) for name in names})
+    for one in entries:
+        one.observed = lambda outputs, name=str(one.entry): (name, float(outputs))  # type: ignore[misc]
+    found = take(entries, values=values, renew=renew)
+    blocks = [made[start : start + len(names)] for start in range(0, len(made), len(names))]
+    assert len(blocks) == len(found.throttled) >= 20
+    seen = [{value for _, value in block} for block in blocks]
+    if could:
+        assert seen[:2] == [{7.0}, {7.0}] and all(two == {1.0, 7.0} for two in seen[2:])
+        assert blocks[0][-1][0] == "baseline" and {block[-1][0] for block in blocks[1:]} == set(names)
+        assert [one.first_observed for one in entries] == [(str(one.entry), 1e8) for one in entries]
+    else:
+        assert all(two == {0.0, 1.0} for two in seen)
+        assert [one.first_observed for one in entries] == [None] * len(names)
+    position = {str(samples.entry): samples.position[0] for samples in found.entries}
+    assert [position[f"{name} (eager)"] for name, _ in blocks[0]] == list(range(len(names)))
+
+
+def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before it would have seen the values; beside a long call each is as it is."""
+    entries = timed(baseline=lambda: 100.0, a=lambda: 100.0)
+    take(entries, renew=lambda: pytest.fail("no call is long"))
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
+    entries = timed(baseline=lambda: 100.0, a=lambda: 1e8)
+    take(entries, renew=lambda: True)
+    assert [one.first_observed is None for one in entries] == [True, False]
+
+
+def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:
+    """A result that is remembered by address and version, or by some values, then never fits the timed call."""
+    x = torch.zeros(3)
+    sets = tuple({"x": torch.full((3,), float(number))} for number in range(3))
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+    seen: list[float] = []
+
+    def call() -> float:
+        seen.append(float(x[0]))
+        return 1.0
+
+    entries = timed(baseline=call, a=lambda: 1.0)
+    take(entries, values=values)
+    warm_up = len(seen) % 2  # then come a lead-in and its sample, time and again
+    pairs = list(zip(seen[warm_up::2], seen[warm_up + 1 :: 2], strict=True))[measure._WARM_UP_BLOCKS :]
+    assert len(pairs) >= 20 and all(lead_in != sample for lead_in, sample in pairs)
+    assert {number for number, _ in entries[0].kept} <= {0, 1, 2} and 2 <= len(entries[0].kept) < len(pairs)
+
+
+def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the others what was remembered is right: a call that gives back what it computed last would pass."""
+    x = torch.zeros(1)
+    sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
+    values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
+    change, turns = values.change, itertools.count()
+    monkeypatch.setattr(values, "change", lambda spent_s: next(turns) % 5 == 0 and change(spent_s))
+    seen: list[float] = []
+
+    def call() -> float:
+        seen.append(float(x[0]))
+        return float(len(seen) - 1)
+
+    entries = timed(baseline=call, a=lambda: 1.0)
+    take(entries, values=values)
+    places = [int(output) for _, output in entries[0].kept]
+    assert len(places) >= 2 and all(seen[place - 1] != seen[place] for place in places)
+    assert all(sets[number]["x"] == seen[int(output)] for number, output in entries[0].kept)
