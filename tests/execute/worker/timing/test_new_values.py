@@ -93,11 +93,23 @@ def test_other_sets_stay_as_they_are(ready: Ready, heartbeat: Heartbeat) -> None
     assert torch.equal(ready.inputs["x"], ready.values.sets[0]["x"])
 
 
-def test_no_new_values_are_put_in_place_where_values_never_change(ready: Ready, heartbeat: Heartbeat) -> None:
-    ready.values.sets = ready.values.sets[:1]
+@pytest.mark.parametrize(
+    ("changes", "sets", "done"),
+    [
+        ({"round": 3}, 3, True),
+        ({"round": 3, "sparing": True}, 3, False),
+        ({"round": 0, "sparing": True}, 3, True),
+        ({"round": 0}, 1, False),
+    ],
+)
+def test_no_new_values_are_put_in_place_where_judging_has_had_its_part_or_values_never_change(
+    ready: Ready, heartbeat: Heartbeat, changes: dict[str, Any], sets: int, done: bool
+) -> None:
+    ready = replace(ready, job=replace(ready.job, **changes))
+    ready.values.sets = ready.values.sets[:sets]
     before = copy_tree(ready.inputs)
-    assert not renew(ready, heartbeat)
-    assert all(torch.equal(ready.inputs[name], before[name]) for name in before)
+    assert renew(ready, heartbeat) is done
+    assert all(torch.equal(ready.inputs[name], before[name]) is not done for name in before)
 
 
 def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbeat) -> None:
