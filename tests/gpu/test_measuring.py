@@ -1,7 +1,6 @@
 """What the clocks and counters of a GPU must show: agreement with Triton's own timer, quiet pairs, exact launches."""
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -122,4 +121,5 @@ def test_device_latency_is_below_the_call_of_a_loop(store: Path) -> None:
     loop = records_of(store).query("case == @DEPTHWISE and implementation == 'baseline' and mode == 'eager'").iloc[0]
     assert loop.device_timer == "graph_replay"
     assert loop.device_p50_ns < loop.call_p50_ns / 2  # the host launches 2048 kernels one by one
-    assert math.isclose(loop.call_p50_ns, loop.host_p50_ns, rel_tol=0.2)
+    # Round by round: the host's P50 is that of its quickest round, the call's is of all.
+    assert loop.call_round_p50_ns == pytest.approx(loop.host_round_p50_ns, rel=0.2)

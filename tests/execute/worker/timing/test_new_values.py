@@ -93,23 +93,26 @@ def test_other_sets_stay_as_they_are(ready: Ready, heartbeat: Heartbeat) -> None
     assert torch.equal(ready.inputs["x"], ready.values.sets[0]["x"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "sets", "done"),
-    [
-        ({"round": 3}, 3, True),
-        ({"round": 3, "sparing": True}, 3, False),
-        ({"round": 0, "sparing": True}, 3, True),
-        ({"round": 0}, 1, False),
-    ],
-)
-def test_no_new_values_are_put_in_place_where_judging_has_had_its_part_or_values_never_change(
-    ready: Ready, heartbeat: Heartbeat, changes: dict[str, Any], sets: int, done: bool
+@pytest.mark.parametrize("never", ["change", "have room"])
+def test_where_values_never_change_or_memory_is_short_they_stay(
+    ready: Ready, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, never: str
 ) -> None:
-    ready = replace(ready, job=replace(ready.job, **changes))
-    ready.values.sets = ready.values.sets[:sets]
+    if never == "change":
+        ready.values.sets = ready.values.sets[:1]
+    else:
+        monkeypatch.setattr(new_values, "has_room", lambda _: False)
     before = copy_tree(ready.inputs)
-    assert renew(ready, heartbeat) is done
-    assert all(torch.equal(ready.inputs[name], before[name]) is not done for name in before)
+    assert not renew(ready, heartbeat)
+    assert all(torch.equal(ready.inputs[name], before[name]) for name in before)
+
+
+def test_each_round_begins_on_other_values(ready: Ready, heartbeat: Heartbeat) -> None:
+    first = []
+    for round_index in (0, 1):
+        ready = replace(ready, job=replace(ready.job, round=round_index))
+        assert renew(ready, heartbeat)
+        first.append(ready.inputs["x"].clone())
+    assert not torch.equal(*first)
 
 
 def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbeat) -> None:
@@ -125,6 +128,13 @@ def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbe
 
 def _timed(*call_us: float) -> Any:
     return SimpleNamespace(call_ns=[us * 1e3 for us in call_us], index=0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_lone_sample_is_never_slower_than_those_on_known_values(device: str) -> None:
+    """Where the one call of a round was on new values, nothing that is recorded of it can have been remembered."""
+    assert not is_suspicious(_timed(25e3), Again([None], 25e6), device)
+    assert is_suspicious(_timed(25e3, 10e3), Again([None], 25e6), device)
 
 
 @pytest.mark.parametrize(

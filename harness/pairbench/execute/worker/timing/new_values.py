@@ -105,13 +105,12 @@ def _call_in_pairs(
 def renew(ready: Ready, heartbeat: Heartbeat) -> bool:
     """Put values in place that no call has seen, those of constants and state included, and return whether it could be done.
 
-    It is not where there is one set of values alone, where memory is short, nor in later rounds once judging has had its part of the run: on a
-    busy machine the first sample is often slow, and calls that tell whether it was by chance are long, too.
+    It is not where there is one set of values alone, nor where memory is short.
 
     Raises:
         EntryFailedError: a `prepare` failed.
     """
-    if (ready.job.round and ready.job.sparing) or not compares(ready) or not has_room(ready.inputs):
+    if not compares(ready) or not has_room(ready.inputs):
         return False
     began = trusted.perf_counter()
     new = build_inputs(ready.operator, ready.job.case, ready.device, _BLOCK_SEED + ready.job.round, like=ready.inputs)
