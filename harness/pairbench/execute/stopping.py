@@ -87,6 +87,11 @@ class Stopping:
             unsure_seconds=_UNSURE * settings.case_seconds,
         )
 
+    @property
+    def longest_s(self) -> float:
+        """Return the seconds from which on no block is begun, however few there are."""
+        return self.seconds * _PATIENCE
+
     def reason(self, blocks: int, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> str | None:
         """Return why to stop now, or None to go on.
 
@@ -95,7 +100,7 @@ class Stopping:
             elapsed_s: Since the first one.
             pairs: Each variant with its baseline; empty where there is no pair.
         """
-        enough = blocks >= _FEWEST or elapsed_s >= self.seconds * _PATIENCE
+        enough = blocks >= _FEWEST or elapsed_s >= self.longest_s
         if enough and elapsed_s >= self.seconds and (elapsed_s >= self.unsure_seconds or not self._is_unsure(pairs)):
             return TIME_CAP
         if blocks >= self.most:

@@ -60,6 +60,31 @@ def test_calls_with_a_lead_in_do_not(take: Callable[..., TimedRound], monkeypatc
     assert [one.first_observed is None for one in entries] == [True, False]
 
 
+def test_where_one_block_alone_may_fit_it_has_known_values(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There would be no sample on the same values to compare the first one with; when all is over, a call on new ones is compared with it instead."""
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+
+    def begun(seconds: float) -> list[bool]:
+        entries = timed(baseline=lambda: 1e8, a=lambda: 1e8)
+        take(entries, seconds=seconds, renew=lambda: True)
+        return [one.first_observed is not None for one in entries]
+
+    # On a GPU a block makes each call twice, which takes 0.4 s; another is begun until five times `seconds`.
+    assert begun(0.079) == [False, False] and begun(0.081) == [True, True]
+
+
+@pytest.mark.parametrize(("renewed", "samples"), [(True, 2), (False, 1)])
+def test_who_begins_on_new_values_takes_a_second_block(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, renewed: bool, samples: int
+) -> None:
+    """Even where blocks take longer than it looked."""
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+    found = take(timed(baseline=lambda: 1.0), seconds=1e-8, renew=lambda: renewed)
+    assert len(found.throttled) == samples
+
+
 def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:
     """A result that is remembered by address and version, or by some values, then never fits the timed call."""
     x = torch.zeros(3)

@@ -31,7 +31,10 @@ _SETTLING_NS = 10e6
 _KEPT = 2
 """So many outputs of each entry are kept for judging, and of each later call that might be with a chance of this to its number."""
 _SAME_BLOCKS = 2
-"""So many blocks from the first one on have the same values, where those of the first are new: a result that was remembered shows in the second."""
+"""So many blocks from the first one on have the same values, where those of the first are new: a result that was remembered shows in the second.
+A round that begins so has no fewer."""
+_BOTH_CLOCKS = 2
+"""Times the latency of its calls that a block may take: on a GPU each call is made again for the device's clock."""
 _READING_S = 0.02
 """Seconds between two readings of the GPU, about as often as NVML renews them."""
 
@@ -150,10 +153,12 @@ def time_entries(
             values=values,
             watch=watch,
             renew=renew,
+            longest_s=stopping.longest_s,
         )
         while reason is None:
             blocks.take()
-            reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(entries, good))
+            if blocks.may_end:
+                reason = checks.reason(blocks.throttled, blocks.elapsed_s, lambda good: _paired_blocks(entries, good))
     return blocks.result(round_index, reason)
 
 
@@ -171,11 +176,12 @@ class Blocks:
         values: Values,
         watch: Watch,
         renew: Callable[[], bool] | None = None,
+        longest_s: float = 0.0,
     ) -> None:
         """Warm the entries up.
 
         Where the call of an entry is so long that it has no lead-in, its first sample is taken on values that no call has seen, so
-        that no further call has to be made on such values.
+        that no further call has to be made on such values: as long as there is time for a second one, to compare it with.
 
         Args:
             entries: Of one case.
@@ -187,6 +193,7 @@ class Blocks:
             watch: Looks at flags and inputs.
             renew: Puts values in place that no call has seen, constants included, and returns whether it could. Without it the first
                 block is like any other.
+            longest_s: Seconds from which on no block is begun.
         """
         self._entries = entries
         self._timer = timer
@@ -203,7 +210,8 @@ class Blocks:
         self._began = trusted.perf_counter_ns()
         block_ns = _warm_up(entries, timer, heartbeat, watch)
         self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
-        self._renewed = renew is not None and any(not timed.lead_in for timed in entries) and renew()
+        two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
+        self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
         recorder.throttling()
         self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
@@ -212,6 +220,11 @@ class Blocks:
     def elapsed_s(self) -> float:
         """Return the time since the entries were warm."""
         return (trusted.perf_counter_ns() - self._began) / 1e9
+
+    @property
+    def may_end(self) -> bool:
+        """Return whether the first sample of each entry, where it was taken on new values, has one to be compared with."""
+        return not self._renewed or len(self.throttled) >= _SAME_BLOCKS
 
     def take(self) -> int:
         """Take one sample of each entry.

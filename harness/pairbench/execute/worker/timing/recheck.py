@@ -57,11 +57,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
     thorough = not ready.job.round or secrets.SystemRandom().random() < later
     ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
-    entries = [
-        timed
-        for timed in ready.timed
-        if timed.entry not in ended and (thorough or (_began_on_new_values(timed) and not ready.job.sparing))
-    ]
+    entries = [timed for timed in ready.timed if timed.entry not in ended and (thorough or _began_on_new_values(timed))]
     if entries:
         yield from _recheck(ready, heartbeat, entries)
         if why := ready.watch.changed_flags() or replaced() or left_running():
@@ -108,7 +104,7 @@ def _judge_kept(
 
 
 def _began_on_new_values(timed: Timed) -> bool:
-    """Return whether the first sample of an entry was taken on new values. If it is the only one, there is nothing that could be remembered."""
+    """Return whether the first sample of an entry was taken on new values; then the second one was on the same, to compare it with."""
     return timed.first_observed is not None
 
 
