@@ -98,6 +98,8 @@ class TimeCase(CaseJob):
     """Entries that can be captured, so that their device latency may be taken from a replay."""
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
+    thorough: bool = False
+    """Whether calls are made on new values as in the first round: where others have ended since, there is time for more of each."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,7 @@ class FakeWorker:
                         yield Verification(entry=entry, status=Status.MISMATCHED, reason="wrong")
                     else:
                         yield Ended(entry=entry, status=Status.MISMATCHED, reason="wrong")
+                        survivors.append(entry)  # it was timed all the same
                 case _:
                     survivors.append(entry)
                     if stage == "verify":
@@ -297,6 +298,15 @@ def test_calls_are_seldom_judged_on_new_values_once_that_has_had_its_part_of_the
         patch.setitem(globals(), "timed_round", functools.partial(timed_round, judging_s=1.5))
         _, jobs = run([planned(rows=4), planned(rows=8)], {})
     assert [job.sparing for job in jobs if isinstance(job, TimeCase)] == sparing
+
+
+@pytest.mark.parametrize(("fate", "thorough"), [("mismatches", [False, True]), ("fine", [False, False])])
+def test_where_one_has_ended_the_others_are_judged_as_in_the_first_round(
+    planned: Planned, fate: str, thorough: list[bool]
+) -> None:
+    """There is time for more calls of each then, and what they remember may show only now."""
+    _, jobs = run([planned()], {("time", "a"): fate})
+    assert [job.thorough for job in jobs if isinstance(job, TimeCase)] == thorough
 
 
 def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:

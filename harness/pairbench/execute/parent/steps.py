@@ -67,7 +67,14 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
     done = len(state.rounds)
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
-        job = TimeCase(**about(state, remaining), round=index, capturable=capturable, sparing=sparing)
+        before = {samples.entry for samples in state.rounds[-1].entries} if state.rounds else set(remaining)
+        job = TimeCase(
+            **about(state, remaining),
+            round=index,
+            capturable=capturable,
+            sparing=sparing,
+            thorough=before != set(remaining),
+        )
         _serve(state, workers, job)
 
 

@@ -16,7 +16,15 @@ from pairbench.execute.protocol import TimeCase, WorkerConfig
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import new_values
 from pairbench.execute.worker.timing.measure import EntryFailedError
-from pairbench.execute.worker.timing.new_values import Again, is_suspicious, judge_pairs, limit_ns, remembers, renew
+from pairbench.execute.worker.timing.new_values import (
+    Again,
+    has_become_quick,
+    is_suspicious,
+    judge_pairs,
+    limit_ns,
+    remembers,
+    renew,
+)
 from pairbench.execute.worker.timing.ready import Ready, make_ready
 from pairbench.execute.worker.trees import copy_tree, tensors
 from pairbench.model.environment import Device
@@ -128,6 +136,18 @@ def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbe
 
 def _timed(*call_us: float) -> Any:
     return SimpleNamespace(call_ns=[us * 1e3 for us in call_us], index=0)
+
+
+@pytest.mark.parametrize(
+    ("lead_in", "timed_ms", "quick"),
+    [(0, [25.0, 24.0], False), (0, [25.0, 12.6], False), (0, [25.0, 12.4], True), (7, [25.0, 0.1], False)],
+)
+def test_who_is_twice_as_quick_as_while_it_warmed_up_may_remember(
+    lead_in: int, timed_ms: list[float], quick: bool
+) -> None:
+    timed = _timed(*(ms * 1e3 for ms in timed_ms))
+    timed.lead_in, timed.warm_up_ns = lead_in, 25e6
+    assert has_become_quick(timed) is quick
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Judging:
         self.timed = [entry_of(name, call_ns=[ms * 1e6]) for name, ms in call_ms.items()]
         self.values = SimpleNamespace(sets=({}, {}), spent_s=2.0)
         watch = SimpleNamespace(changed=lambda: None, changed_flags=lambda: None)
-        job = SimpleNamespace(round=round_index, sparing=sparing)
+        job = SimpleNamespace(round=round_index, sparing=sparing, thorough=False)
         self.ready: Any = SimpleNamespace(watch=watch, job=job, values=self.values, inputs={}, timed=self.timed)
 
     def _take(self, _: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
@@ -145,6 +145,24 @@ def test_of_calls_whose_first_sample_was_on_new_values_what_can_be_without_a_cal
     case.ready.job.sparing = True
     case.judge([], [])
     assert len(case.rechecked) == 21, "nor is it spared"
+
+
+def test_where_others_have_ended_all_are_called_on_new_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Judging(monkeypatch, 1, sparing=True, variant=25.0, baseline=25.0)
+    case.ready.job.thorough = True
+    for _ in range(20):
+        case.judge([], [])
+    assert case.rechecked == [case.timed] * 20
+
+
+def test_who_became_quick_is_called_on_new_values_in_any_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first round too few calls may have fitted for it to show."""
+    monkeypatch.setattr(recheck, "_SPARING", 0.0)
+    case = Judging(monkeypatch, 2, sparing=True, variant=0.1, baseline=25.0)
+    for timed in case.timed:
+        timed.warm_up_ns = 25e6
+    case.judge([], [])
+    assert case.rechecked == [case.timed[:1]]
 
 
 @ROUNDS

@@ -67,6 +67,8 @@ class Timed:
     """Returns all that is judged of a call that has just ended, given its outputs."""
     lead_in: int = 0
     """Untimed calls before each sample."""
+    warm_up_ns: float = 0.0
+    """Median latency of the calls that warmed it up, in ns."""
     first_observed: Any | None = None
     """A copy of all that is judged of the first sample, if that was taken on values which no call had seen."""
     keepable: int = 0
@@ -351,9 +353,9 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
                 if timed.device_clock is not None and spent < WARM_ENOUGH_S:
                     timed.device_clock.sample()
                     spent = trusted.perf_counter() - began
-            typical_ns = statistics.median(call_ns)
-            timed.lead_in = timer.lead_in(typical_ns)
-            block_ns += (timed.lead_in + 1) * typical_ns
+            timed.warm_up_ns = statistics.median(call_ns)
+            timed.lead_in = timer.lead_in(timed.warm_up_ns)
+            block_ns += (timed.lead_in + 1) * timed.warm_up_ns
     return max(block_ns, 1.0)
 
 

@@ -173,6 +173,11 @@ def is_long(timed: Timed) -> bool:
     return statistics.median(timed.call_ns) >= _LONG_NS
 
 
+def has_become_quick(timed: Timed) -> bool:
+    """Return whether calls that were too long for a lead-in became so much quicker since that they may remember results by now."""
+    return not timed.lead_in and timed.warm_up_ns > _FACTOR * _quick_ns(timed) + _BEYOND_NS
+
+
 def _is_short(timed: Timed, device_type: str) -> bool:
     return _quick_ns(timed) < _SHORT[device_type].below_ns
 

@@ -16,6 +16,7 @@ from pairbench.execute.worker.timing.new_values import (
     Again,
     call_again,
     compares,
+    has_become_quick,
     is_long,
     is_suspicious,
     new_values,
@@ -55,9 +56,13 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
-    thorough = not ready.job.round or secrets.SystemRandom().random() < later
+    thorough = not ready.job.round or ready.job.thorough or secrets.SystemRandom().random() < later
     ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
-    entries = [timed for timed in ready.timed if timed.entry not in ended and (thorough or _began_on_new_values(timed))]
+    entries = [
+        timed
+        for timed in ready.timed
+        if timed.entry not in ended and (thorough or _began_on_new_values(timed) or has_become_quick(timed))
+    ]
     if entries:
         yield from _recheck(ready, heartbeat, entries)
         if why := ready.watch.changed_flags() or replaced() or left_running():
