@@ -60,6 +60,33 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
     assert given == [str(timed[0].entry) if has_baseline else None]
 
 
+@pytest.mark.parametrize("lies", ["", "after a lead-in", "after its warm-up"])
+def test_where_one_remembers_those_that_began_on_new_values_are_called_in_pairs(
+    monkeypatch: pytest.MonkeyPatch, lies: str
+) -> None:
+    """They may have found there what it computed, and so does one that is quicker than while it warmed up."""
+    paired = list[str]()
+
+    def remembers(_: Any, timed: Timed, __: Any, ___: Any) -> str | None:
+        paired.append(timed.entry.implementation)
+        return "remembers" if timed.entry.implementation == "with lead-in" else None
+
+    monkeypatch.setattr(recheck, "call_again", lambda *_: Again([None], 9e6 if lies == "after a lead-in" else 1e5))
+    monkeypatch.setattr(recheck, "new_values", lambda *_: [{}])
+    monkeypatch.setattr(recheck, "remembers", remembers)
+    monkeypatch.setattr(recheck, "Right", lambda *_, **__: SimpleNamespace(vouched=False, contradicts=lambda _: None))
+    for name in ("guarded", "attributed"):
+        monkeypatch.setattr(recheck, name, lambda job, index, heartbeat, step: step())
+    timed = [entry_of("with lead-in", call_ns=[1e5], lead_in=1), entry_of("finds", call_ns=[1e5, 1e5])]
+    timed[1].first_observed = "an output"
+    timed[1].warm_up_ns = 25e6 if lies == "after its warm-up" else 1e5
+    ready: Any = SimpleNamespace(job=None, inputs={}, device=torch.device("cpu"), values=SimpleNamespace(sets=({}, {})))
+    heartbeat: Any = None
+    ended = [str(end.entry) for end in recheck._recheck(ready, heartbeat, timed)]
+    assert ended == (["with lead-in (eager)"] if lies == "after a lead-in" else [])
+    assert paired == {"": [], "after a lead-in": ["with lead-in", "finds"], "after its warm-up": ["finds"]}[lies]
+
+
 class Judging:
     """A case whose timed calls are judged, with what is done to them written down."""
 
@@ -165,10 +192,22 @@ def test_who_became_quick_is_called_on_new_values_in_any_round(monkeypatch: pyte
     assert case.rechecked == [case.timed[:1]]
 
 
+@pytest.mark.parametrize(
+    ("round_index", "sparing", "share"), [(0, True, 1.0), (1, False, 1.0), (1, True, 0.05 + 0.95 * 0.25)]
+)
+def test_kept_outputs_are_judged_in_each_round_until_judging_has_had_its_part(
+    monkeypatch: pytest.MonkeyPatch, round_index: int, sparing: bool, share: float
+) -> None:
+    case = Judging(monkeypatch, round_index, sparing=sparing, variant=0.5, baseline=0.5)
+    judged = [bool(case.judge(OUTPUT, [])) for _ in range(400)]
+    assert judged.count(True) == _by_chance(share)
+
+
 @ROUNDS
 def test_where_what_is_right_takes_a_long_call_it_is_computed_as_often_as_calls_are_made_on_new_values(
     monkeypatch: pytest.MonkeyPatch, round_index: int, long: bool, sparing: bool, share: float
 ) -> None:
+    monkeypatch.setattr(recheck, "_SPARING_KEPT", 1.0)
     case = Judging(monkeypatch, round_index, sparing=sparing, variant=0.5, baseline=1.1 if long else 0.9)
     judged = [case.judge(OUTPUT, [])[0] for _ in range(400)]
     assert judged.count(OUTPUT) == (_by_chance(share) if long else 400)

@@ -32,12 +32,14 @@ from pairbench.model.plan import Entry
 _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
 """Chance that calls are made on new values in a round after the first one. The second is for cases with long calls, where these take up to a
 third of the time of timing; the third is for runs in which judging has had its part of the time."""
+_SPARING_KEPT = 0.25
+"""Chance that kept outputs are judged in a round after the first one once judging has had its part of the time."""
 _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
 
 def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
-    """Judge the outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
+    """Judge outputs that timed calls gave, then those of the very calls that were timed on values they have never seen.
 
     What is right of these is computed afterwards: while calls were timed, it was not in the process to be found.
 
@@ -56,8 +58,11 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     if why := ready.watch.changed() or replaced() or left_running():
         raise SuiteFaultError(Status.FAILED, f"while they were timed, one of the implementations {why}")
     later = _SPARING if ready.job.sparing else _LATER_LONG if any(map(is_long, ready.timed)) else _LATER
-    thorough = not ready.job.round or ready.job.thorough or secrets.SystemRandom().random() < later
-    ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
+    chance = secrets.SystemRandom().random
+    thorough = not ready.job.round or ready.job.thorough or chance() < later
+    ended = set[Entry]()
+    if thorough or not ready.job.sparing or chance() < _SPARING_KEPT:
+        ended = yield from _judge_kept(ready, _MORE * measuring_s / len(ready.timed), heartbeat, thorough=thorough)
     entries = [
         timed
         for timed in ready.timed
@@ -121,23 +126,26 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     """
     entries = baseline_last(entries)
     known = copy_tree(ready.inputs) if compares(ready) else None
+    others = [timed for timed in entries if not _began_on_new_values(timed)]
+    remembered = False
+    if others:
+        (new,) = new_values(ready)
+        again = list[tuple[Timed, Again]]()
+        for timed in others:
+            made = attributed(
+                ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known)
+            )
+            if isinstance(made, Ended):
+                yield made
+            else:
+                again.append((timed, made))
+        remembered = yield from _judge_again(ready, heartbeat, again, new, known)
     samples = [
         (timed, Again([timed.first_observed], timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
     ]
     if samples and known is not None:
-        yield from _judge_again(ready, heartbeat, samples, {**known, **ready.values.sets[0]}, known)
-    others = [timed for timed in entries if not _began_on_new_values(timed)]
-    if not others:
-        return
-    (new,) = new_values(ready)
-    again = list[tuple[Timed, Again]]()
-    for timed in others:
-        made = attributed(ready.job, timed.index, heartbeat, functools.partial(call_again, ready, timed, new, known))
-        if isinstance(made, Ended):
-            yield made
-        else:
-            again.append((timed, made))
-    yield from _judge_again(ready, heartbeat, again, new, known)
+        first = {**known, **ready.values.sets[0]}
+        yield from _judge_again(ready, heartbeat, samples, first, known, remembered=remembered)
 
 
 def _judge_again(
@@ -146,7 +154,9 @@ def _judge_again(
     again: list[tuple[Timed, Again]],
     new: dict[str, Any],
     known: dict[str, Any] | None,
-) -> Iterator[Ended]:
+    *,
+    remembered: bool = False,
+) -> Generator[Ended, None, bool]:
     """Yield the ends of entries that were wrong on new values, or slow.
 
     Args:
@@ -155,19 +165,25 @@ def _judge_again(
         again: Entries, and their calls on new values.
         new: The values.
         known: Inputs that came again and again; None where calls on these are not compared.
+        remembered: Whether an entry of the case is known to remember.
+
+    Returns:
+        Whether one is known to remember now.
     """
     given = next((made.outputs[0] for timed, made in again if timed.is_eager_baseline), None)
-    right, remembered = Right(ready, new, given=given), False
+    right = Right(ready, new, given=given)
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
         # Entries may share what they remember: the first computes it, and the others find it.
-        if verdict is None and known is not None and (remembered or is_suspicious(timed, made, ready.device.type)):
+        suspicious = remembered or has_become_quick(timed) or is_suspicious(timed, made, ready.device.type)
+        if verdict is None and known is not None and suspicious:
             verdict = guarded(
                 ready.job, timed.index, heartbeat, functools.partial(remembers, ready, timed, made, known)
             )
             remembered |= isinstance(verdict, str)
         if verdict is not None:
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
+    return remembered
 
 
 def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
