@@ -48,13 +48,17 @@ def test_an_implementation_is_as_fast_as_itself(store: Path) -> None:
     pairs = records_of(store).query("role == 'variant' and suite == @ITSELF")
     assert len(pairs) >= 16
     for row in pairs.itertuples():
-        off = abs(row.speedup - 1)
+        # On an H100 graphs of 5 to 7 us are 0.8 us slower in some processes, one of a pair without the other: in 9 rounds that is up to 3 %.
+        # Products at the power limit were once 0.32 % apart. In both the interval said so, which is what has to be narrow and right.
         if row.call_p50_ns >= 100e3:
-            assert off <= 0.003, (row.case, row.mode, row.speedup)
+            off, exact = 0.01, 0.003
         elif row.mode == "graph" and row.call_p50_ns >= 5e3:
-            # On an H100 graphs of 5 to 7 us are 0.8 us slower in some processes, one of a pair without the other: in 9 rounds that is up to
-            # 3 %, and the interval says so.
-            assert row.speedup_low <= 1.02 and row.speedup_high >= 0.98, (row.case, row.mode, row.speedup)
+            off, exact = 0.05, 0.02
+        else:
+            continue
+        found = (row.case, row.mode, row.speedup, row.speedup_low, row.speedup_high)
+        assert abs(row.speedup - 1) <= off, found
+        assert row.speedup_low <= 1 + exact and row.speedup_high >= 1 - exact, found
 
 
 def test_calls_agree_with_do_bench(store: Path, do_bench_store: Path) -> None:
