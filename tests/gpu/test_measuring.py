@@ -47,9 +47,10 @@ def do_bench_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_implementation_is_as_fast_as_itself(store: Path) -> None:
     pairs = records_of(store).query("role == 'variant' and suite == @ITSELF")
     assert len(pairs) >= 16
+    assert (pairs.speedup[pairs.call_p50_ns >= 100e3] - 1).abs().median() <= 0.001
     for row in pairs.itertuples():
         # On an H100 graphs of 5 to 7 us are 0.8 us slower in some processes, one of a pair without the other: in 9 rounds that is up to 3 %.
-        # Products at the power limit were once 0.32 % apart. In both the interval said so, which is what has to be narrow and right.
+        # One of 30 longer pairs, a product at the power limit, was 0.32 % apart. In both the interval held 1, which is what it has to.
         if row.call_p50_ns >= 100e3:
             off, exact = 0.01, 0.003
         elif row.mode == "graph" and row.call_p50_ns >= 5e3:

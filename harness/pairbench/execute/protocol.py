@@ -99,7 +99,7 @@ class TimeCase(CaseJob):
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
     thorough: bool = False
-    """Whether calls are made on new values as in the first round: where others have ended since, there is time for more of each."""
+    """Whether a later round is judged like the first one, because entries ended in the round before: more calls of the others fit now."""
 
 
 @dataclass(frozen=True, kw_only=True)

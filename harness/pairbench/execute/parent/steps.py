@@ -67,13 +67,13 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
     done = len(state.rounds)
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
-        before = {samples.entry for samples in state.rounds[-1].entries} if state.rounds else set(remaining)
+        before = [samples.entry for samples in state.rounds[-1].entries] if state.rounds else remaining
         job = TimeCase(
             **about(state, remaining),
             round=index,
             capturable=capturable,
             sparing=sparing,
-            thorough=before != set(remaining),
+            thorough=set(before) != set(remaining),
         )
         _serve(state, workers, job)
 

@@ -32,7 +32,7 @@ _KEPT = 2
 """So many outputs of each entry are kept for judging, and of each later call that might be with a chance of this to its number."""
 _SAME_BLOCKS = 2
 """So many blocks from the first one on have the same values, where those of the first are new: a result that was remembered shows in the second.
-A round that begins so has no fewer."""
+A round that begins on new values has at least as many."""
 _BOTH_CLOCKS = 2
 """Times the latency of its calls that a block may take: on a GPU each call is made again for the device's clock."""
 _READING_S = 0.02
@@ -210,7 +210,8 @@ class Blocks:
         self._renewed = False
         """Whether the first block has values that no call has seen."""
         self._began = trusted.perf_counter_ns()
-        block_ns = _warm_up(entries, timer, heartbeat, watch)
+        _warm_up(entries, timer, heartbeat, watch)
+        block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in entries), 1.0)
         self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
@@ -225,7 +226,7 @@ class Blocks:
 
     @property
     def may_end(self) -> bool:
-        """Return whether the first sample of each entry, where it was taken on new values, has one to be compared with."""
+        """Return whether there are blocks enough: a first one on new values needs a second one, to be compared with it."""
         return not self._renewed or len(self.throttled) >= _SAME_BLOCKS
 
     def take(self) -> int:
@@ -334,13 +335,8 @@ def _keep_all(timed: Timed, outputs: Any) -> Any | None:
     return copy_tree(observed) if has_room(observed) else None
 
 
-def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> float:
-    """Run every entry until clocks, caches and the entry's own lazy set-up have settled.
-
-    Returns:
-        About how many ns a block's calls take.
-    """
-    block_ns = 0.0
+def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Watch) -> None:
+    """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     for timed in entries:
         with of_entry(timed, heartbeat), watch.turn(0):
             began, spent, share, call_ns = trusted.perf_counter(), 0.0, 0.0, list[float]()
@@ -355,8 +351,6 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
                     spent = trusted.perf_counter() - began
             timed.warm_up_ns = statistics.median(call_ns)
             timed.lead_in = timer.lead_in(timed.warm_up_ns)
-            block_ns += (timed.lead_in + 1) * timed.warm_up_ns
-    return max(block_ns, 1.0)
 
 
 @contextlib.contextmanager

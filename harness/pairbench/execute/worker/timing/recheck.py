@@ -122,7 +122,8 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
     """Judge the very calls that were timed on values that no call had seen, at the same addresses.
 
     Where the first sample was such a call, it is judged; else the call is made now. The baseline's own comes last, so that no other finds its
-    outputs, and the others are judged by these, as long as they agree.
+    outputs, and the others are judged by these, as long as they agree. First samples are judged last: they may have found what another had
+    computed in its lead-in.
     """
     entries = baseline_last(entries)
     known = copy_tree(ready.inputs) if compares(ready) else None
@@ -174,7 +175,7 @@ def _judge_again(
     right = Right(ready, new, given=given)
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
-        # Entries may share what they remember: the first computes it, and the others find it.
+        # Entries may share what they remember: the first computes it, and the others find it, also in the first call on new values.
         suspicious = remembered or has_become_quick(timed) or is_suspicious(timed, made, ready.device.type)
         if verdict is None and known is not None and suspicious:
             verdict = guarded(
