@@ -19,6 +19,9 @@ HELD_OUT = 2000
 SMALL = 20
 """Series of a small comparison."""
 
+_QUICKER = 0.0065
+"""By how much an H100 took less for some kernels from one minute to the next, log units."""
+
 Rows = list[list[str]]
 
 
@@ -103,7 +106,21 @@ def _measured(comparisons: int, seed: int) -> Iterator[tuple[str, Rows]]:
         shares = [f"{100 * said['slower'] / said.total():.1f}" for said in chosen]
         rows.append([*_said(setting), rate(found.with_alarm, found.comparisons), *shares])
     yield "small", rows
+    yield "hidden", _hidden(comparisons // 4, seed + 500)
     yield "peers", _peers(comparisons // 20, seed + 400)
+
+
+def _hidden(comparisons: int, seed: int) -> Rows:
+    chosen = [(mark, effect) for mark in ("100 us", "more") for effect in EFFECTS]
+    rows = [["spread", "reference runs", "judged by", *(f"+{100 * effect:.0f} %, {mark}" for mark, effect in chosen)]]
+    for index, noise in enumerate((NOISES[0], NOISES[-1])):
+        for runs in (1, 5):
+            setting = Setting(noise=noise, reference_runs=runs, floors=False, machine=-_QUICKER)
+            for beside, words in ((False, "its latency alone"), (True, "its latency and beside its baseline")):
+                said = caught(setting, comparisons, seed + index, beside=beside)
+                shares = [f"{100 * said[place]['slower'] / said[place].total():.1f}" for place in chosen]
+                rows.append([noise.name, str(runs), words, *shares])
+    return rows
 
 
 def _peers(comparisons: int, seed: int) -> Rows:

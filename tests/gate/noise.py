@@ -17,6 +17,10 @@ ROUNDS = 3
 SHORTEST_NS, LONGEST_NS = 5e3, 1e7
 MARKS_NS = (6e3, 14e3, 100e3)
 """Latencies that series are planted at, and from the last one up."""
+PAIR = 3
+"""Series of one case: a baseline and its variants."""
+QUICKER = 0.7
+"""The most by which slowed variants are quicker than their baseline, in log units: a speedup of 2."""
 _SPREADS = (0.03, 0.007)
 P95_SPREAD = 1.5
 """Of the 95th percentile's own movement, in units of the median's."""
@@ -55,12 +59,18 @@ class Bench:
 
     latency_ns: Floats
     null: Bools
-    """Baselines: one of three."""
+    """The first of each case: the baseline."""
 
     @property
     def groups(self) -> Ints:
         """One device and mode."""
         return np.zeros(len(self.latency_ns), dtype=np.int64)
+
+    @property
+    def baseline_of(self) -> Ints:
+        """The place of each series' baseline."""
+        places: Ints = np.arange(len(self.latency_ns)) // PAIR * PAIR
+        return places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +84,7 @@ class Side:
 def make_bench(rng: np.random.Generator, series: int = SERIES) -> Bench:
     """Return series of all latencies."""
     logs = rng.uniform(np.log(SHORTEST_NS), np.log(LONGEST_NS), series)
-    return Bench(latency_ns=np.exp(logs), null=np.arange(series) % 3 == 0)
+    return Bench(latency_ns=np.exp(logs), null=np.arange(series) % PAIR == 0)
 
 
 def spread_of(bench: Bench, noise: Noise, rng: np.random.Generator) -> Floats:
@@ -102,15 +112,16 @@ def draw(bench: Bench, noise: Noise, spread: Floats, rng: np.random.Generator, *
     return Side(p50=p50, p95=p50 + own)
 
 
-def runs_of(bench: Bench, reference: Floats, current: Floats) -> Runs:
-    """Return both sides as the harness has them."""
+def runs_of(bench: Bench, reference: Floats, current: Floats, *, chosen: Bools | None = None) -> Runs:
+    """Return both sides as the harness has them, of the chosen series only if any are."""
     parts = []
     for side, values in enumerate((reference, current)):
         logs = values + np.log(bench.latency_ns)[:, None, None]
         mean = logs.mean(axis=2)
         square = ((logs - mean[..., None]) ** 2).sum(axis=2)
         series = np.repeat(np.arange(len(logs)), logs.shape[1])
-        parts.append((series, np.full(series.shape, bool(side)), mean.ravel(), square.ravel()))
+        kept = np.ones(len(series), dtype=np.bool_) if chosen is None else chosen[series]
+        parts.append((series[kept], np.full(kept.sum(), bool(side)), mean.ravel()[kept], square.ravel()[kept]))
     series, current_side, mean, square = (np.concatenate(items) for items in zip(*parts, strict=True))
     count = np.full(len(series), float(ROUNDS))
     return Runs(series=series, current=current_side, count=count, mean=mean, square=square)

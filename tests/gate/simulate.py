@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.compare.effect import Verdicts, decide, estimate
+from pairbench.analyze.compare.beside import with_hidden
+from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
 from pairbench.analyze.compare.floors import noise as floor_of
-from pairbench.analyze.compare.rounds import Floats
+from pairbench.analyze.compare.rounds import Bools, Floats, Runs
 from pairbench.model.policy import DEFAULT, Policy
-from tests.gate.noise import MARKS_NS, SERIES, Bench, Noise, Side, draw, make_bench, runs_of, spread_of
+from tests.gate.noise import MARKS_NS, QUICKER, SERIES, Bench, Noise, Side, draw, make_bench, runs_of, spread_of
 from tests.gate.peers import PEERS, rounds_of, samples_of
 
 PAST_RUNS = 20
@@ -32,6 +33,8 @@ class Setting:
     floors: bool
     """Whether the series' noise floors are known from earlier runs."""
     series: int = SERIES
+    machine: float = 0.0
+    """By how much the machine takes longer, on the current side, for the cases with a slowed variant; log units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +50,42 @@ class Quiet:
 
 
 def judge(
-    bench: Bench, reference: Side, current: Side, floors: tuple[Floats, Floats], policy: Policy
+    bench: Bench,
+    reference: Side,
+    current: Side,
+    floors: tuple[Floats, Floats],
+    policy: Policy,
+    *,
+    beside: bool = True,
 ) -> list[Verdicts]:
-    """Return the verdicts of medians and 95th percentiles."""
-    runs = np.full(len(bench.latency_ns), float(PAST_RUNS))
-    metrics = ((reference.p50, current.p50, floors[0]), (reference.p95, current.p95, floors[1]))
-    effects = [
-        estimate(
-            runs_of(bench, before, now),
-            groups=bench.groups,
-            null=bench.null,
-            floor=floor,
-            floor_runs=runs,
-            policy=policy,
+    """Return the verdicts of medians and 95th percentiles.
+
+    Args:
+        bench: The series.
+        reference: What they were.
+        current: What they are.
+        floors: The noise floors of both latencies.
+        policy: The thresholds.
+        beside: Whether variants are judged beside their baselines as well, as the harness does.
+    """
+
+    def effects(runs: Runs, floor: Floats, null: Bools) -> Effects:
+        past = np.full(len(bench.latency_ns), float(PAST_RUNS))
+        return estimate(runs, groups=bench.groups, null=null, floor=floor, floor_runs=past, policy=policy)
+
+    own = [
+        effects(runs_of(bench, before, now), floor, bench.null)
+        for before, now, floor in (
+            (reference.p50, current.p50, floors[0]),
+            (reference.p95, current.p95, floors[1]),
         )
-        for before, now, floor in metrics
     ]
-    return decide(effects, list(floors), policy)
+    p50, p95 = decide(own, list(floors), policy)
+    if beside:
+        sides = [side.p50 - side.p50[bench.baseline_of] for side in (reference, current)]
+        there = effects(runs_of(bench, *sides, chosen=~bench.null), floors[0], np.zeros_like(bench.null))
+        p50 = with_hidden(own[0], p50, there, floors[0], policy)
+    return [p50, p95]
 
 
 def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT) -> Quiet:
@@ -85,11 +107,18 @@ def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAUL
 
 
 def caught(
-    setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT
+    setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT, *, beside: bool = True
 ) -> dict[tuple[str, float], Counter[str]]:
     """Slow single variants among series that did not change, and count what is said of them.
 
     In each comparison every mark has one slowed series for each effect: few, so that the many others set the bar.
+
+    Args:
+        setting: What is compared with what.
+        comparisons: How many, for each effect.
+        seed: Of the random numbers.
+        policy: The thresholds.
+        beside: Whether variants are judged beside their baselines as well, as the harness does.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple[str, float], Counter[str]] = {(mark, effect): Counter() for mark in MARKS for effect in EFFECTS}
@@ -99,9 +128,11 @@ def caught(
             spread, floors = _noise_of(setting, bench, rng)
             reference = draw(bench, setting.noise, spread, rng, runs=setting.reference_runs)
             current = draw(bench, setting.noise, spread, rng, runs=1)
+            of_cases = np.isin(bench.baseline_of, bench.baseline_of[list(places)])
             for values in (current.p50, current.p95):
                 values[list(places)] += np.log1p(effect)
-            verdicts = judge(bench, reference, current, floors, policy)
+                values[of_cases] += setting.machine
+            verdicts = judge(bench, reference, current, floors, policy, beside=beside)
             for mark, place in zip(MARKS, places, strict=True):
                 found[mark, effect][_word(verdicts[0], place)] += 1
     return found
@@ -114,12 +145,14 @@ def label(bench: Bench) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
 
 
 def _placed(bench: Bench, rng: np.random.Generator) -> tuple[Bench, Sequence[int]]:
-    """Return a bench with a variant at each mark, and one anywhere above the last."""
+    """Return a bench with a variant at each mark, and one anywhere above the last, each in a case of its own."""
     latency = bench.latency_ns.copy()
-    places = (1, 2, 4, 5)
+    places = (1, 4, 7, 10)
     for place, mark in zip(places, MARKS_NS, strict=False):
         latency[place] = mark * np.exp(rng.uniform(0, _NEAR))
     latency[places[3]] = np.exp(rng.uniform(np.log(MARKS_NS[-1]), np.log(latency.max())))
+    for place in places:
+        latency[place - 1] = latency[place] * np.exp(rng.uniform(0, QUICKER))
     return Bench(latency_ns=latency, null=bench.null), places
 
 

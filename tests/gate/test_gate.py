@@ -116,7 +116,7 @@ def test_the_page_has_a_place_for_each_table_and_keeps_its_text() -> None:
     page = bench.PAGE.read_text(encoding="utf-8")
     names = re.findall("<!-- table: (.*?) -->", page)
     filled = bench.filled(page, dict.fromkeys(names, "| new |"))
-    assert names == ["alarms", "caught", "small", "peers"] and filled.count("| new |") == 4
+    assert names == ["alarms", "caught", "small", "hidden", "peers"] and filled.count("| new |") == 5
     assert re.sub("-->\n(.*?\n)?<!-- end", "", filled, flags=re.DOTALL) == re.sub(
         "-->\n(.*?\n)?<!-- end", "", page, flags=re.DOTALL
     )

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.analyze.compare.effect import Effects
-from pairbench.analyze.compare.latency import MeasuredSides
 from pairbench.analyze.compare.paired import estimate_paired, judge_interleaved
-from pairbench.analyze.compare.rounds import Floats
+from pairbench.analyze.compare.rounds import Floats, MeasuredSides
 from pairbench.model.comparison import Judgement, Verdict
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record

@@ -9,9 +9,9 @@ from pairbench.analyze.compare.confirm import again, confirm
 from pairbench.analyze.compare.era import another_gpu, elsewhere, era_changes
 from pairbench.analyze.compare.exact import judge_exact, judge_margin, judge_status
 from pairbench.analyze.compare.kernels import kernel_changes
-from pairbench.analyze.compare.latency import MeasuredSides, suspicious
+from pairbench.analyze.compare.latency import suspicious
 from pairbench.analyze.compare.match import Matched, representative
-from pairbench.analyze.compare.rounds import damage, is_tail, usable
+from pairbench.analyze.compare.rounds import MeasuredSides, damage, is_tail, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Across, Attribution, Change, EraChange, GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL, HOST, p50_of, result_of, speedup_of

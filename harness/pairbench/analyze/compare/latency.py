@@ -5,27 +5,27 @@ what was tested: the geometric mean of the current rounds over that of the refer
 story, the reason gives both.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pairbench.analyze.compare.beside import beside_baselines, with_hidden
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
 from pairbench.analyze.compare.rounds import (
+    Bools,
     Floats,
     Ints,
+    MeasuredSides,
     collect,
     is_median,
-    judged_latency,
     latency_of_runs,
     mean_log,
 )
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST, Latency
+from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.policy import DEFAULT, Policy
-from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.stats import Interval
 
@@ -48,20 +48,6 @@ _OUTCOMES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredSides:
-    """The records of a series that were measured on both sides, oldest first."""
-
-    series: Series
-    reference: tuple[Record, ...]
-    current: tuple[Record, ...]
-
-    @functools.cached_property
-    def latency(self) -> Latency:
-        """The latency by which the series is judged."""
-        return judged_latency((*self.reference, *self.current))
-
-
 def judge_latencies(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy = DEFAULT
 ) -> list[dict[str, Judgement]]:
@@ -69,7 +55,7 @@ def judge_latencies(
     if not all_measured:
         return []
     groups = spread_groups(all_measured)
-    null = np.array([measured.current[-1].role == "baseline" for measured in all_measured], dtype=np.bool_)
+    null = np.array([measured.is_baseline for measured in all_measured], dtype=np.bool_)
     floor_of = _floors_of(all_measured, floors)
     known = [floors.get(one.series) for one in all_measured]
     runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
@@ -83,7 +69,18 @@ def judge_latencies(
         # The host's time is that of the quietest round; how far it moves is known by its floor alone.
         collected = collect(chosen, metric, pooled=metric == HOST.p50)
         effects[metric] = estimate(collected, groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy)
-    judged = judgements(all_measured, effects, floor_of, policy)
+    beside = {
+        metric: estimate(
+            beside_baselines(all_measured, metric),
+            groups=groups,
+            null=np.zeros(len(all_measured), dtype=np.bool_),
+            floor=floor_of[metric],
+            floor_runs=runs,
+            policy=policy,
+        )
+        for metric in (DEVICE.p50, CALL.p50)
+    }
+    judged = judgements(all_measured, effects, floor_of, policy, beside=beside)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
@@ -151,6 +148,8 @@ def judgements(
     effects: Mapping[str, Effects],
     floor_of: Mapping[str, Floats],
     policy: Policy = DEFAULT,
+    *,
+    beside: Mapping[str, Effects] | None = None,
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency, all of them decided together.
 
@@ -159,11 +158,14 @@ def judgements(
         effects: Of each latency, a value for each series.
         floor_of: Noise floors in log units, likewise; NaN where there is none.
         policy: The thresholds.
+        beside: Changes beside the baselines, of the latencies for which there are any.
     """
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
     by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
     for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
-        column = _Column.of(metric, effect, verdict, floor_of[metric])
+        there = (beside or {}).get(metric)
+        said = verdict if there is None else with_hidden(effect, verdict, there, floor_of[metric], policy)
+        column = _Column.of(metric, effect, said, floor_of[metric], there)
         for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
                 by_series[index][metric] = _judge(measured, column, index)
@@ -213,12 +215,14 @@ class _Column:
     adjusted: list[float]
     minimum: list[float]
     floor: list[float]
+    beside: list[Interval | None]
+    """The change beside the baseline, of the series that count only there; else None."""
     beyond: list[bool]
     """Whether the whole interval of a series is beyond the minimum effect; among many series that happens by chance."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @classmethod
-    def of(cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats) -> "_Column":
+    def of(cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats, beside: Effects | None) -> "_Column":
         beyond = (effects.low > verdicts.minimum) | (effects.high < -verdicts.minimum)
         words = np.select(
             [verdicts.slower, verdicts.faster, verdicts.same],
@@ -234,6 +238,7 @@ class _Column:
             adjusted=verdicts.adjusted.tolist(),
             minimum=np.expm1(verdicts.minimum).tolist(),
             floor=np.expm1(floor).tolist(),
+            beside=_intervals(beside or effects, verdicts.hidden),
             beyond=beyond.tolist(),
             verdicts=[Verdict(word) for word in words.tolist()],
         )
@@ -245,6 +250,11 @@ def _ratio(logs: Floats) -> list[float]:
     return ratios
 
 
+def _intervals(effects: Effects, chosen: Bools) -> list[Interval | None]:
+    rows = zip(chosen.tolist(), *(_ratio(end) for end in (effects.change, effects.low, effects.high)), strict=True)
+    return [Interval(*ends) if wanted else None for wanted, *ends in rows]
+
+
 def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     verdict, ratio, minimum = column.verdicts[index], column.ratio[index], column.minimum[index]
     known = not math.isnan(column.low[index])
@@ -253,9 +263,12 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     shown = _Shown.of(measured, column.metric)
     chance = column.adjusted[index] if column.beyond[index] else None
     reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum, chance)
+    if (beside := column.beside[index]) is not None and interval is not None:
+        own = f"{WORDS[column.metric]} {percent(ratio)} ({_span(interval)})"
+        reason = f"{own}, and {_moved(beside, verdict)} beside its baseline"
     if column.metric == HOST.p50 and verdict in (Verdict.SLOWER, Verdict.FASTER) and interval is not None:
         more = "more" if verdict is Verdict.SLOWER else "less"
-        span = f"{percent(ratio)}, {percent(interval.low)} to {percent(interval.high)}"
+        span = f"{percent(ratio)}, {_span(interval)}"
         reason = f"issuing the call takes {_micros(abs(shown.current - shown.reference))} {more} ({span})"
     return Judgement(
         metric=column.metric,
@@ -310,9 +323,9 @@ def _reason(
             f"{words} {percent(ratio)}, but one round a side tells nothing of how far rounds spread, and neither does "
             "anything else; measure three rounds or more"
         )
-    span = f"{percent(interval.low)} to {percent(interval.high)}"
     if verdict in (Verdict.SLOWER, Verdict.FASTER):
-        return f"{words} {_part(abs(ratio - 1))} {verdict.value} ({span})"
+        return f"{words} {_moved(interval, verdict)}"
+    span = _span(interval)
     if verdict is Verdict.SAME:
         return f"{words} the same: {percent(ratio)} ({span}), within the {_part(minimum)} that count"
     if chance is not None:
@@ -320,6 +333,14 @@ def _reason(
     else:
         unproven = f"neither a change nor its absence is proven at {_part(minimum)}"
     return f"{words} {percent(ratio)} ({span}): {unproven}"
+
+
+def _moved(change: Interval, verdict: Verdict) -> str:
+    return f"{_part(abs(change.estimate - 1))} {verdict.value} ({_span(change)})"
+
+
+def _span(change: Interval) -> str:
+    return f"{percent(change.low)} to {percent(change.high)}"
 
 
 def percent(ratio: float) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import special
 
 from pairbench.analyze.compare.effect import Effects
-from pairbench.analyze.compare.latency import MeasuredSides, judgements, spread_groups, with_shown
-from pairbench.analyze.compare.rounds import Floats, Ints, round_values
+from pairbench.analyze.compare.latency import judgements, spread_groups, with_shown
+from pairbench.analyze.compare.rounds import Floats, Ints, MeasuredSides, round_values
 from pairbench.analyze.compare.spread import groups_of, prior
 from pairbench.model.comparison import Judgement
 from pairbench.model.latency import CALL, DEVICE, HOST

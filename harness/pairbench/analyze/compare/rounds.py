@@ -9,6 +9,7 @@ their own, whose spread says how sure a change is. Where rounds disagree, by mor
 two can differ: a median of pooled samples takes the side of most samples, a mean of rounds counts each round alike.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, Latency, result_of
 from pairbench.model.record import Record
+from pairbench.model.series import Series
 
 _ROUNDS = {
     metric: rounds
@@ -55,6 +57,33 @@ class LogRounds(NamedTuple):
     rounds: int
     mean: float
     square: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSides:
+    """The records of a series that were measured on both sides, oldest first."""
+
+    series: Series
+    reference: tuple[Record, ...]
+    current: tuple[Record, ...]
+
+    @functools.cached_property
+    def latency(self) -> Latency:
+        """The latency by which the series is judged."""
+        return judged_latency((*self.reference, *self.current))
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is a baseline, which its variants are held against."""
+        return self.current[-1].role == "baseline"
+
+
+Setting = tuple[str, str, str, str]
+
+
+def setting_of(series: Series) -> Setting:
+    """Return what a variant shares with its baseline: the device model, the suite, the case and the mode."""
+    return series.device_name, series.suite, series.case, series.mode
 
 
 def usable(record: Record) -> bool:
@@ -100,7 +129,11 @@ def log_rounds(record: Record, metric: str) -> LogRounds | None:
     values = round_values(record, metric)
     if not values:
         return None
-    logs = [math.log(value) for value in values]
+    return summed([math.log(value) for value in values])
+
+
+def summed(logs: Sequence[float]) -> LogRounds:
+    """Return what is kept of the logarithms of a run's rounds; there is one at least."""
     mean = sum(logs) / len(logs)
     return LogRounds(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
 
@@ -140,7 +173,11 @@ def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: 
         for side, records in enumerate(both)
         for record in records
     ]
-    known = [(index, side, values) for index, side, values in several if values is not None]
+    return as_runs([(index, side, values) for index, side, values in several if values is not None])
+
+
+def as_runs(known: Sequence[tuple[int, bool, LogRounds]]) -> Runs:
+    """Return runs as arrays, each given as the index of its series, whether it is on the current side, and its rounds."""
     return Runs(
         series=np.array([index for index, _, _ in known], dtype=np.int64),
         current=np.array([side for _, side, _ in known], dtype=np.bool_),

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from pairbench.analyze.compare.change import Control, Evidence, change_of
-from pairbench.analyze.compare.latency import MeasuredSides, judge_latencies, unjudged
+from pairbench.analyze.compare.latency import judge_latencies, unjudged
 from pairbench.analyze.compare.match import Matched, match
 from pairbench.analyze.compare.paired import judge_interleaved
-from pairbench.analyze.compare.rounds import damage, usable
+from pairbench.analyze.compare.rounds import MeasuredSides, Setting, damage, setting_of, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Change, Floor, Judgement
 from pairbench.model.policy import DEFAULT, Policy
@@ -15,7 +15,6 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 
 _Latencies = Mapping[Series, Mapping[str, Judgement]]
-_Setting = tuple[str, str, str, str]
 
 
 def compare(
@@ -48,16 +47,16 @@ def compare(
         measured.series: judgements if trusted is None or measured.series in trusted else unjudged(judgements)
         for measured, judgements in zip(all_measured, judged, strict=True)
     }
-    beside: defaultdict[_Setting, list[MeasuredSides]] = defaultdict(list)
+    beside: defaultdict[Setting, list[MeasuredSides]] = defaultdict(list)
     for measured in all_measured:
-        beside[_setting(measured.series)].append(measured)
+        beside[setting_of(measured.series)].append(measured)
     return tuple(
         change_of(
             Evidence(
                 matched=item,
                 measured=measured,
                 latencies=latencies.get(item.series, {}),
-                control=_control(measured, beside[_setting(item.series)], latencies) if measured else None,
+                control=_control(measured, beside[setting_of(item.series)], latencies) if measured else None,
                 acceptance=(accepted or {}).get(item.series),
                 interleaved=interleaved,
                 policy=policy,
@@ -79,24 +78,20 @@ def _measured_sides(item: Matched) -> MeasuredSides | None:
     return MeasuredSides(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
 
 
-def _setting(series: Series) -> _Setting:
-    """Return what a variant shares with its control."""
-    return series.device_name, series.suite, series.case, series.mode
-
-
-def _find(item: Matched, beside: Mapping[_Setting, Sequence[MeasuredSides]]) -> MeasuredSides | None:
-    several = beside.get(_setting(item.series), ())
+def _find(item: Matched, beside: Mapping[Setting, Sequence[MeasuredSides]]) -> MeasuredSides | None:
+    several = beside.get(setting_of(item.series), ())
     return next((measured for measured in several if measured.series == item.series), None)
 
 
 def _control(measured: MeasuredSides, beside: Sequence[MeasuredSides], latencies: _Latencies) -> Control | None:
     """Return the baseline for a variant, and for a baseline the variant in the middle."""
-    wanted = "variant" if measured.current[-1].role == "baseline" else "baseline"
     p50 = measured.latency.p50
     others = [
         other
         for other in beside
-        if other.current[-1].role == wanted and (judgement := latencies[other.series].get(p50)) and judgement.change
+        if other.is_baseline is not measured.is_baseline
+        and (judgement := latencies[other.series].get(p50))
+        and judgement.change
     ]
     if not others:
         return None

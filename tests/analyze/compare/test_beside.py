@@ -1,0 +1,101 @@
+"""Changes of variants beside their baselines: what a machine that moved would hide, and what it must not become."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pairbench.analyze.compare.beside import beside_baselines
+from pairbench.analyze.compare.rounds import MeasuredSides
+from pairbench.analyze.compare.runs import compare
+from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
+from pairbench.model.latency import CALL, DEVICE
+from pairbench.model.record import Record
+from pairbench.model.series import Series
+from tests.builders import make_run
+
+MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))
+CASE = MANY[3]
+BEFORE = tuple(record for number in range(3) for record in make_run(number, cases=MANY))
+
+
+def variant(current: Sequence[Record], reference: Sequence[Record] = BEFORE) -> Change:
+    """Return what became of the variant whose case moved; no other case may raise an alarm."""
+    changes = compare(reference, current)
+    (found,) = [one for one in changes if (one.series.case, one.series.implementation) == (CASE, "fused")]
+    others = {one.outcome for one in changes if one.series.case != CASE}
+    assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
+    return found
+
+
+def now(*, machine: float, code: float) -> tuple[Record, ...]:
+    """Return a run in which the machine takes so much longer for one case, and the code of its variant besides."""
+    return make_run(5, cases=MANY, slower={CASE: machine, f"{CASE}-fused": code})
+
+
+def test_a_machine_that_became_faster_hides_no_slower_variant() -> None:
+    found = variant(now(machine=0.9935, code=1.0192))
+    assert (found.outcome, found.verdict) == (GateOutcome.REGRESSION, Verdict.SLOWER)
+    assert found.attribution is Attribution.CODE
+    assert found.p50 is not None and found.p50.change is not None
+    assert 1.01 < found.p50.change.estimate < 1.015
+    assert found.reason.startswith("median latency +1.") and " slower (+" in found.reason
+    assert "beside its baseline; its control moved -0.8 %" in found.reason
+
+
+def test_a_machine_that_became_slower_hides_no_faster_variant() -> None:
+    found = variant(now(machine=1.0065, code=0.9808))
+    assert (found.outcome, found.verdict) == (GateOutcome.IMPROVEMENT, Verdict.FASTER)
+    assert "faster" in found.reason and "beside its baseline" in found.reason
+
+
+@pytest.mark.parametrize("machine", [0.9935, 1.0065])
+def test_a_machine_that_moved_alone_is_no_change(machine: float) -> None:
+    assert variant(now(machine=machine, code=1.0)).outcome is GateOutcome.UNCHANGED
+
+
+def test_a_baseline_that_moved_alone_says_nothing_of_its_variant() -> None:
+    """The kernel of the baseline may have been chosen anew."""
+    found = variant(make_run(5, cases=MANY, slower={f"{CASE}-baseline": 0.97}))
+    assert (found.outcome, found.verdict) == (GateOutcome.UNCHANGED, Verdict.SAME)
+
+
+def test_a_baseline_with_another_source_is_no_measure() -> None:
+    current = [
+        replace(record, implementation_hash="f" * 16) if (record.case, record.role) == (CASE, "baseline") else record
+        for record in now(machine=0.9935, code=1.0192)
+    ]
+    assert variant(current).verdict is Verdict.SAME
+
+
+def sides(reference: Sequence[Record], current: Sequence[Record]) -> list[MeasuredSides]:
+    """Return the baseline and the variant of a case."""
+    found = []
+    for before, after in zip(reference, current, strict=True):
+        series = Series.of(after)
+        assert series is not None
+        found.append(MeasuredSides(series=series, reference=(before,), current=(after,)))
+    return found
+
+
+def test_rounds_are_those_that_a_steady_baseline_would_have_left() -> None:
+    reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
+    found = beside_baselines(sides(reference, current), CALL.p50)
+    assert (found.series.tolist(), found.current.tolist(), found.count.tolist()) == ([1, 1], [False, True], [3, 3])
+    baseline, fused = (np.log([run[place].round_p50_ns or () for run in (reference, current)]) for place in range(2))
+    steady = fused - baseline + baseline.mean()
+    assert found.mean == pytest.approx(steady.mean(axis=1))
+    assert found.square == pytest.approx(steady.var(axis=1) * 3)
+
+
+def test_a_run_whose_baseline_lacks_a_round_is_left_out() -> None:
+    reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
+    cut = replace(reference[0], round_p50_ns=(reference[0].round_p50_ns or ())[:2])
+    found = beside_baselines(sides([cut, reference[1]], current), CALL.p50)
+    assert found.current.tolist() == [True]
+
+
+def test_only_the_latency_that_is_judged_counts() -> None:
+    reference, current = (make_run(number, cases=[CASE]) for number in range(2))
+    assert not len(beside_baselines(sides(reference, current), DEVICE.p50).series)
