@@ -35,6 +35,10 @@ class Setting:
     series: int = SERIES
     machine: float = 0.0
     """By how much the machine takes longer, on the current side, for the cases with a slowed variant; log units."""
+    alike: bool = False
+    """Whether the latencies of a case are alike; else they have nothing to do with each other."""
+    beside: bool = True
+    """Whether variants are judged beside their baselines as well, as the harness does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,7 @@ def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAUL
         bench, spread, floors = _start(setting, rng)
         reference = draw(bench, setting.noise, spread, rng, runs=setting.reference_runs)
         current = draw(bench, setting.noise, spread, rng, runs=1)
-        p50, p95 = judge(bench, reference, current, floors, policy)
+        p50, p95 = judge(bench, reference, current, floors, policy, beside=setting.beside)
         with_alarm += bool((p50.slower | p50.faster | p95.slower | p95.faster).any())
         labels = label(bench)
         same.update(labels[p50.same].tolist())
@@ -107,24 +111,17 @@ def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAUL
 
 
 def caught(
-    setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT, *, beside: bool = True
+    setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT
 ) -> dict[tuple[str, float], Counter[str]]:
     """Slow single variants among series that did not change, and count what is said of them.
 
     In each comparison every mark has one slowed series for each effect: few, so that the many others set the bar.
-
-    Args:
-        setting: What is compared with what.
-        comparisons: How many, for each effect.
-        seed: Of the random numbers.
-        policy: The thresholds.
-        beside: Whether variants are judged beside their baselines as well, as the harness does.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple[str, float], Counter[str]] = {(mark, effect): Counter() for mark in MARKS for effect in EFFECTS}
     for _ in range(comparisons):
         for effect in EFFECTS:
-            bench, places = _placed(make_bench(rng, setting.series), rng)
+            bench, places = _placed(make_bench(rng, setting.series, alike=setting.alike), rng)
             spread, floors = _noise_of(setting, bench, rng)
             reference = draw(bench, setting.noise, spread, rng, runs=setting.reference_runs)
             current = draw(bench, setting.noise, spread, rng, runs=1)
@@ -132,7 +129,7 @@ def caught(
             for values in (current.p50, current.p95):
                 values[list(places)] += np.log1p(effect)
                 values[of_cases] += setting.machine
-            verdicts = judge(bench, reference, current, floors, policy, beside=beside)
+            verdicts = judge(bench, reference, current, floors, policy, beside=setting.beside)
             for mark, place in zip(MARKS, places, strict=True):
                 found[mark, effect][_word(verdicts[0], place)] += 1
     return found
@@ -157,7 +154,7 @@ def _placed(bench: Bench, rng: np.random.Generator) -> tuple[Bench, Sequence[int
 
 
 def _start(setting: Setting, rng: np.random.Generator) -> tuple[Bench, Floats, tuple[Floats, Floats]]:
-    bench = make_bench(rng, setting.series)
+    bench = make_bench(rng, setting.series, alike=setting.alike)
     return bench, *_noise_of(setting, bench, rng)
 
 

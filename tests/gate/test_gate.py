@@ -44,6 +44,14 @@ def test_two_percent_is_caught_from_100_us_up(noise: Noise, runs: int) -> None:
     assert found["6 us", 0.05]["same"] == 0
 
 
+def test_a_machine_that_became_faster_hides_no_two_percent() -> None:
+    hidden = Setting(noise=PLAIN, reference_runs=5, floors=False, alike=True, machine=-0.0065)
+    found, alone = (caught(replace(hidden, beside=beside), 40, SEED) for beside in (True, False))
+    for mark in ("100 us", "more"):
+        assert found[mark, 0.02]["slower"] >= 39, mark
+        assert alone[mark, 0.02]["slower"] <= 10, mark
+
+
 def test_comparisons_of_records_are_those_of_the_benchmark() -> None:
     """The benchmark feeds the arithmetic directly; through records, the verdicts have to be the same."""
     rng = np.random.default_rng(SEED)

@@ -32,7 +32,7 @@ def beside_baselines(all_measured: Sequence[MeasuredSides], metric: str) -> Runs
     """Return the rounds that each variant would have had if its baseline had always been as it was on average.
 
     A run is left out where the baseline lacks a round of the variant's. A series is left out where its baseline's source
-    changed, or nobody knows whether it did.
+    changed, or nobody knows whether it did, or where the two are judged by different latencies.
 
     Args:
         all_measured: All series of a comparison, the baselines among them.
@@ -42,7 +42,9 @@ def beside_baselines(all_measured: Sequence[MeasuredSides], metric: str) -> Runs
     known = []
     for index, variant in enumerate(all_measured):
         baseline = baselines.get(setting_of(variant.series))
-        if baseline is None or variant.is_baseline or metric != variant.latency.p50 or not _same_source(baseline):
+        if baseline is None or variant.is_baseline or not _same_source(baseline):
+            continue
+        if {baseline.latency.p50, variant.latency.p50} != {metric}:
             continue
         records = {(one.run_id, one.device_uuid): one for one in (*baseline.reference, *baseline.current)}
         level = mean_log(metric, list(records.values()))
