@@ -44,6 +44,15 @@ def test_a_machine_that_became_faster_hides_no_slower_variant() -> None:
     assert "beside its baseline; its control moved -0.8 %" in found.reason
 
 
+@pytest.mark.parametrize(("code", "outcome"), [(1.0192, GateOutcome.REGRESSION), (1.0, GateOutcome.UNCHANGED)])
+def test_what_was_hidden_has_to_be_seen_again(code: float, outcome: GateOutcome) -> None:
+    first = now(machine=0.9935, code=1.0192)
+    slower = {CASE: 0.9935, f"{CASE}-fused": code}
+    second = make_run(6, cases=[CASE], slower=slower, confirms=first[0].run_id)
+    found = variant([*first, *second])
+    assert (found.outcome, found.confirmed or False) == (outcome, outcome is GateOutcome.REGRESSION)
+
+
 def test_a_machine_that_became_slower_hides_no_faster_variant() -> None:
     found = variant(now(machine=1.0065, code=0.9808))
     assert (found.outcome, found.verdict) == (GateOutcome.IMPROVEMENT, Verdict.FASTER)
