@@ -1,11 +1,14 @@
 """Changes of variants beside their baselines: what a machine that moved would hide, and what it must not become."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pairbench.analyze.compare import latency
 from pairbench.analyze.compare.beside import beside_baselines
 from pairbench.analyze.compare.rounds import MeasuredSides
 from pairbench.analyze.compare.runs import compare
@@ -13,7 +16,7 @@ from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.record import Record
 from pairbench.model.series import Series
-from tests.builders import make_run
+from tests.builders import make_run, with_device
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))
 CASE = MANY[3]
@@ -108,3 +111,47 @@ def test_a_run_whose_baseline_lacks_a_round_is_left_out() -> None:
 def test_only_the_latency_that_is_judged_counts() -> None:
     reference, current = (make_run(number, cases=[CASE]) for number in range(2))
     assert not len(beside_baselines(sides(reference, current), DEVICE.p50).series)
+
+
+ROUNDS_US = json.loads(Path(__file__).with_name("rounds_on_an_h100.json").read_text(encoding="utf-8"))
+"""Medians of the rounds of `tests/suites/planted.py` on an H100 in us: of each implementation two runs, and one with what
+`tests/gpu/test_judging.py` plants. Six times; in the first, third and fourth the machine became faster in between."""
+
+
+def measured_run(number: int, rounds_us: dict[str, list[list[float]]]) -> list[Record]:
+    """Return one of the three runs, 95th percentiles 2 % above the medians."""
+    found = []
+    for name, runs in rounds_us.items():
+        operator, implementation = name.split()
+        role = "baseline" if implementation == "baseline" else "variant"
+        row = make_run(number, cases=[f"{operator}[n=4096]"], implementations=[implementation])[0]
+        (record,) = with_device([row], device=[1e3 * value for value in runs[number]])
+        found.append(replace(record, role=role))
+    return found
+
+
+@pytest.mark.parametrize("rounds_us", ROUNDS_US, ids=range(len(ROUNDS_US)))
+def test_a_variant_that_was_slowed_on_an_h100_is_found_each_time(rounds_us: dict[str, list[list[float]]]) -> None:
+    runs = [measured_run(number, rounds_us) for number in range(3)]
+    changes = {
+        f"{change.series.case.split('[')[0]} {change.series.implementation}": change
+        for change in compare([*runs[0], *runs[1]], runs[2])
+    }
+    slowed = changes.pop("slower slowed")
+    assert (slowed.outcome, slowed.verdict) == (GateOutcome.REGRESSION, Verdict.SLOWER)
+    assert changes.pop("launches launches_more").outcome is GateOutcome.REGRESSION
+    for implementation in ("baseline", "swapped"):
+        assert changes.pop(f"machine {implementation}").attribution is Attribution.MACHINE
+    assert {change.outcome for change in changes.values()} <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
+
+
+def test_by_its_latency_alone_it_was_missed_in_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "with_hidden", lambda own, said, *_: said)
+    found = [
+        change.verdict
+        for rounds_us in ROUNDS_US
+        for runs in [[measured_run(number, rounds_us) for number in range(3)]]
+        for change in compare([*runs[0], *runs[1]], runs[2])
+        if change.series.implementation == "slowed"
+    ]
+    assert found == [Verdict.UNDECIDED, Verdict.SLOWER, Verdict.SAME, Verdict.SAME, Verdict.SLOWER, Verdict.SLOWER]
