@@ -21,8 +21,8 @@ HELD_OUT = 2000
 SMALL = 20
 """Series of a small comparison."""
 
-_QUICKER = 0.0065
-"""By how much an H100 took less for some kernels from one minute to the next, log units."""
+FASTER = -0.0065
+"""How much longer an H100 took for some kernels from one minute to the next, log units."""
 
 Rows = list[list[str]]
 
@@ -116,10 +116,10 @@ def _hidden(comparisons: int, seed: int) -> Rows:
     caught_head = [f"+{100 * effect:.0f} %, {mark}" for mark, effect in chosen]
     rows = [["spread", "reference runs", "judged by", "comparisons with any alarm, %", *caught_head]]
     for noise, runs in itertools.product((NOISES[0], NOISES[2], NOISES[-1]), (1, 5)):
-        for beside, words in ((False, "its latency alone"), (True, "its latency, and beside its baseline")):
-            setting = Setting(noise=noise, reference_runs=runs, floors=False, alike=True, beside=beside)
+        for relative, words in ((False, "its latency alone"), (True, "its latency, and relative to its baseline")):
+            setting = Setting(noise=noise, reference_runs=runs, floors=False, alike=True, relative=relative)
             alarms = quiet(setting, comparisons, seed)
-            said = caught(replace(setting, machine=-_QUICKER), comparisons // 4, seed + 1)
+            said = caught(replace(setting, machine=FASTER), comparisons // 4, seed + 1)
             shares = [f"{100 * said[place]['slower'] / said[place].total():.1f}" for place in chosen]
             rows.append([noise.name, str(runs), words, rate(alarms.with_alarm, alarms.comparisons), *shares])
     return rows

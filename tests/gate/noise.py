@@ -17,7 +17,7 @@ ROUNDS = 3
 SHORTEST_NS, LONGEST_NS = 5e3, 1e7
 MARKS_NS = (6e3, 14e3, 100e3)
 """Latencies that series are planted at, and from the last one up."""
-PAIR = 3
+OF_CASE = 3
 """Series of one case: a baseline and its variants."""
 QUICKER = 0.7
 """The most by which variants are quicker than their baseline, in log units: a speedup of 2."""
@@ -69,7 +69,7 @@ class Bench:
     @property
     def baseline_of(self) -> Ints:
         """The place of each series' baseline."""
-        places: Ints = np.arange(len(self.latency_ns)) // PAIR * PAIR
+        places: Ints = np.arange(len(self.latency_ns)) // OF_CASE * OF_CASE
         return places
 
 
@@ -91,10 +91,10 @@ def make_bench(rng: np.random.Generator, series: int = SERIES, *, alike: bool = 
     """
     logs = rng.uniform(np.log(SHORTEST_NS), np.log(LONGEST_NS), series)
     if alike:
-        logs = np.repeat(logs[::PAIR], PAIR)[:series] - np.where(
-            np.arange(series) % PAIR, rng.uniform(0, QUICKER, series), 0
+        logs = np.repeat(logs[::OF_CASE], OF_CASE)[:series] - np.where(
+            np.arange(series) % OF_CASE, rng.uniform(0, QUICKER, series), 0
         )
-    return Bench(latency_ns=np.exp(logs), null=np.arange(series) % PAIR == 0)
+    return Bench(latency_ns=np.exp(logs), null=np.arange(series) % OF_CASE == 0)
 
 
 def spread_of(bench: Bench, noise: Noise, rng: np.random.Generator) -> Floats:

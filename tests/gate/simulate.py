@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.compare.beside import with_hidden
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
 from pairbench.analyze.compare.floors import noise as floor_of
+from pairbench.analyze.compare.relative import with_relative
 from pairbench.analyze.compare.rounds import Bools, Floats, Runs
 from pairbench.model.policy import DEFAULT, Policy
 from tests.gate.noise import MARKS_NS, QUICKER, SERIES, Bench, Noise, Side, draw, make_bench, runs_of, spread_of
@@ -37,8 +37,8 @@ class Setting:
     """By how much the machine takes longer, on the current side, for the cases with a slowed variant; log units."""
     alike: bool = False
     """Whether the latencies of a case are alike; else they have nothing to do with each other."""
-    beside: bool = True
-    """Whether variants are judged beside their baselines as well, as the harness does."""
+    relative: bool = True
+    """Whether variants are judged relative to their baselines as well, as the harness does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def judge(
     floors: tuple[Floats, Floats],
     policy: Policy,
     *,
-    beside: bool = True,
+    relative: bool = True,
 ) -> list[Verdicts]:
     """Return the verdicts of medians and 95th percentiles.
 
@@ -70,7 +70,7 @@ def judge(
         current: What they are.
         floors: The noise floors of both latencies.
         policy: The thresholds.
-        beside: Whether variants are judged beside their baselines as well, as the harness does.
+        relative: Whether variants are judged relative to their baselines as well, as the harness does.
     """
 
     def effects(runs: Runs, floor: Floats, null: Bools) -> Effects:
@@ -85,10 +85,10 @@ def judge(
         )
     ]
     p50, p95 = decide(own, list(floors), policy)
-    if beside:
+    if relative:
         sides = [side.p50 - side.p50[bench.baseline_of] for side in (reference, current)]
-        there = effects(runs_of(bench, *sides, chosen=~bench.null), floors[0], np.zeros_like(bench.null))
-        p50 = with_hidden(own[0], p50, there, floors[0], policy)
+        of_pairs = effects(runs_of(bench, *sides, chosen=~bench.null), floors[0], np.zeros_like(bench.null))
+        p50 = with_relative(own[0], p50, of_pairs, floors[0], policy)
     return [p50, p95]
 
 
@@ -102,7 +102,7 @@ def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAUL
         bench, spread, floors = _start(setting, rng)
         reference = draw(bench, setting.noise, spread, rng, runs=setting.reference_runs)
         current = draw(bench, setting.noise, spread, rng, runs=1)
-        p50, p95 = judge(bench, reference, current, floors, policy, beside=setting.beside)
+        p50, p95 = judge(bench, reference, current, floors, policy, relative=setting.relative)
         with_alarm += bool((p50.slower | p50.faster | p95.slower | p95.faster).any())
         labels = label(bench)
         same.update(labels[p50.same].tolist())
@@ -129,7 +129,7 @@ def caught(
             for values in (current.p50, current.p95):
                 values[list(places)] += np.log1p(effect)
                 values[of_cases] += setting.machine
-            verdicts = judge(bench, reference, current, floors, policy, beside=setting.beside)
+            verdicts = judge(bench, reference, current, floors, policy, relative=setting.relative)
             for mark, place in zip(MARKS, places, strict=True):
                 found[mark, effect][_word(verdicts[0], place)] += 1
     return found

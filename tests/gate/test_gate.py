@@ -14,7 +14,7 @@ from pairbench.model.policy import DEFAULT
 from pairbench.model.record import Record
 from tests.builders import make_run
 from tests.gate import bench
-from tests.gate.noise import MARKS_NS, NOISES, Bench, Noise, Side, draw, make_bench, spread_of
+from tests.gate.noise import MARKS_NS, NOISES, OF_CASE, Bench, Noise, Side, draw, make_bench, spread_of
 from tests.gate.peers import PEERS, apart, rank_test, ratio
 from tests.gate.simulate import Setting, caught, judge, peers, quiet
 
@@ -45,8 +45,8 @@ def test_two_percent_is_caught_from_100_us_up(noise: Noise, runs: int) -> None:
 
 
 def test_a_machine_that_became_faster_hides_no_two_percent() -> None:
-    hidden = Setting(noise=PLAIN, reference_runs=5, floors=False, alike=True, machine=-0.0065)
-    found, alone = (caught(replace(hidden, beside=beside), 40, SEED) for beside in (True, False))
+    hidden = Setting(noise=PLAIN, reference_runs=5, floors=False, alike=True, machine=bench.FASTER)
+    found, alone = (caught(replace(hidden, relative=relative), 40, SEED) for relative in (True, False))
     for mark in ("100 us", "more"):
         assert found[mark, 0.02]["slower"] >= 39, mark
         assert alone[mark, 0.02]["slower"] <= 10, mark
@@ -55,10 +55,14 @@ def test_a_machine_that_became_faster_hides_no_two_percent() -> None:
 def test_comparisons_of_records_are_those_of_the_benchmark() -> None:
     """The benchmark feeds the arithmetic directly; through records, the verdicts have to be the same."""
     rng = np.random.default_rng(SEED)
-    small = make_bench(rng, 30)
+    small = make_bench(rng, 30, alike=True)
     spread = spread_of(small, PLAIN, rng)
     sides = [draw(small, PLAIN, spread, rng, runs=runs) for runs in (3, 1)]
     sides[1].p50[4] += 0.05
+    # The machine got faster for one case, and one of its variants slower.
+    longest = int(np.argmax(small.latency_ns))
+    sides[1].p50[longest : longest + OF_CASE] += bench.FASTER
+    sides[1].p50[longest + 1] += 0.019
     nothing = np.full(30, math.nan)
     p50, _ = judge(small, sides[0], sides[1], (nothing, nothing), DEFAULT)
     changes = compare(*(_records(small, side, first) for side, first in zip(sides, (0, 3), strict=True)))
@@ -69,15 +73,17 @@ def test_comparisons_of_records_are_those_of_the_benchmark() -> None:
             Verdict.SAME: p50.same[index],
         }
         assert expected.get(change.verdict or Verdict.UNDECIDED, not any(expected.values())), change
-    assert Counter(change.outcome for change in changes)[GateOutcome.REGRESSION] == 1
+    assert np.flatnonzero(p50.slower).tolist() == sorted([4, longest + 1])
+    assert Counter(change.outcome for change in changes)[GateOutcome.REGRESSION] == 2
 
 
 def _records(small: Bench, side: Side, first: int) -> list[Record]:
-    """Return one case a series: a baseline where the benchmark has a control, else a variant."""
+    """Return the records of the series, in the cases that the benchmark has."""
     found = []
     for run in range(side.p50.shape[1]):
         for index, latency in enumerate(small.latency_ns):
-            (record,) = make_run(first + run, cases=[f"op[n={index}]"], implementations=["only"])
+            case, place = divmod(index, OF_CASE)
+            (record,) = make_run(first + run, cases=[f"op[n={case}]"], implementations=[f"number_{place}"])
             found.append(
                 replace(
                     record,

@@ -51,8 +51,6 @@ class Verdicts:
     faster: Bools
     same: Bools
     """`slower`, `faster` and `same` are the verdicts; a series that has none of them is undecided."""
-    hidden: Bools
-    """Which of the changes count only beside the baseline, for the machine hid a part of them."""
 
 
 def estimate(
@@ -173,10 +171,7 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
         slower, faster = real & (item.change >= least), real & (item.change <= -least)
         inside = (item.low > -minimum) & (item.high < minimum)
         same = inside & ~slower & ~faster
-        none_hidden = np.zeros(len(mine), dtype=np.bool_)
-        found.append(
-            Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same, hidden=none_hidden)
-        )
+        found.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
     return found
 
 

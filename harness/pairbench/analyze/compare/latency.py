@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pairbench.analyze.compare.beside import beside_baselines, with_hidden
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
+from pairbench.analyze.compare.relative import relative_to_baselines, with_relative
 from pairbench.analyze.compare.rounds import (
     Bools,
     Floats,
@@ -69,9 +69,9 @@ def judge_latencies(
         # The host's time is that of the quietest round; how far it moves is known by its floor alone.
         collected = collect(chosen, metric, pooled=metric == HOST.p50)
         effects[metric] = estimate(collected, groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy)
-    beside = {
+    relative = {
         metric: estimate(
-            beside_baselines(all_measured, metric),
+            relative_to_baselines(all_measured, metric),
             groups=groups,
             null=np.zeros(len(all_measured), dtype=np.bool_),
             floor=floor_of[metric],
@@ -80,7 +80,7 @@ def judge_latencies(
         )
         for metric in (DEVICE.p50, CALL.p50)
     }
-    judged = judgements(all_measured, effects, floor_of, policy, beside=beside)
+    judged = judgements(all_measured, effects, floor_of, policy, relative=relative)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
@@ -149,7 +149,7 @@ def judgements(
     floor_of: Mapping[str, Floats],
     policy: Policy = DEFAULT,
     *,
-    beside: Mapping[str, Effects] | None = None,
+    relative: Mapping[str, Effects] | None = None,
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency, all of them decided together.
 
@@ -158,14 +158,15 @@ def judgements(
         effects: Of each latency, a value for each series.
         floor_of: Noise floors in log units, likewise; NaN where there is none.
         policy: The thresholds.
-        beside: Changes beside the baselines, of the latencies for which there are any.
+        relative: Changes relative to the baselines, of the latencies for which there are any.
     """
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
     by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
     for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
-        there = (beside or {}).get(metric)
-        said = verdict if there is None else with_hidden(effect, verdict, there, floor_of[metric], policy)
-        column = _Column.of(metric, effect, said, floor_of[metric], there)
+        of_pairs = (relative or {}).get(metric)
+        said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
+        only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
+        column = _Column.of(metric, effect, said, floor_of[metric], _intervals(of_pairs or effect, only_relative))
         for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
                 by_series[index][metric] = _judge(measured, column, index)
@@ -215,14 +216,16 @@ class _Column:
     adjusted: list[float]
     minimum: list[float]
     floor: list[float]
-    beside: list[Interval | None]
-    """The change beside the baseline, of the series that count only there; else None."""
+    relative: list[Interval | None]
+    """The change relative to the baseline, of the series in which only that one is large enough to count; else None."""
     beyond: list[bool]
     """Whether the whole interval of a series is beyond the minimum effect; among many series that happens by chance."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @classmethod
-    def of(cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats, beside: Effects | None) -> "_Column":
+    def of(
+        cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats, relative: list[Interval | None]
+    ) -> "_Column":
         beyond = (effects.low > verdicts.minimum) | (effects.high < -verdicts.minimum)
         words = np.select(
             [verdicts.slower, verdicts.faster, verdicts.same],
@@ -238,7 +241,7 @@ class _Column:
             adjusted=verdicts.adjusted.tolist(),
             minimum=np.expm1(verdicts.minimum).tolist(),
             floor=np.expm1(floor).tolist(),
-            beside=_intervals(beside or effects, verdicts.hidden),
+            relative=relative,
             beyond=beyond.tolist(),
             verdicts=[Verdict(word) for word in words.tolist()],
         )
@@ -263,9 +266,9 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     shown = _Shown.of(measured, column.metric)
     chance = column.adjusted[index] if column.beyond[index] else None
     reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum, chance)
-    if (beside := column.beside[index]) is not None and interval is not None:
+    if (relative := column.relative[index]) is not None and interval is not None:
         own = f"{WORDS[column.metric]} {percent(ratio)} ({_span(interval)})"
-        reason = f"{own}, and {_moved(beside, verdict)} beside its baseline"
+        reason = f"{own}, and {_moved(relative, verdict)} relative to its baseline"
     if column.metric == HOST.p50 and verdict in (Verdict.SLOWER, Verdict.FASTER) and interval is not None:
         more = "more" if verdict is Verdict.SLOWER else "less"
         span = f"{percent(ratio)}, {_span(interval)}"

@@ -58,6 +58,12 @@ class LogRounds(NamedTuple):
     mean: float
     square: float
 
+    @classmethod
+    def of(cls, logs: Sequence[float]) -> "LogRounds":
+        """Return what is kept of the logarithms of a run's rounds; there is one at least."""
+        mean = sum(logs) / len(logs)
+        return cls(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSides:
@@ -78,10 +84,10 @@ class MeasuredSides:
         return self.current[-1].role == "baseline"
 
 
-Setting = tuple[str, str, str, str]
+Pair = tuple[str, str, str, str]
 
 
-def setting_of(series: Series) -> Setting:
+def pair_of(series: Series) -> Pair:
     """Return what a variant shares with its baseline: the device model, the suite, the case and the mode."""
     return series.device_name, series.suite, series.case, series.mode
 
@@ -129,13 +135,7 @@ def log_rounds(record: Record, metric: str) -> LogRounds | None:
     values = round_values(record, metric)
     if not values:
         return None
-    return summed([math.log(value) for value in values])
-
-
-def summed(logs: Sequence[float]) -> LogRounds:
-    """Return what is kept of the logarithms of a run's rounds; there is one at least."""
-    mean = sum(logs) / len(logs)
-    return LogRounds(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
+    return LogRounds.of([math.log(value) for value in values])
 
 
 def mean_log(metric: str, records: Sequence[Record]) -> float:

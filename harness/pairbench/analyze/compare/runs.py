@@ -7,7 +7,7 @@ from pairbench.analyze.compare.change import Control, Evidence, change_of
 from pairbench.analyze.compare.latency import judge_latencies, unjudged
 from pairbench.analyze.compare.match import Matched, match
 from pairbench.analyze.compare.paired import judge_interleaved
-from pairbench.analyze.compare.rounds import MeasuredSides, Setting, damage, setting_of, usable
+from pairbench.analyze.compare.rounds import MeasuredSides, Pair, damage, pair_of, usable
 from pairbench.model.acceptance import Acceptance
 from pairbench.model.comparison import Change, Floor, Judgement
 from pairbench.model.policy import DEFAULT, Policy
@@ -47,16 +47,16 @@ def compare(
         measured.series: judgements if trusted is None or measured.series in trusted else unjudged(judgements)
         for measured, judgements in zip(all_measured, judged, strict=True)
     }
-    beside: defaultdict[Setting, list[MeasuredSides]] = defaultdict(list)
+    beside: defaultdict[Pair, list[MeasuredSides]] = defaultdict(list)
     for measured in all_measured:
-        beside[setting_of(measured.series)].append(measured)
+        beside[pair_of(measured.series)].append(measured)
     return tuple(
         change_of(
             Evidence(
                 matched=item,
                 measured=measured,
                 latencies=latencies.get(item.series, {}),
-                control=_control(measured, beside[setting_of(item.series)], latencies) if measured else None,
+                control=_control(measured, beside[pair_of(item.series)], latencies) if measured else None,
                 acceptance=(accepted or {}).get(item.series),
                 interleaved=interleaved,
                 policy=policy,
@@ -78,8 +78,8 @@ def _measured_sides(item: Matched) -> MeasuredSides | None:
     return MeasuredSides(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
 
 
-def _find(item: Matched, beside: Mapping[Setting, Sequence[MeasuredSides]]) -> MeasuredSides | None:
-    several = beside.get(setting_of(item.series), ())
+def _find(item: Matched, beside: Mapping[Pair, Sequence[MeasuredSides]]) -> MeasuredSides | None:
+    several = beside.get(pair_of(item.series), ())
     return next((measured for measured in several if measured.series == item.series), None)
 
 

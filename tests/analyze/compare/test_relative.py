@@ -1,4 +1,4 @@
-"""Changes of variants beside their baselines: what a machine that moved would hide, and what it must not become."""
+"""Changes of variants relative to their baselines: found where the machine moved too, and no alarm where nothing else did."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.compare import latency
-from pairbench.analyze.compare.beside import beside_baselines
+from pairbench.analyze.compare.relative import relative_to_baselines
 from pairbench.analyze.compare.rounds import MeasuredSides
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
@@ -44,7 +44,7 @@ def test_a_machine_that_became_faster_hides_no_slower_variant() -> None:
     assert found.p50 is not None and found.p50.change is not None
     assert 1.01 < found.p50.change.estimate < 1.015
     assert found.reason.startswith("median latency +1.") and " slower (+" in found.reason
-    assert "beside its baseline; its control moved -0.8 %" in found.reason
+    assert "relative to its baseline; its control moved -0.8 %" in found.reason
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(1.0192, GateOutcome.REGRESSION), (1.0, GateOutcome.UNCHANGED)])
@@ -59,7 +59,7 @@ def test_what_was_hidden_has_to_be_seen_again(code: float, outcome: GateOutcome)
 def test_a_machine_that_became_slower_hides_no_faster_variant() -> None:
     found = variant(now(machine=1.0065, code=0.9808))
     assert (found.outcome, found.verdict) == (GateOutcome.IMPROVEMENT, Verdict.FASTER)
-    assert "faster" in found.reason and "beside its baseline" in found.reason
+    assert "faster" in found.reason and "relative to its baseline" in found.reason
 
 
 @pytest.mark.parametrize("machine", [0.9935, 1.0065])
@@ -93,7 +93,7 @@ def sides(reference: Sequence[Record], current: Sequence[Record]) -> list[Measur
 
 def test_rounds_are_those_that_a_steady_baseline_would_have_left() -> None:
     reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
-    found = beside_baselines(sides(reference, current), CALL.p50)
+    found = relative_to_baselines(sides(reference, current), CALL.p50)
     assert (found.series.tolist(), found.current.tolist(), found.count.tolist()) == ([1, 1], [False, True], [3, 3])
     baseline, fused = (np.log([run[place].round_p50_ns or () for run in (reference, current)]) for place in range(2))
     steady = fused - baseline + baseline.mean()
@@ -104,13 +104,13 @@ def test_rounds_are_those_that_a_steady_baseline_would_have_left() -> None:
 def test_a_run_whose_baseline_lacks_a_round_is_left_out() -> None:
     reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
     cut = replace(reference[0], round_p50_ns=(reference[0].round_p50_ns or ())[:2])
-    found = beside_baselines(sides([cut, reference[1]], current), CALL.p50)
+    found = relative_to_baselines(sides([cut, reference[1]], current), CALL.p50)
     assert found.current.tolist() == [True]
 
 
 def test_only_the_latency_that_is_judged_counts() -> None:
     reference, current = (make_run(number, cases=[CASE]) for number in range(2))
-    assert not len(beside_baselines(sides(reference, current), DEVICE.p50).series)
+    assert not len(relative_to_baselines(sides(reference, current), DEVICE.p50).series)
 
 
 ROUNDS_US = json.loads(Path(__file__).with_name("rounds_on_an_h100.json").read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ def test_a_variant_that_was_slowed_on_an_h100_is_found_each_time(rounds_us: dict
 
 
 def test_by_its_latency_alone_it_was_missed_in_three(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "with_hidden", lambda own, said, *_: said)
+    monkeypatch.setattr(latency, "with_relative", lambda own, said, *_: said)
     found = [
         change.verdict
         for rounds_us in ROUNDS_US
