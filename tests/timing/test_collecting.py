@@ -40,7 +40,8 @@ def test_collecting_the_whole_catalogue_imports_torch_once_and_costs_little_more
     arguments = ("--collect-only", "-q", *without, "suites")
     done: list[Finished] = []
     importing, collecting = list[float](), list[float]()
-    while not collecting or (min(collecting) >= 2.5 * min(importing) and len(collecting) < 3):
+    # Where others share the processor, processor time itself varies by a half: the least of several is near what it takes alone.
+    while not collecting or (min(collecting) >= 2.5 * min(importing) and len(collecting) < 8):
         importing.append(cpu_seconds(lambda: project.run("-c", "import torch")))
         imports.unlink()
         collecting.append(cpu_seconds(lambda: done.append(project.pytest(*arguments))))
