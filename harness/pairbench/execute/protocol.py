@@ -208,6 +208,8 @@ class TakenBlock:
     """Device latencies; None for an entry that has none."""
     throttled: int
     """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
+    rested_s: float
+    """Seconds that the GPU has rested in this block, because it had throttled."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,7 @@ class FakeWorker:
             return
         throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
         call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
-        yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled)
+        yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=0.0)
 
 
 def timed_round(job: OpenCase, blocks: int, reason: str) -> TimedRound:

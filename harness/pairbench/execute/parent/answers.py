@@ -112,7 +112,7 @@ class Answers:
                 return why
             case TakenBlock() if isinstance(job, TakeBlock):
                 fits = len(answer.call_ns) == len(answer.device_ns) == len(job.lead_in) and answer.throttled >= 0
-                return None if fits and _are_times(answer.call_ns) else "that is none"
+                return None if fits and _are_times((*answer.call_ns, answer.rested_s)) else "that is none"
             case Opened() if isinstance(job, OpenCase):
                 fits = len(answer.lead_in) == len(job.entries) and all(0 <= calls <= _MOST for calls in answer.lead_in)
                 return None if fits else "with other lead-ins than there are entries"

@@ -24,6 +24,7 @@ from pairbench.suite.modules import NAMESPACE
 
 perf_counter = time.perf_counter
 perf_counter_ns = time.perf_counter_ns
+sleep = time.sleep
 synchronize = torch.cuda.synchronize
 record = torch.cuda.Event.record
 wait = torch.cuda.Event.synchronize

@@ -1,7 +1,7 @@
 """A timing loop with a clock that says what it is told."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ class FakeTimer:
 
     name = "fake"
     settling = 0
+    warm_up_s = 0.0
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -35,9 +36,6 @@ class FakeTimer:
         outputs = run()
         return Sample(call_ns=float(outputs), host_ns=1.0, kept=keep(torch.tensor(outputs)) if keep else None)
 
-    def warm_up_s(self, call_ns: float) -> float:
-        return 0.0
-
     def lead_in(self, call_ns: float) -> int:
         return 1
 
@@ -48,10 +46,16 @@ class FakeTimer:
 class FakeClock:
     """Says of each call that it took the device so long."""
 
-    name = "fake"
+    name: str | None = "fake"
 
-    def __init__(self, latency: Callable[[], float | None]) -> None:
-        self.sample = latency
+    def __init__(self, latency: Callable[[], float | None], slowed: Iterable[bool] = ()) -> None:
+        self._latency = latency
+        self._slowed = iter(slowed)
+        self.slowed = False
+
+    def sample(self) -> float | None:
+        self.slowed = next(self._slowed, False)
+        return self._latency()
 
 
 class FakeRecorder(TelemetryRecorder):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pairbench.execute.worker.graphs import _CAPTURES
-from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, SpinSample
+from pairbench.execute.worker.timing.timers import SHORTEST_SPIN, CudaTimer, DeviceClock, HostTimer, SpinSample
 
 LATENCIES = [1e3, 69e3, 70e3, 199e3, 200e3, 19e6, 20e6, 1e9]
 
@@ -43,15 +43,15 @@ class Spinning:
         self.spins.append(cycles)
         spin_s = cycles / 2e9
         host_s = spin_s if self.host_s is None or len(self.spins) in self.late else self.host_s
-        return SpinSample(device_ns=7.0, hidden=spin_s > host_s, host_s=host_s)
+        return SpinSample(device_ns=7.0, hidden=spin_s > host_s, host_s=host_s, slowed=False)
 
 
 @pytest.mark.parametrize(
     ("host_s", "latency", "spins"),
     [
-        pytest.param(0.01, 7.0, [200_000, 30_000_000], id="hidden at the second try"),
-        pytest.param(None, None, [200_000 * 2**doubled for doubled in range(11)], id="waits for the device"),
-        pytest.param(5.3, None, [200_000], id="longer than any spin"),
+        pytest.param(0.01, 7.0, [SHORTEST_SPIN, 30_000_000], id="hidden at the second try"),
+        pytest.param(None, None, [SHORTEST_SPIN * 2**doubled for doubled in range(11)], id="waits for the device"),
+        pytest.param(5.3, None, [SHORTEST_SPIN], id="longer than any spin"),
     ],
 )
 def test_the_spin_grows_until_it_hides_the_host(host_s: float | None, latency: float | None, spins: list[int]) -> None:
@@ -71,14 +71,14 @@ def test_a_host_that_is_late_now_and_then_has_the_sample_taken_again_behind_the_
     timer = Spinning(0.0, late=(2, 3, 5, 6, 7, 8, 9, 10))
     clock = DeviceClock(timer, lambda: None, replay)  # type: ignore[arg-type]
     assert [clock.sample() for _ in range(3)] == [7.0] * 3
-    assert timer.spins == [200_000] * 10 + [400_000], "six in a row are no accident"
+    assert timer.spins == [SHORTEST_SPIN] * 10 + [2 * SHORTEST_SPIN], "six in a row are no accident"
 
 
 def test_a_replay_is_timed_however_long_it_takes_to_be_issued() -> None:
     timer = Spinning(5.3)
     clock = DeviceClock(timer, lambda: None, lambda: None)  # type: ignore[arg-type]
     assert [clock.sample(), clock.sample()] == [7.0, 7.0]
-    assert timer.spins == [200_000, 200_000]
+    assert timer.spins == [SHORTEST_SPIN, SHORTEST_SPIN]
     assert clock.name == "graph_replay"
 
 

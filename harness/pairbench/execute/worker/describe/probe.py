@@ -17,7 +17,7 @@ from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
 from pairbench.execute.worker.timing import persisting
 from pairbench.execute.worker.timing.telemetry import open_nvml
-from pairbench.execute.worker.timing.timers import CudaTimer, HostTimer, Timer
+from pairbench.execute.worker.timing.timers import TIMING_METHOD, CudaTimer, HostTimer, Timer
 from pairbench.model.environment import Device, Environment
 
 _PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
@@ -46,7 +46,7 @@ def probe(device: Device, *, ceilings: bool = True) -> Environment:
         "observed": observed,
     }
     if gpu:
-        rest["gpu"] = {**_gpu_facts(), **(nvml.facts() if nvml else {})}
+        rest["gpu"] = {"timing_method": TIMING_METHOD, **_gpu_facts(), **(nvml.facts() if nvml else {})}
     else:
         rest["governor"] = _governor()
     return Environment(

@@ -18,6 +18,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S
 from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
+from pairbench.execute.worker.timing.throttling import Throttling
 from pairbench.execute.worker.timing.timers import DeviceClock, Timer
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import Watch
@@ -35,8 +36,6 @@ _SAME_BLOCKS = 2
 A round that begins on new values has at least as many."""
 _BOTH_CLOCKS = 2
 """Times the latency of its calls that a block may take: on a GPU each call is made again for the device's clock."""
-_READING_S = 0.02
-"""Seconds between two readings of the GPU, about as often as NVML renews them."""
 
 
 def _nothing() -> None:
@@ -141,7 +140,7 @@ def time_entries(
 ) -> TimedRound:
     """Take blocks until the stopping criterion is met; `renew` as in `Blocks`.
 
-    A block during which the GPU throttles is labelled and measured again, as long as time is left for it.
+    A block during which the GPU throttles is labelled and measured again, as long as time is left for it; from then on the GPU rests before each turn.
     """
     checks = Checks(stopping)
     reason: str | None = None
@@ -205,24 +204,33 @@ class Blocks:
         self._values = values
         self._watch = watch
         self._changed_ns = trusted.perf_counter_ns()
-        self.throttled: list[bool] = []
-        """Whether the GPU throttled, for each block so far; blocks since its last reading are labelled at the next one."""
         self._renewed = False
         """Whether the first block has values that no call has seen."""
         self._began = trusted.perf_counter_ns()
         _warm_up(entries, timer, heartbeat, watch)
+        clocks = [timed.device_clock for timed in entries if timed.device_clock is not None]
+        self._throttling = Throttling(recorder, clocks)
         block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in entries), 1.0)
         self._settle(min(timer.settling, int(_SETTLING_NS / block_ns)))
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
-        recorder.throttling()
-        self._last_reading, self._unread, self._busy_ns = self._began, 0, 0
+        self._busy_ns = 0
+
+    @property
+    def throttled(self) -> list[bool]:
+        """Return whether the GPU throttled, for each block so far."""
+        return self._throttling.blocks
+
+    @property
+    def rested_s(self) -> float:
+        """Return how long the GPU has rested because it had throttled."""
+        return self._throttling.rested_ns / 1e9
 
     @property
     def elapsed_s(self) -> float:
-        """Return the time since the entries were warm."""
-        return (trusted.perf_counter_ns() - self._began) / 1e9
+        """Return the time since the entries were warm, without rests."""
+        return (trusted.perf_counter_ns() - self._began) / 1e9 - self.rested_s
 
     @property
     def may_end(self) -> bool:
@@ -238,19 +246,10 @@ class Blocks:
         Raises:
             EntryTimeoutError: an entry has used up its time.
         """
-        began = trusted.perf_counter_ns()
+        began, rested_ns = trusted.perf_counter_ns(), self._throttling.rested_ns
         self._take_block()
-        now = trusted.perf_counter_ns()
-        self._busy_ns += now - began
-        self._unread += 1
-        self.throttled.append(False)
-        throttled = 0
-        if now - self._last_reading >= _READING_S * 1e9:
-            if self._recorder.throttling():
-                throttled = self._unread
-                self.throttled[-throttled:] = [True] * throttled
-            self._last_reading, self._unread = now, 0
-        return throttled
+        self._busy_ns += trusted.perf_counter_ns() - began - (self._throttling.rested_ns - rested_ns)
+        return self._throttling.end_block()
 
     def _settle(self, blocks: int) -> None:
         """Take blocks that are not recorded."""
@@ -263,6 +262,9 @@ class Blocks:
         entries = [self._entries[place] for place in self._rng.permutation(len(self._entries))]
         unseen = self._renewed and not self.throttled
         for position, timed in enumerate(baseline_last(entries) if unseen else entries):
+            if timed.lead_in:
+                self._throttling.rest()
+            began = trusted.perf_counter_ns()
             with of_entry(timed, self._heartbeat), self._watch.turn(len(self.throttled)):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
@@ -292,6 +294,7 @@ class Blocks:
                     timed.reset()  # the device's clock may have a graph of its own, and put its state back alone
                     host_ns = self._timer.sample_host(timed.run)
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
+            self._throttling.end_turn(trusted.perf_counter_ns() - began)
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
 
@@ -339,12 +342,11 @@ def _warm_up(entries: list[Timed], timer: Timer, heartbeat: Heartbeat, watch: Wa
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     for timed in entries:
         with of_entry(timed, heartbeat), watch.turn(0):
-            began, spent, share, call_ns = trusted.perf_counter(), 0.0, 0.0, list[float]()
+            began, spent, share, call_ns = trusted.perf_counter(), 0.0, timer.warm_up_s / len(entries), list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timed.reset()
                 timer.flush()
                 call_ns.append(timer.sample(timed.run).call_ns)
-                share = timer.warm_up_s(call_ns[-1]) / len(entries)
                 spent = trusted.perf_counter() - began
                 if timed.device_clock is not None and spent < WARM_ENOUGH_S:
                     timed.device_clock.sample()

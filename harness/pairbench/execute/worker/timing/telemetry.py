@@ -89,6 +89,11 @@ class TelemetryRecorder:
         self._reasons: dict[str, None] = {}
         self._states: dict[int, None] = {}
 
+    @property
+    def reads_several(self) -> bool:
+        """Whether there are GPUs beside the one that is timed."""
+        return bool(self._beside)
+
     def throttling(self) -> bool:
         """Take a reading and return whether the GPU throttles, or one beside it."""
         if self._nvml is None:

@@ -5,6 +5,7 @@ issue the call: the time until it returns, with nothing queued before it. `call`
 the device, or the host's work as far as a flush does not hide it.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +21,15 @@ Keep = Callable[[Any], Any]
 
 _LONG_NS = 20e6
 """Latency in ns from which a call shows nothing of what ran before it."""
+_CLOCKED_SPIN = 200_000
+"""Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
+SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
+"""Cycles of the shortest spin."""
+_SLOWED = 1.02
+"""Times the shortest clocked spin of a case's round beyond which the GPU has lowered its clock. On an H200 99 % of these spins are within 1 % of it, and
+10 to 23 % above it where the GPU is at its power limit."""
+TIMING_METHOD = 2
+"""Version of how a GPU is timed, which is part of the environment: figures of two versions are not of one era. Since 2 a GPU that has throttled rests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,8 @@ class Timer(Protocol):
     name: str
     settling: int
     """Blocks that are not recorded before the first one that is."""
+    warm_up_s: float
+    """Seconds in which a case's calls run before the first sample, shared among its entries."""
 
     def flush(self) -> None:
         """Flush the data caches before the next sample, where the timer measures cold calls."""
@@ -48,9 +60,6 @@ class Timer(Protocol):
 
     def lead_in(self, call_ns: float) -> int:
         """Return how many untimed calls go before each sample of a call that takes about so long."""
-
-    def warm_up_s(self, call_ns: float) -> float:
-        """Return the seconds in which a case's calls, each about so long, run before the first sample, shared among its entries."""
 
     def sample_host(self, run: Run) -> float | None:
         """Return the host's time of one more call in ns; None where that of `sample` is it."""
@@ -65,6 +74,7 @@ class HostTimer:
 
     name = OWN_TIMERS["cpu"]
     settling = 25
+    warm_up_s = 0.02
 
     def flush(self) -> None:
         """Do nothing: a CPU is timed with the caches as they are."""
@@ -79,10 +89,6 @@ class HostTimer:
     def lead_in(self, call_ns: float) -> int:
         """Return one: it fills the caches with the call's own code and data after another implementation's."""
         return 1 if call_ns < _LONG_NS else 0
-
-    def warm_up_s(self, call_ns: float) -> float:  # noqa: ARG002 (a Timer)
-        """Return what is enough for any call, for blocks settle, too."""
-        return 0.02
 
     def sample_host(self, run: Run) -> None:
         """Take none: the call is the host's work."""
@@ -107,9 +113,9 @@ class CudaTimer:
 
     name = OWN_TIMERS["cuda"]
     settling = 0
+    warm_up_s = 0.04
 
-    _SHORT_NS = 200e3
-    _CALLS_BELOW = ((_SHORT_NS, 8), (_LONG_NS, 2))
+    _CALLS_BELOW = ((200e3, 8), (_LONG_NS, 2))
     """Calls for each sample, the timed one included, below a latency in ns. Powers of two, so that the captures of a
     `graphs.Rotation`, an odd number, all get timed. From 200 us up an empty queue is below 1 %, from 20 ms a cold host."""
 
@@ -117,7 +123,9 @@ class CudaTimer:
         self._flush = torch.empty(flush_bytes(device) // 4, dtype=torch.int32, device=device)
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
-        self._behind = torch.cuda.Event()
+        self._ahead = torch.cuda.Event(enable_timing=True)
+        self._behind = torch.cuda.Event(enable_timing=True)
+        self._shortest_spin_ms = math.inf
 
     def flush(self) -> None:
         """Queue a flush, behind which no line stays in the L2 that some call has declared to be kept there."""
@@ -142,14 +150,6 @@ class CudaTimer:
         """Return how many untimed calls, each behind a flush of its own, go before a sample."""
         return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
 
-    def warm_up_s(self, call_ns: float) -> float:
-        """Return how long it takes until the GPU is as it stays.
-
-        Matrix products of 1.7 ms reach an H100's power limit, and get 8 % slower within a tenth of a second. Short calls, with a flush before
-        each, are far from it.
-        """
-        return 0.04 if call_ns < self._SHORT_NS else 0.1
-
     def sample_host(self, run: Run) -> float:
         """Time how long one call takes until it returns, with an empty queue, right behind an untimed one.
 
@@ -166,8 +166,13 @@ class CudaTimer:
         return elapsed
 
     def sample_behind_spin(self, run: Run, spin_cycles: int) -> "SpinSample":
-        """Time one call whose host work is hidden behind a spinning kernel."""
-        torch.cuda._sleep(spin_cycles)
+        """Time one call whose host work is hidden behind a spinning kernel.
+
+        Its last cycles, always as many, are timed as well: how long they take says how fast the SMs' clock is.
+        """
+        torch.cuda._sleep(spin_cycles - _CLOCKED_SPIN)
+        trusted.record(self._ahead)
+        torch.cuda._sleep(_CLOCKED_SPIN)
         trusted.record(self._behind)
         trusted.record(self._start)
         began = trusted.perf_counter()
@@ -176,7 +181,14 @@ class CudaTimer:
         trusted.record(self._end)
         hidden = not trusted.query(self._behind)
         trusted.wait(self._end)
-        return SpinSample(device_ns=trusted.elapsed_ms(self._start, self._end) * 1e6, hidden=hidden, host_s=host_s)
+        spin_ms = trusted.elapsed_ms(self._ahead, self._behind)
+        self._shortest_spin_ms = min(spin_ms, self._shortest_spin_ms)
+        return SpinSample(
+            device_ns=trusted.elapsed_ms(self._start, self._end) * 1e6,
+            hidden=hidden,
+            host_s=host_s,
+            slowed=spin_ms > _SLOWED * self._shortest_spin_ms,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +200,8 @@ class SpinSample:
     """Whether the spin outlasted the host, without which the latency is too long."""
     host_s: float
     """Seconds until the call returned."""
+    slowed: bool
+    """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
 
 
 def flush_bytes(device: torch.device) -> int:
@@ -207,9 +221,8 @@ class DeviceClock:
     on an H200, is in the latency of 6 us.
     """
 
-    _FIRST_SPIN = 200_000
     _LONGEST_SPIN = 400_000_000
-    """Cycles of the longest spinning kernel, about 0.2 s; the first one takes about 0.1 ms."""
+    """Cycles of the longest spinning kernel, about 0.2 s."""
     _CYCLES_PER_S = 2e9
     """About how many there are, from which the next spin is guessed: each guess that is too short costs another call."""
     _LONGEST_SPIN_S = 0.2
@@ -223,8 +236,10 @@ class DeviceClock:
         self._run = replay or run
         self._replayed = replay is not None
         self._reset = reset
-        self._spin = self._FIRST_SPIN
+        self._spin = SHORTEST_SPIN
         self._enough = False
+        self.slowed = False
+        """Whether the GPU's clock was lower than before in the newest sample."""
         self.name: str | None = "graph_replay" if replay else "spin"
 
     def sample(self) -> float | None:
@@ -234,6 +249,7 @@ class DeviceClock:
             self._reset()
             self._timer.flush()
             sample = self._timer.sample_behind_spin(self._run, self._spin)
+            self.slowed = sample.slowed
             if sample.hidden:
                 self._enough = True
                 return sample.device_ns

@@ -1,0 +1,124 @@
+"""Which blocks are labelled as throttled, by whom, and when the GPU rests."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.timing import throttling
+from pairbench.execute.worker.timing.telemetry import TelemetryRecorder
+from pairbench.execute.worker.timing.throttling import Throttling
+from pairbench.model.outcome import TimedRound
+from tests.execute.worker.timing.conftest import FakeClock, FakeTimer, timed
+
+
+class Nvml(TelemetryRecorder):
+    """Says of each reading whether the GPU throttles, and whether there are others beside it."""
+
+    def __init__(self, *throttles: bool, several: bool = False) -> None:
+        super().__init__(None)
+        self._throttles = iter(throttles)
+        self._several = several
+
+    @property
+    def reads_several(self) -> bool:
+        return self._several
+
+    def throttling(self) -> bool:
+        return next(self._throttles, False)
+
+
+@pytest.fixture(autouse=True)
+def always_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "_READING_S", 0.0)
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the seconds of each rest; the clock moves on by them."""
+    rests: list[float] = []
+    ahead_ns = [0]
+    now = trusted.perf_counter_ns
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        ahead_ns[0] += int(seconds * 1e9)
+
+    monkeypatch.setattr(trusted, "sleep", sleep)
+    monkeypatch.setattr(trusted, "perf_counter_ns", lambda: now() + ahead_ns[0])
+    return rests
+
+
+def blocks_of(recorder: TelemetryRecorder, *clocks: FakeClock) -> list[bool]:
+    """Return the labels of four blocks."""
+    found = Throttling(recorder, clocks)  # type: ignore[arg-type]
+    for _ in range(4):
+        for clock in clocks:
+            clock.sample()
+        found.end_block()
+    return found.blocks
+
+
+def slowed(*blocks: bool) -> FakeClock:
+    return FakeClock(lambda: 1.0, blocks)
+
+
+def test_a_slower_spin_of_any_entry_labels_its_block_and_no_other() -> None:
+    assert blocks_of(Nvml(), slowed(False, True), slowed(False, False, False, True)) == [False, True, False, True]
+
+
+def test_where_spins_are_timed_nvml_which_is_late_labels_nothing() -> None:
+    assert blocks_of(Nvml(False, True, True, True, True), slowed(False, True)) == [False, True, False, False]
+
+
+def test_nvml_labels_where_no_spin_is_timed() -> None:
+    assert blocks_of(Nvml(False, False, True)) == [False, True, False, False]
+    waits_for_the_device = slowed()
+    waits_for_the_device.name = None
+    assert blocks_of(Nvml(False, False, True), waits_for_the_device) == [False, True, False, False]
+
+
+def test_nvml_labels_where_gpus_beside_it_work_as_well() -> None:
+    assert blocks_of(Nvml(False, False, True, several=True), slowed()) == [False, True, False, False]
+
+
+def test_the_gpu_rests_as_long_as_the_turn_before_took_once_it_has_throttled(slept: list[float]) -> None:
+    found = Throttling(Nvml(False, False, True), ())
+    for took_ns in (1_000_000, 2_000_000, 3_000_000, 4_000_000):
+        found.rest()
+        found.end_turn(took_ns)
+        found.end_block()
+    assert found.blocks == [False, True, False, False]
+    assert slept == [0.002, 0.003]
+    assert found.rested_ns == pytest.approx(5_000_000, abs=1_000_000)
+
+
+def test_a_round_whose_gpu_never_throttles_has_no_rest(take: Callable[..., TimedRound], slept: list[float]) -> None:
+    take(timed(baseline=lambda: 100, a=lambda: 50))
+    assert slept == []
+
+
+def test_rests_are_not_of_the_case_s_time(take: Callable[..., TimedRound], slept: list[float]) -> None:
+    """Rests that double what a round takes leave as many blocks as it has without them."""
+
+    def slow() -> float:
+        trusted.sleep(0.005)
+        return 1.0
+
+    entries = timed(baseline=slow, a=slow)
+    found = take(entries, itertools.chain([False, True], itertools.repeat(False)), least=1000, most=1000, seconds=1.0)
+    # A turn is a call before the clock and one under it, so that a block of two takes 20 ms.
+    assert 45 <= len(found.throttled) <= 50
+    assert found.measuring_s == pytest.approx(1.0, rel=0.1)
+    rests = [seconds for seconds in slept if seconds != 0.005]
+    assert len(rests) == 2 * (len(found.throttled) - 1) and all(rest == pytest.approx(0.01, rel=0.1) for rest in rests)
+
+
+def test_long_calls_do_not_rest(
+    take: Callable[..., TimedRound], slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They throttle while they run, whatever was before."""
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+    found = take(timed(baseline=lambda: 100, a=lambda: 50), itertools.repeat(True))
+    assert all(found.throttled) and slept == []
