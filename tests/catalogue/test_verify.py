@@ -1,6 +1,6 @@
 """Every suite of the catalogue, whole: each edge and smoke case of each implementation on the CPU, and every impostor.
 
-That takes thirteen minutes of one core. One suite is always verified. The others are slow, and where PAIRBENCH_CATALOGUE is
+That takes thirteen minutes of one core. One suite is always verified. The others are slow, and where PAIRBENCH_SLOW is
 `part`, as in CI, they are an eighth of them, another with each commit, and what the last commits changed.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pairbench.suite.load import find_suites, load_suite
+from tests import turns
 
 ROOT = Path(__file__).parents[2]
 ONLY_ON_A_GPU = {("block_mask_cache", "keyed_without_device")}
@@ -26,8 +27,6 @@ _LONGEST = ("vae", "dit", "conv", "depthwise", "attention")
 """The families with the longest suites, which go first so that no core waits for them at the end."""
 _COMMITS = 8
 """The number of commits that take every suite between them."""
-_LATELY = 10
-"""The number of commits, back from the newest, whose changes count."""
 
 
 def suites() -> list[str]:
@@ -38,48 +37,41 @@ def suites() -> list[str]:
 
 def part_of(names: list[str]) -> list[str]:
     """Return an eighth of some suites, by the commit, and those that changed lately, themselves or beside them."""
-    commit = git("rev-parse", "HEAD").strip()
-    if not commit:  # no checkout, so nothing tells
+    number = turns.turn(_COMMITS)
+    if number is None:
         return names
-    changed = {*git("diff", "--name-only", f"HEAD~{_LATELY}", "HEAD", "--", "suites").split()}
+    changed = turns.changed_lately("suites")
     helpers = {str(Path(file).parent) for file in changed if file.endswith(".py") and file not in names}
     return [
         name
         for index, name in enumerate(names)
-        if index % _COMMITS == int(commit[:8], 16) % _COMMITS or name in changed or str(Path(name).parent) in helpers
+        if index % _COMMITS == number or name in changed or str(Path(name).parent) in helpers
     ]
-
-
-def git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else ""
 
 
 def chosen() -> list[Any]:
     """Return the suites to verify: those that always are, and the slow ones with their mark."""
-    names = suites()
-    part = part_of(names) if os.environ.get("PAIRBENCH_CATALOGUE") == "part" else names
-    slow = [pytest.param(name, marks=pytest.mark.slow) for name in part if name not in ALWAYS]
+    slow = [pytest.param(name, marks=pytest.mark.slow) for name in part_of(suites()) if name not in ALWAYS]
     return [*ALWAYS, *slow]
 
 
 def test_some_commits_take_every_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     names = suites()
     taken = set()
+    monkeypatch.setattr(turns, "changed_lately", lambda _: set())
     for commit in range(_COMMITS):
-        monkeypatch.setitem(
-            globals(), "git", lambda verb, *_, head=commit: f"{head:08x}" if verb == "rev-parse" else ""
-        )
+        monkeypatch.setattr(turns, "turn", lambda of, number=commit: number % of)
         taken |= {*part_of(names)}
     assert taken == {*names} and {*ALWAYS} <= taken
 
 
 def test_what_changed_lately_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["suites/a/one.py", "suites/a/two.py", "suites/b/three.py", "suites/c/four.py", "suites/c/five.py"]
-    changed = "suites/a/two.py\nsuites/c/kernels.py\nsuites/README.md\n"
-    monkeypatch.setitem(globals(), "git", lambda verb, *_: "00000003" if verb == "rev-parse" else changed)
+    changed = {"suites/a/two.py", "suites/c/kernels.py", "suites/README.md"}
+    monkeypatch.setattr(turns, "changed_lately", lambda _: changed)
+    monkeypatch.setattr(turns, "turn", lambda _: 3)
     assert part_of(names) == ["suites/a/two.py", "suites/c/four.py", "suites/c/five.py"]
-    monkeypatch.setitem(globals(), "git", lambda *_: "")
+    monkeypatch.setattr(turns, "turn", lambda _: None)
     assert part_of(names) == names
 
 

@@ -4,14 +4,16 @@ pip really installs, git really merges, pairbench really measures. Only `gh`, wh
 down what it was asked.
 """
 
+import itertools
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests import turns
 from tests.integrations.ci_github import Actions, Job
 from tests.integrations.ci_machine import Machine, git
 from tests.integrations.ci_pipelines import PULL_REQUEST, Done, World, github, gitlab
@@ -27,6 +29,14 @@ Scenario = tuple[Callable[..., Done], str, bool]
 Pipelines = Mapping[Scenario, "Future[Done]"]
 # One of each system and of each kind of machine; the others are slow: each takes some twenty seconds.
 QUICK: tuple[Scenario, ...] = ((github, "cpu", True), (gitlab, "gpu", True))
+# In CI the others take turns, unless recipes or their tests changed lately.
+TURNS: tuple[tuple[Scenario, ...], ...] = (
+    ((github, "gpu", True), (github, "gpu", False)),
+    ((gitlab, "cpu", True), (gitlab, "gpu", False)),
+    ((github, "cpu", False), (gitlab, "cpu", False)),
+)
+_CHANGES = turns.changed_lately("harness/pairbench/integrations/recipes", "tests/integrations")
+_TURN = None if _CHANGES else turns.turn(len(TURNS))
 
 
 def runs(*scenarios: Scenario) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -34,20 +44,38 @@ def runs(*scenarios: Scenario) -> Callable[[Callable[..., None]], Callable[..., 
 
     def mark(test: Callable[..., None]) -> Callable[..., None]:
         marked: Callable[..., None] = pytest.mark.runs(*scenarios)(test)
-        return marked if set(scenarios) <= set(QUICK) else pytest.mark.slow(marked)
+        if set(scenarios) <= set(QUICK):
+            return marked
+        slow: Callable[..., None] = pytest.mark.slow(marked)
+        return slow if on_turn(scenarios, _TURN) else pytest.mark.skip("its turn comes with another commit")(slow)
 
     return mark
+
+
+def on_turn(scenarios: Sequence[Scenario], number: int | None) -> bool:
+    """Return whether pipelines are run in a turn, given its number; None is all turns."""
+    return number is None or {*scenarios} <= {*QUICK, *TURNS[number]}
 
 
 @pytest.fixture(scope="module")
 def pipelines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
     """Start the pipelines that the chosen tests need, two at a time: they wait much for processes to start."""
-    marks = (mark for item in request.session.items if item.path == request.path for mark in item.iter_markers("runs"))
+    items = (
+        item for item in request.session.items if item.path == request.path and not item.get_closest_marker("skip")
+    )
+    marks = (mark for item in items for mark in item.iter_markers("runs"))
     needed = dict.fromkeys(scenario for mark in marks for scenario in mark.args)
     world = World.make(tmp_path_factory.mktemp("recipes"))
     with ThreadPoolExecutor(2) as threads:
         yield {key: threads.submit(key[0], world, key[1], changed=key[2]) for key in needed}
         threads.shutdown(cancel_futures=True)
+
+
+def runs_stored(pipelines: Pipelines, system: Callable[..., Done], changed: bool) -> int:
+    """Return how many runs the store has after the pipeline of a GPU."""
+    return len(
+        list((pipelines[system, "gpu", changed].result().machine.folder / "store").rglob("records/**/*.parquet"))
+    )
 
 
 def is_clean(text: str) -> bool:
@@ -187,13 +215,20 @@ def test_gitlab_gpu_unchanged(pipelines: Pipelines) -> None:
     assert "https://team.example.org/ops" in (done.checkout / "public" / "feed.xml").read_text()
 
 
-@runs(*((system, "gpu", changed) for system in (github, gitlab) for changed in (True, False)))
-@pytest.mark.parametrize("system", [github, gitlab])
-def test_only_the_default_branch_adds_to_the_history(pipelines: Pipelines, system: Any) -> None:
-    counts = {
-        changed: len(
-            list((pipelines[system, "gpu", changed].result().machine.folder / "store").rglob("records/**/*.parquet"))
-        )
-        for changed in (True, False)
-    }
-    assert counts == {True: 1, False: 2}
+@runs((github, "gpu", True), (github, "gpu", False))
+def test_github_only_the_default_branch_adds_to_the_history(pipelines: Pipelines) -> None:
+    assert (runs_stored(pipelines, github, True), runs_stored(pipelines, github, False)) == (1, 2)
+
+
+@runs((gitlab, "gpu", True), (gitlab, "gpu", False))
+def test_gitlab_only_the_default_branch_adds_to_the_history(pipelines: Pipelines) -> None:
+    assert (runs_stored(pipelines, gitlab, True), runs_stored(pipelines, gitlab, False)) == (1, 2)
+
+
+def test_every_pipeline_and_every_test_has_its_turn() -> None:
+    of_tests = [getattr(value, "pytestmark", []) for name, value in globals().items() if name.startswith("test_")]
+    needed = [mark.args for marks in of_tests for mark in marks if mark.name == "runs"]
+    assert len(needed) >= 10
+    assert all(any(on_turn(scenarios, number) for number in range(len(TURNS))) for scenarios in needed)
+    everything = itertools.product((github, gitlab), ("cpu", "gpu"), (True, False))
+    assert Counter([*QUICK, *itertools.chain(*TURNS)]) == Counter(everything)

@@ -1,8 +1,10 @@
 """Two sessions in turns, with stand-ins for their workers: only one is ever at work, and what ends costs only itself."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -28,7 +30,17 @@ from pairbench.execute.protocol import (
 )
 from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.environment import Device
-from pairbench.model.outcome import EntrySamples, Launches, Profile, Status, Telemetry, TimedRound, Verification
+from pairbench.model.outcome import (
+    PRECISE,
+    TIME_CAP,
+    EntrySamples,
+    Launches,
+    Profile,
+    Status,
+    Telemetry,
+    TimedRound,
+    Verification,
+)
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.settings import Settings
 
@@ -137,7 +149,8 @@ class FakeWorker:
             return
         throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
         call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
-        yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=0.0)
+        rested_s = float(self._fates.get((self._side, "rests", ""), "0"))
+        yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=rested_s)
 
 
 def timed_round(job: OpenCase, blocks: int, reason: str) -> TimedRound:
@@ -252,6 +265,18 @@ def test_a_block_in_which_either_side_throttled_counts_for_neither(run: Run) -> 
         for timed in state.rounds:
             assert [place for place, bad in enumerate(timed.throttled) if bad] == [2, 3]
             assert timed.remeasured == 2
+
+
+@pytest.mark.parametrize(("rested_s", "reason"), [("0", TIME_CAP), ("1", PRECISE)])
+def test_rests_of_either_side_are_not_of_the_case_s_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch, rested_s: str, reason: str
+) -> None:
+    """Each look at the clock finds it a second later, as long as the side that rests has rested."""
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)), sleep=lambda _: None)
+    monkeypatch.setattr(module, "time", clock)
+    made, _ = run({("new", "rests", ""): rested_s})
+    assert {timed.stop_reason for state in made.twins[0].states for timed in state.rounds} == {reason}
 
 
 @pytest.mark.parametrize("fate", ["raises", "crashes"])
