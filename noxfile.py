@@ -75,7 +75,8 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that take minutes: every pipeline of the recipes, runs that are killed, the whole catalogue verified.
 
-    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue and a third of the pipelines, others with each commit, and what changed lately.
+    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue, a quarter of the pipelines and half of the rest, others with each
+    commit, and what changed lately.
     """
     _install(session, "-e", ".[test]")
     session.run("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "slow", *session.posargs, env=NO_OBJECT_STORE)

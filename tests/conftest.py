@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import turns
+
 ROOT = Path(__file__).parents[1]
 
 # What tests and all that they start find in their environment, unless whoever starts them says otherwise.
@@ -57,6 +59,9 @@ ALONE = (
     "tests/fleet/test_fleet.py",
     *(f"tests/site/test_{name}.py" for name in ("accessible", "charts", "hostile", "keyboard", "pages", "widths")),
 )
+
+# Files whose slow tests every commit runs, or whose parts have turns of their own.
+EVERY_TIME = ("tests/cli/test_exploits.py", "tests/catalogue/test_verify.py", "tests/integrations/test_recipe_jobs.py")
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
 with contextlib.suppress(ImportError):
@@ -113,6 +118,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(
                 f"{file}: has slow tests, expected `mark.slow` in it; without, `-m slow` passes over it"
             )
+    items[:], later = _on_turn(items)
+    config.hook.pytest_deselected(items=later)
     # Before xdist's own, which reads the groups.
     if config.pluginmanager.hasplugin("xdist"):
         _group(items)
@@ -121,6 +128,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="GPU tests run by themselves: nox -s gpu"))
+
+
+def _on_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return what is run, and what waits for its turn: in CI every second commit runs the slow tests of a file, unless that changed lately."""
+    number = turns.turn(2)
+    if number is None:
+        return items, []
+    slow = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.get_closest_marker("slow")}
+    files = sorted({*slow.values()} - {*EVERY_TIME})
+    waiting = {*files[1 - number :: 2]} - turns.changed_lately("tests")
+    later = [item for item in items if slow.get(item) in waiting]
+    return [item for item in items if item not in later], later
 
 
 def _group(items: list[pytest.Item]) -> None:

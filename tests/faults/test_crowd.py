@@ -8,6 +8,7 @@ from tests.faults.crowd import crowd
 from tests.faults.s3 import ENVIRONMENT, VARIABLE, object_store, server_command, url_of
 
 
+@pytest.mark.slow
 def test_on_this_machine(tmp_path: Path) -> None:
     found = crowd(str(tmp_path / "store"), 4, writers=3, readers=1, dashboards=1, pause_s=0.1)
     assert found.wrong == []

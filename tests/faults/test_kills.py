@@ -5,7 +5,9 @@ import pytest
 from tests.faults.kills import trials
 
 
-@pytest.mark.parametrize(("kills", "interrupts", "kinds"), [(1, 0, ["parent"]), (0, 1, [])])
+@pytest.mark.parametrize(
+    ("kills", "interrupts", "kinds"), [(1, 0, ["parent"]), pytest.param(0, 1, [], marks=pytest.mark.slow)]
+)
 def test_killed_and_interrupted_runs_leave_nothing_and_lose_nothing(
     kills: int, interrupts: int, kinds: list[str]
 ) -> None:

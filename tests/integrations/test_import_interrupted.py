@@ -39,7 +39,7 @@ def rows(store: Path, run: ImportedRun) -> tuple[list[str], list[str]]:
     return sorted(map(repr, records.value)), sorted(map(repr, samples.value))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_at_any_line_and_done_again(tmp_path: Path, imported: ImportedRun, number: int) -> None:
     assert len({record.device_name for record in imported.records}) == 2
     Intake(tmp_path / "whole").take(imported)

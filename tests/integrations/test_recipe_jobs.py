@@ -27,15 +27,14 @@ pytestmark = pytest.mark.timeout(900)
 
 Scenario = tuple[Callable[..., Done], str, bool]
 Pipelines = Mapping[Scenario, "Future[Done]"]
-# One of each system and of each kind of machine; the others are slow: each takes some twenty seconds.
-QUICK: tuple[Scenario, ...] = ((github, "cpu", True), (gitlab, "gpu", True))
-# In CI the others take turns, unless recipes or their tests changed lately.
+# Each pipeline takes some twenty seconds. In CI they take turns, unless recipes or what runs them changed lately.
 TURNS: tuple[tuple[Scenario, ...], ...] = (
+    ((github, "cpu", True), (gitlab, "cpu", False)),
+    ((gitlab, "gpu", True), (gitlab, "gpu", False)),
     ((github, "gpu", True), (github, "gpu", False)),
-    ((gitlab, "cpu", True), (gitlab, "gpu", False)),
-    ((github, "cpu", False), (gitlab, "cpu", False)),
+    ((gitlab, "cpu", True), (github, "cpu", False)),
 )
-_CHANGES = turns.changed_lately("harness/pairbench/integrations/recipes", "tests/integrations")
+_CHANGES = turns.changed_lately("harness/pairbench/integrations/recipes", "tests/integrations/ci_*.py")
 _TURN = None if _CHANGES else turns.turn(len(TURNS))
 
 
@@ -43,10 +42,7 @@ def runs(*scenarios: Scenario) -> Callable[[Callable[..., None]], Callable[..., 
     """Mark a test with the pipelines that it needs."""
 
     def mark(test: Callable[..., None]) -> Callable[..., None]:
-        marked: Callable[..., None] = pytest.mark.runs(*scenarios)(test)
-        if set(scenarios) <= set(QUICK):
-            return marked
-        slow: Callable[..., None] = pytest.mark.slow(marked)
+        slow: Callable[..., None] = pytest.mark.slow(pytest.mark.runs(*scenarios)(test))
         return slow if on_turn(scenarios, _TURN) else pytest.mark.skip("its turn comes with another commit")(slow)
 
     return mark
@@ -54,7 +50,7 @@ def runs(*scenarios: Scenario) -> Callable[[Callable[..., None]], Callable[..., 
 
 def on_turn(scenarios: Sequence[Scenario], number: int | None) -> bool:
     """Return whether pipelines are run in a turn, given its number; None is all turns."""
-    return number is None or {*scenarios} <= {*QUICK, *TURNS[number]}
+    return number is None or {*scenarios} <= {*TURNS[number]}
 
 
 @pytest.fixture(scope="module")
@@ -231,4 +227,4 @@ def test_every_pipeline_and_every_test_has_its_turn() -> None:
     assert len(needed) >= 10
     assert all(any(on_turn(scenarios, number) for number in range(len(TURNS))) for scenarios in needed)
     everything = itertools.product((github, gitlab), ("cpu", "gpu"), (True, False))
-    assert Counter([*QUICK, *itertools.chain(*TURNS)]) == Counter(everything)
+    assert Counter(itertools.chain(*TURNS)) == Counter(everything)

@@ -112,6 +112,7 @@ def test_from_any_batch_on_it_waits_and_is_published_once(
     assert pd.read_parquet(Path(store.location.root) / "records")["case"].is_unique
 
 
+@pytest.mark.slow
 def test_killed_at_any_line_and_done_again(
     store: Store, record: MakeRecord, samples: MakeSamples, tmp_path: Path
 ) -> None:

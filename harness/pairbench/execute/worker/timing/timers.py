@@ -244,7 +244,7 @@ class DeviceClock:
 
     def sample(self) -> float | None:
         """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
-        late = 0
+        late, self.slowed = 0, False
         while self.name is not None:
             self._reset()
             self._timer.flush()
