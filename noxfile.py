@@ -75,7 +75,7 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that take minutes: every pipeline of the recipes, runs that are killed, the whole catalogue verified.
 
-    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue, a quarter of the pipelines and half of the rest, others with each
+    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue, a quarter of the pipelines and a third of the rest, others with each
     commit, and what changed lately.
     """
     _install(session, "-e", ".[test]")

@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(
                 f"{file}: has slow tests, expected `mark.slow` in it; without, `-m slow` passes over it"
             )
-    items[:], later = _on_turn(items)
+    items[:], later = on_turn(items)
     config.hook.pytest_deselected(items=later)
     # Before xdist's own, which reads the groups.
     if config.pluginmanager.hasplugin("xdist"):
@@ -130,16 +130,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="GPU tests run by themselves: nox -s gpu"))
 
 
-def _on_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return what is run, and what waits for its turn: in CI every second commit runs the slow tests of a file, unless that changed lately."""
-    number = turns.turn(2)
+def on_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return what is run, and what waits for its turn: in CI every third commit runs the slow tests of a file, unless that changed lately."""
+    number = turns.turn(3)
     if number is None:
         return items, []
     slow = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.get_closest_marker("slow")}
     files = sorted({*slow.values()} - {*EVERY_TIME})
-    waiting = {*files[1 - number :: 2]} - turns.changed_lately("tests")
-    later = [item for item in items if slow.get(item) in waiting]
-    return [item for item in items if item not in later], later
+    waiting = {*files} - {*files[number::3]} - turns.changed_lately("tests")
+    here = [item for item in items if slow.get(item) not in waiting]
+    return here, [item for item in items if slow.get(item) in waiting]
 
 
 def _group(items: list[pytest.Item]) -> None:
