@@ -209,7 +209,7 @@ class TakenBlock:
     throttled: int
     """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
     rested_s: float
-    """Seconds that the GPU has rested in this block, because it had throttled."""
+    """Seconds that the GPU has rested in the open case so far, because it had throttled."""
 
 
 @dataclass(frozen=True, kw_only=True)

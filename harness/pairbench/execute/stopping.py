@@ -19,7 +19,7 @@ _PATIENCE = 5
 _UNSURE = 2
 """Times the target to which ratios of device latencies have to be known at the cap, and times the cap that they have otherwise.
 
-Calls at a GPU's power limit scatter by 3 %: after a quarter of a second their ratio is known to 2.7 %. Where the GPU rests, few need it.
+Calls at the power limit of a GPU that does not rest scatter by 3 %: after a quarter of a second their ratio is known to 2.7 %.
 """
 _BETWEEN_ROUNDS_NS = 100.0
 """About how far the median device latency of a short call moves from one process to the next: on an H200 by 50 to 180 ns for

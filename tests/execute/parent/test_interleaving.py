@@ -149,7 +149,7 @@ class FakeWorker:
             return
         throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
         call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
-        rested_s = float(self._fates.get((self._side, "rests", ""), "0"))
+        rested_s = self._blocks * float(self._fates.get((self._side, "rests", ""), "0"))
         yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=rested_s)
 
 

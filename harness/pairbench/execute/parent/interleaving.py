@@ -214,7 +214,7 @@ class Interleaving:
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
         throttled: list[bool] = []
         taken: tuple[list[TakenBlock], list[TakenBlock]] = ([], [])
-        began, rested_s = time.monotonic(), 0.0
+        began = time.monotonic()
         reason = None
 
         def pairs(good: NDArray[np.bool_]) -> list[PairedBlocks]:
@@ -228,11 +228,11 @@ class Interleaving:
                 for answer in side.ask(state, job, turn):
                     assert isinstance(answer, TakenBlock)
                     taken[place].append(answer)
-                    rested_s += answer.rested_s
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
                 if self._device.kind == "cpu":
                     time.sleep(_SETTLE_S)
+            rested_s = sum(blocks[-1].rested_s for blocks in taken)
             reason = checks.reason(throttled, time.monotonic() - began - rested_s, pairs)
         found = [side.ask(state, job, CloseCase(stop_reason=reason)) for side, state, job in parties]
         for state, answers in zip(twin.states, found, strict=True):

@@ -75,7 +75,6 @@ class InterleavedCases:
     def _take(self, job: TakeBlock, case: _Open) -> Iterator[Any]:
         for timed, lead_in in zip(case.ready.timed, job.lead_in, strict=True):
             timed.lead_in = lead_in
-        rested_s = case.blocks.rested_s
         try:
             throttled = case.blocks.take()
         except (EntryTimeoutError, EntryFailedError) as error:
@@ -87,7 +86,7 @@ class InterleavedCases:
             call_ns=tuple(timed.call_ns[-1] for timed in case.ready.timed),
             device_ns=tuple(values[-1] if values else None for values in device_ns),
             throttled=throttled,
-            rested_s=case.blocks.rested_s - rested_s,
+            rested_s=case.blocks.rested_s,
         )
 
     def close(self, job: CloseCase) -> Iterator[Any]:

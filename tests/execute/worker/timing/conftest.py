@@ -48,13 +48,13 @@ class FakeClock:
 
     name: str | None = "fake"
 
-    def __init__(self, latency: Callable[[], float | None], slowed: Iterable[bool] = ()) -> None:
+    def __init__(self, latency: Callable[[], float | None], throttled: Iterable[bool] = ()) -> None:
         self._latency = latency
-        self._slowed = iter(slowed)
-        self.slowed = False
+        self._throttled = iter(throttled)
+        self.throttled = False
 
     def sample(self) -> float | None:
-        self.slowed = next(self._slowed, False)
+        self.throttled = next(self._throttled, False)
         return self._latency()
 
 

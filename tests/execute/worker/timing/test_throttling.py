@@ -57,27 +57,27 @@ def blocks_of(recorder: TelemetryRecorder, *clocks: FakeClock) -> list[bool]:
     return found.blocks
 
 
-def slowed(*blocks: bool) -> FakeClock:
+def throttled(*blocks: bool) -> FakeClock:
     return FakeClock(lambda: 1.0, blocks)
 
 
 def test_a_slower_spin_of_any_entry_labels_its_block_and_no_other() -> None:
-    assert blocks_of(Nvml(), slowed(False, True), slowed(False, False, False, True)) == [False, True, False, True]
+    assert blocks_of(Nvml(), throttled(False, True), throttled(False, False, False, True)) == [False, True, False, True]
 
 
 def test_where_spins_are_timed_nvml_which_is_late_labels_nothing() -> None:
-    assert blocks_of(Nvml(False, True, True, True, True), slowed(False, True)) == [False, True, False, False]
+    assert blocks_of(Nvml(False, True, True, True, True), throttled(False, True)) == [False, True, False, False]
 
 
 def test_nvml_labels_where_no_spin_is_timed() -> None:
     assert blocks_of(Nvml(False, False, True)) == [False, True, False, False]
-    waits_for_the_device = slowed()
+    waits_for_the_device = throttled()
     waits_for_the_device.name = None
     assert blocks_of(Nvml(False, False, True), waits_for_the_device) == [False, True, False, False]
 
 
 def test_nvml_labels_where_gpus_beside_it_work_as_well() -> None:
-    assert blocks_of(Nvml(False, False, True, several=True), slowed()) == [False, True, False, False]
+    assert blocks_of(Nvml(False, False, True, several=True), throttled()) == [False, True, False, False]
 
 
 def test_the_gpu_rests_as_long_as_the_turn_before_took_once_it_has_throttled(slept: list[float]) -> None:

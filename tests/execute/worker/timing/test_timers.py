@@ -31,10 +31,10 @@ def test_every_capture_is_timed(latency: float) -> None:
 class Spinning:
     """A timer of calls whose host work takes so long, or waits for the device."""
 
-    def __init__(self, host_s: float | None, late: Sequence[int] = (), slowed: Sequence[int] = ()) -> None:
+    def __init__(self, host_s: float | None, late: Sequence[int] = (), throttled: Sequence[int] = ()) -> None:
         self.host_s = host_s
         self.late = late
-        self.slowed = slowed
+        self.throttled = throttled
         self.spins: list[int] = []
 
     def flush(self) -> None:
@@ -44,7 +44,9 @@ class Spinning:
         self.spins.append(cycles)
         spin_s = cycles / 2e9
         host_s = spin_s if self.host_s is None or len(self.spins) in self.late else self.host_s
-        return SpinSample(device_ns=7.0, hidden=spin_s > host_s, host_s=host_s, slowed=len(self.spins) in self.slowed)
+        return SpinSample(
+            device_ns=7.0, hidden=spin_s > host_s, host_s=host_s, throttled=len(self.spins) in self.throttled
+        )
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,10 @@ def test_a_replay_is_timed_however_long_it_takes_to_be_issued() -> None:
 
 
 def test_a_clock_says_whether_its_newest_spin_was_slower() -> None:
-    clock = DeviceClock(Spinning(0.0, slowed=(2,)), lambda: None, None)  # type: ignore[arg-type]
-    assert [(clock.sample(), clock.slowed)[1] for _ in range(3)] == [False, True, False]
-    waits = DeviceClock(Spinning(None, slowed=range(100)), lambda: None, None)  # type: ignore[arg-type]
-    assert [(waits.sample(), waits.slowed) for _ in range(2)][1] == (None, False), "it has no newest spin"
+    clock = DeviceClock(Spinning(0.0, throttled=(2,)), lambda: None, None)  # type: ignore[arg-type]
+    assert [(clock.sample(), clock.throttled)[1] for _ in range(3)] == [False, True, False]
+    waits = DeviceClock(Spinning(None, throttled=range(100)), lambda: None, None)  # type: ignore[arg-type]
+    assert [(waits.sample(), waits.throttled) for _ in range(2)][1] == (None, False), "it has no newest spin"
 
 
 def test_the_host_timer() -> None:

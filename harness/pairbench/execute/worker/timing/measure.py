@@ -215,7 +215,7 @@ class Blocks:
         two_fit = _BOTH_CLOCKS * block_ns < longest_s * 1e9
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in entries) and renew()
         self._began = trusted.perf_counter_ns()
-        self._busy_ns = 0
+        self._busy_s = 0.0
 
     @property
     def throttled(self) -> list[bool]:
@@ -246,9 +246,9 @@ class Blocks:
         Raises:
             EntryTimeoutError: an entry has used up its time.
         """
-        began, rested_ns = trusted.perf_counter_ns(), self._throttling.rested_ns
+        began_s = self.elapsed_s
         self._take_block()
-        self._busy_ns += trusted.perf_counter_ns() - began - (self._throttling.rested_ns - rested_ns)
+        self._busy_s += self.elapsed_s - began_s
         return self._throttling.end_block()
 
     def _settle(self, blocks: int) -> None:
@@ -264,7 +264,6 @@ class Blocks:
         for position, timed in enumerate(baseline_last(entries) if unseen else entries):
             if timed.lead_in:
                 self._throttling.rest()
-            began = trusted.perf_counter_ns()
             with of_entry(timed, self._heartbeat), self._watch.turn(len(self.throttled)):
                 at = trusted.perf_counter_ns() - self._began
                 for _ in range(timed.lead_in):
@@ -294,7 +293,7 @@ class Blocks:
                     timed.reset()  # the device's clock may have a graph of its own, and put its state back alone
                     host_ns = self._timer.sample_host(timed.run)
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
-            self._throttling.end_turn(trusted.perf_counter_ns() - began)
+            self._throttling.end_turn(trusted.perf_counter_ns() - self._began - at)
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
 
@@ -328,7 +327,7 @@ class Blocks:
             remeasured=remeasured(self.throttled),
             stop_reason=stop_reason,
             telemetry=self._recorder.summary(),
-            measuring_s=self._busy_ns / 1e9,
+            measuring_s=self._busy_s,
         )
 
 

@@ -60,7 +60,7 @@ class Throttling:
         """
         self.blocks.append(False)
         self._unread += 1
-        throttled = int(any(clock.slowed for clock in self._clocks))
+        throttled = int(any(clock.throttled for clock in self._clocks))
         now = trusted.perf_counter_ns()
         if now - self._last_reading >= _READING_S * 1e9:
             if self._recorder.throttling() and not self._clocks_see_it:

@@ -25,9 +25,9 @@ _CLOCKED_SPIN = 200_000
 """Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
 SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
 """Cycles of the shortest spin."""
-_SLOWED = 1.02
-"""Times the shortest clocked spin of a case's round beyond which the GPU has lowered its clock. On an H200 99 % of these spins are within 1 % of it, and
-10 to 23 % above it where the GPU is at its power limit."""
+_THROTTLED = 1.02
+"""Times the shortest clocked spin of a case's round beyond which the GPU has lowered its clock. On an H200 99 % of these spins are within 1.4 % of the
+shortest in cases that do not throttle; at the power limit they take up to 23 % longer."""
 TIMING_METHOD = 2
 """Version of how a GPU is timed, which is part of the environment: figures of two versions are not of one era. Since 2 a GPU that has throttled rests."""
 
@@ -187,7 +187,7 @@ class CudaTimer:
             device_ns=trusted.elapsed_ms(self._start, self._end) * 1e6,
             hidden=hidden,
             host_s=host_s,
-            slowed=spin_ms > _SLOWED * self._shortest_spin_ms,
+            throttled=spin_ms > _THROTTLED * self._shortest_spin_ms,
         )
 
 
@@ -200,7 +200,7 @@ class SpinSample:
     """Whether the spin outlasted the host, without which the latency is too long."""
     host_s: float
     """Seconds until the call returned."""
-    slowed: bool
+    throttled: bool
     """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
 
 
@@ -238,18 +238,18 @@ class DeviceClock:
         self._reset = reset
         self._spin = SHORTEST_SPIN
         self._enough = False
-        self.slowed = False
+        self.throttled = False
         """Whether the GPU's clock was lower than before in the newest sample."""
         self.name: str | None = "graph_replay" if replay else "spin"
 
     def sample(self) -> float | None:
         """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
-        late, self.slowed = 0, False
+        late, self.throttled = 0, False
         while self.name is not None:
             self._reset()
             self._timer.flush()
             sample = self._timer.sample_behind_spin(self._run, self._spin)
-            self.slowed = sample.slowed
+            self.throttled = sample.throttled
             if sample.hidden:
                 self._enough = True
                 return sample.device_ns
