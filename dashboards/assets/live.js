@@ -51,7 +51,7 @@
     fresh.hidden = false;
   }
 
-  const source = new EventSource('/live/events');
+  const source = new EventSource(`/live/events?seen=${document.currentScript.dataset.seen}`);
   source.addEventListener('runs', (event) => show(JSON.parse(event.data)));
   source.addEventListener('built', (event) => built(JSON.parse(event.data)));
   source.addEventListener('error', () => show([]));

@@ -79,6 +79,8 @@ def dashboard(
 
     Example: pairbench dashboard --output site --serve
     """
+    from pairbench.store.tree import fingerprint
+    from pairbench.workflow.setup import store_of
     from pairbench.workflow.site.build import SiteOptions, build_site
     from pairbench.workflow.site.serve import serve as serve_folder
 
@@ -94,6 +96,7 @@ def dashboard(
         figures=figures,
         store_options=("--store", config.shown_store) if store is not None else (),
     )
+    seen = fingerprint(store_of(config)) if live else None  # what is written from here on is built again
     with collector_at_rest():
         site = build_site(config, options)
     for problem in site.problems:
@@ -108,7 +111,7 @@ def dashboard(
     if live:
         from pairbench.workflow.site.live import serve_live
 
-        serve_live(config, options, port, lambda text: say(f"pairbench: {text}"))
+        serve_live(config, options, port, lambda text: say(f"pairbench: {text}"), seen)
     elif serve:
         serve_folder(folder, port, lambda text: say(f"pairbench: {text}"))
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -94,3 +95,24 @@ def test_a_page_that_was_away_hears_of_all_builds_since() -> None:
         board.tell_build((name,))
     assert board.after(1, 0.0)[2] == ("b", "a")
     assert board.after(board.version, 0.0)[2] == ()
+
+
+def test_what_was_built_before_a_page_listens_is_told(port: int, board: Board) -> None:
+    board.tell_build(("a.js",))
+    page = ask(port, "/").read().decode()
+    board.tell_build(("index.html",))
+    found = re.search(r'data-seen="(\d+)"', page)
+    assert found
+    stream = ask(port, f"{EVENTS}?seen={found[1]}")
+    assert [event(stream), event(stream)] == [("runs", []), ("built", ["index.html"])]
+    stream.close()
+
+
+@pytest.mark.parametrize("seen", ["", "?seen=", "?seen=two", "?seen=99", f"?seen={'9' * 5000}"])
+def test_a_page_that_says_nothing_sensible_is_told_what_comes(port: int, board: Board, seen: str) -> None:
+    board.tell_build(("a.js",))
+    stream = ask(port, EVENTS + seen)
+    assert event(stream) == ("runs", [])
+    board.tell_build(("index.html",))
+    assert event(stream) == ("built", ["index.html"])
+    stream.close()

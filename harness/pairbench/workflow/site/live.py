@@ -1,5 +1,6 @@
 """Serves the site of a store while runs write to it: built again after each case, with what is being measured now."""
 
+import contextlib
 import json
 import os
 import threading
@@ -11,6 +12,7 @@ from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
@@ -22,11 +24,12 @@ from pairbench.workflow.site.serve import SiteHandler, serve
 
 EVENTS = "/live/events"
 """Address of the stream of events; no file of a site has such a name."""
-_SCRIPT = b'<script src="/assets/live.js"></script>\n'
+_SCRIPT = '<script src="/assets/live.js" data-seen="{seen}"></script>\n'
+"""The page says how new it is when it listens, for a build may end between the two."""
 _EVERY_S, _FAR_S = 0.3, 5.0
 """Seconds between two looks at a store: at a folder, and at one that is elsewhere."""
 _REST = 4.0
-"""Seconds of rest after a look, or a build, that took a second: a run on this machine needs its cores more."""
+"""Seconds of rest after a second of a core's time: a run on this machine needs its cores more."""
 _PING_S = 10.0
 _KEPT = 50
 """Number of builds whose files are remembered for a page that was away."""
@@ -77,7 +80,7 @@ class Board:
             return self._version, self._runs, tuple(files)
 
 
-def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable[[str], None]) -> None:
+def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable[[str], None], seen: object) -> None:
     """Serve the site of a store until Ctrl-C, built again whenever the store has changed.
 
     Args:
@@ -85,13 +88,14 @@ def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable
         options: What the site is like; it has been built once.
         port: 0 takes one that is free.
         notify: Is told the address, and what goes wrong.
+        seen: Fingerprint of the store from before the site was built.
 
     Raises:
         UsageError: the port cannot be had.
     """
     board, stop = Board(), threading.Event()
     os.nice(_NICE)  # whatever is measured on this machine goes first
-    watcher = threading.Thread(target=_watch, args=(config, options, board, stop, notify), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(config, options, board, stop, notify, seen), daemon=True)
     watcher.start()
     try:
         serve(options.folder, port, notify, handler=partial(LiveHandler, board=board))
@@ -101,18 +105,21 @@ def serve_live(config: Config, options: SiteOptions, port: int, notify: Callable
 
 
 def _watch(
-    config: Config, options: SiteOptions, board: Board, stop: threading.Event, notify: Callable[[str], None]
+    config: Config,
+    options: SiteOptions,
+    board: Board,
+    stop: threading.Event,
+    notify: Callable[[str], None],
+    seen: object,
 ) -> None:
     store = store_of(config)
-    seen: object = None  # what was written while the site was built for the first time is not in it
-    rested, looked, failed = 0.0, 0.0, ""
     every = _EVERY_S if store.is_local else _FAR_S
+    rested, failed = 0.0, ""
     while not stop.wait(_EVERY_S):
         board.tell_runs(live_runs(store.address))
-        now = time.monotonic()
-        if now < max(rested, looked + every):
+        if time.monotonic() < rested:
             continue
-        looked = now
+        busy = time.process_time()
         try:
             found = fingerprint(store)
             if found != seen:
@@ -122,7 +129,7 @@ def _watch(
             if str(error) != failed:
                 failed = str(error)
                 notify(failed)
-        rested = time.monotonic() + _REST * (time.monotonic() - now)
+        rested = time.monotonic() + max(every, _REST * (time.process_time() - busy))
 
 
 def _shown(run: LiveRun) -> dict[str, Any]:
@@ -143,21 +150,23 @@ class LiveHandler(SiteHandler):
 
     def do_GET(self) -> None:  # noqa: N802 (the base's name)
         """Answer a request; the stream of events has no end."""
-        if self.path.partition("?")[0] != EVENTS:
+        address = urlsplit(self.path)
+        if address.path != EVENTS:
             super().do_GET()
         elif not self.is_from_here():
             self.send_error(HTTPStatus.FORBIDDEN)
         else:
-            self._stream()
+            self._stream(parse_qs(address.query).get("seen", [""])[0])
 
     def send_head(self) -> Any:
         """Answer with a file of the folder; a page gets the script, which no page on disk has."""
+        seen = self._board.version  # before the page is read: a build may replace it meanwhile
         path = Path(self.translate_path(self.path))
         path = path / "index.html" if path.is_dir() else path
         if path.suffix != ".html" or not self.is_from_here() or not self.is_served(str(path)):
             return super().send_head()
         try:
-            content = path.read_bytes() + _SCRIPT
+            content = path.read_bytes() + _SCRIPT.format(seen=seen).encode()
         except OSError:  # it went while the site was built again
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
@@ -167,11 +176,13 @@ class LiveHandler(SiteHandler):
         self.end_headers()
         return BytesIO(content)
 
-    def _stream(self) -> None:
+    def _stream(self, of_page: str) -> None:
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.end_headers()
         seen, told = self._board.version, ""
+        with contextlib.suppress(ValueError):  # a page that does not say what it has seen is taken for new
+            seen = min(int(of_page), seen)  # as is one of a server that ran here before
         while True:
             version, runs, files = self._board.after(seen, _PING_S if told else 0.0)
             news = [f"event: runs\ndata: {runs}\n\n"] if runs != told else []
