@@ -180,7 +180,10 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session
 def site(session: nox.Session) -> None:
-    """Run the tests of the site in an installed Chromium. Fails where there is none. Arguments go to pytest."""
+    """Run the tests of the site in an installed Chromium. Fails where there is none. Arguments go to pytest.
+
+    With PAIRBENCH_SLOW=part, as in CI, a third of those that take longest, others with each commit.
+    """
     _install(session, "-e", ".[site]")
     pytest = ("python", "-m", "pytest", "-m", "browser")
     if session.posargs:

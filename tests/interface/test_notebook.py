@@ -58,6 +58,7 @@ def test_a_notebook_measures_what_its_cells_define(tmp_path: Path, environment: 
     assert "plain[dtype=float32,x=300]" in outputs[6][-1].data["text/html"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_in_a_notebook_gives_what_was_finished(tmp_path: Path, environment: None) -> None:
     long = "cut = pairbench.run(silu, **{**QUICK, 'rounds': 500})\nassert cut.interrupted\nlen(cut.records)"

@@ -92,6 +92,7 @@ def test_a_long_name_is_cut(look: Opener) -> None:
     assert 400 <= len(title) <= 500
 
 
+@pytest.mark.slow
 def test_every_page_of_an_operator(look: Opener, hostile: Site) -> None:
     page = look()
     for name in HOSTILE:
@@ -115,6 +116,7 @@ def test_pages_of_runs(look: Opener, hostile: Site) -> None:
         check(page)
 
 
+@pytest.mark.slow
 def test_pages_of_breakdowns(look: Opener, hostile: Site) -> None:
     page = look(paths.BREAKDOWNS)
     expect(page.locator("tbody").get_by_role("row")).to_have_count(len(HOSTILE))

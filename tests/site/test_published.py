@@ -12,7 +12,7 @@ from tests.site.conftest import ROOT, Build, Site
 from tests.site.test_pages import broken
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REPOSITORY = "https://example.org/published"
 MEGABYTES, RECORDS = 8.0, 3193
 """What the site may weigh, for the records that the reference runs had when that was decided; more may weigh more in proportion."""

@@ -65,7 +65,7 @@ def long_names_inside(store: Path) -> Path:
     [
         (rows, "has 3,000,000 rows, expected at most"),
         (one_long_text, "'reason' holds more than"),
-        (long_names_inside, "'kernels'"),
+        pytest.param(long_names_inside, "'kernels'", marks=pytest.mark.slow),
     ],
 )
 def test_a_file_that_would_fill_the_memory(tmp_path: Path, make: Callable[[Path], Path], said: str) -> None:

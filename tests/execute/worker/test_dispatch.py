@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from pairbench.execute.worker.profile.memory import count_ops
@@ -28,6 +29,7 @@ assert counters["frames"]["total"] == before, "what watches was compiled, or the
 """
 
 
+@pytest.mark.slow
 def test_watching_loads_no_compiler_and_is_not_compiled() -> None:
     done = subprocess.run([sys.executable, "-c", _WATCHED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

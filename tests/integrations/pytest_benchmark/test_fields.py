@@ -41,6 +41,7 @@ def test_made_up_records_come_back() -> None:
     assert [there_and_back(record) for record in (*records, failed)] == [*records, failed]
 
 
+@pytest.mark.slow
 def test_real_records_come_back() -> None:
     """Of every ninth reference run: with kernels, launches, device latencies and all that went wrong."""
     run_ids = sorted(set(read_frame(REFERENCE, columns=["run_id"]).value.run_id))

@@ -19,6 +19,8 @@ from pairbench.store.calibrations import write_calibration
 from pairbench.workflow.site.gather import SiteReading
 from tests.builders import CASES, DEVICE, SUITE, make_run, run_id_of, write_runs
 
+pytestmark = pytest.mark.slow
+
 CASE = CASES[0]
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASE, implementation="fused", mode="eager")
 LEVEL = Acceptance(

@@ -10,6 +10,8 @@ from tests.builders import run_id_of
 from tests.site import planted
 from tests.site.planted import H100, H200, case, run_number
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
