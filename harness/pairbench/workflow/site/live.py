@@ -12,7 +12,7 @@ from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from pairbench.config import Config
 from pairbench.errors import PairbenchError
@@ -150,13 +150,13 @@ class LiveHandler(SiteHandler):
 
     def do_GET(self) -> None:  # noqa: N802 (the base's name)
         """Answer a request; the stream of events has no end."""
-        address = urlsplit(self.path)
-        if address.path != EVENTS:
+        path, _, query = self.path.partition("?")
+        if path != EVENTS:
             super().do_GET()
         elif not self.is_from_here():
             self.send_error(HTTPStatus.FORBIDDEN)
         else:
-            self._stream(parse_qs(address.query).get("seen", [""])[0])
+            self._stream(parse_qs(query).get("seen", [""])[0])
 
     def send_head(self) -> Any:
         """Answer with a file of the folder; a page gets the script, which no page on disk has."""
