@@ -85,6 +85,21 @@ def test_who_begins_on_new_values_takes_a_second_block(
     assert len(found.throttled) == samples
 
 
+@pytest.mark.parametrize(("renewed", "judged", "samples"), [(True, True, 3), (True, False, 2), (False, True, 1)])
+def test_of_each_call_with_a_lead_in_an_output_is_kept(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, renewed: bool, judged: bool, samples: int
+) -> None:
+    """What gives back its lead-in's result is found by that alone, also where time is short and values take long to put in place."""
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda _, call_ns: int(call_ns < 1e7))
+    monkeypatch.setattr(measure, "_BOTH_CLOCKS", 0.0)  # blocks take longer than it looked
+    sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
+    values = Values(shared={"x": torch.zeros(1)}, sets=sets, place_s=60.0, free_s=0.0, judged=judged)
+    entries = timed(baseline=lambda: 1e8, a=lambda: 1.0, b=lambda: 2.0)
+    found = take(entries, values=values, seconds=1e-8, renew=lambda: renewed)
+    assert [len(one.kept) for one in entries[1:]] == [int(judged)] * 2
+    assert len(found.throttled) == samples and values.puts <= len(entries)
+
+
 def test_values_change_between_the_lead_in_and_the_sample(take: Callable[..., TimedRound]) -> None:
     """A result that is remembered by address and version, or by some values, then never fits the timed call."""
     x = torch.zeros(3)
@@ -112,7 +127,7 @@ def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(
     sets = tuple({"x": torch.full((1,), float(number))} for number in range(3))
     values = Values(shared={"x": x}, sets=sets, place_s=0.0, free_s=0.0, judged=True)
     change, turns = values.change, itertools.count()
-    monkeypatch.setattr(values, "change", lambda spent_s: next(turns) % 5 == 0 and change(spent_s))
+    monkeypatch.setattr(values, "change", lambda spent_s, due: next(turns) % 5 == 0 and change(spent_s, due=due))
     seen: list[float] = []
 
     def call() -> float:

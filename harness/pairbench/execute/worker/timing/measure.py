@@ -234,8 +234,13 @@ class Blocks:
 
     @property
     def may_end(self) -> bool:
-        """Return whether there are blocks enough: a first one on new values needs a second one, to be compared with it."""
-        return not self._renewed or len(self.throttled) >= _SAME_BLOCKS
+        """Return whether there are blocks enough.
+
+        A first one on new values needs a second one, to be compared with it, and beside calls with a lead-in a third one: of these an
+        output is judged only if the values have changed since the call before.
+        """
+        others = self._values.judged and any(timed.lead_in for timed in self._entries)
+        return not self._renewed or len(self.throttled) >= _SAME_BLOCKS + others
 
     def take(self) -> int:
         """Take one sample of each entry.
@@ -271,7 +276,8 @@ class Blocks:
                     self._timer.flush()
                     timed.run()
                 # After the lead-in, so that what was remembered of it is of other values.
-                changed = self._change_values()
+                # Of each call with a lead-in an output is to be judged, also where values change seldom.
+                changed = self._change_values(due=self._values.judged and timed.lead_in > 0 and not timed.keepable)
                 timed.reset()
                 self._timer.flush()
                 on_new = unseen and not timed.lead_in
@@ -297,11 +303,11 @@ class Blocks:
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
 
-    def _change_values(self) -> bool:
+    def _change_values(self, *, due: bool = False) -> bool:
         if self._renewed and len(self.throttled) < _SAME_BLOCKS:
             return False
         now = trusted.perf_counter_ns()
-        changed = self._values.change((now - self._changed_ns) / 1e9)
+        changed = self._values.change((now - self._changed_ns) / 1e9, due=due)
         self._changed_ns = now
         return changed
 

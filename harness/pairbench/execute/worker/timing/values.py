@@ -113,11 +113,12 @@ class Values:
         self._copies[0] = refilling(self.shared, first)
         self.put(0)
 
-    def change(self, spent_s: float) -> bool:
+    def change(self, spent_s: float, *, due: bool = False) -> bool:
         """Put the next set in place, or leave it at that while the changes so far have taken their part of the time.
 
         Args:
             spent_s: Seconds since this was last called.
+            due: Whether to put it in place whatever that takes.
 
         Returns:
             Whether the values are others now.
@@ -125,9 +126,9 @@ class Values:
         if len(self.sets) == 1:
             return False
         self._debt_s = max(0.0, self._debt_s - _PART * spent_s)
-        if self._debt_s > 0.0 and self.place_s >= self.free_s:
+        if self._debt_s > 0.0 and self.place_s >= self.free_s and not due:
             return False
         self.put((self.current + 1) % len(self.sets))
-        self._debt_s = self.place_s
+        self._debt_s += self.place_s
         self.spent_s += self.place_s
         return True
