@@ -239,8 +239,8 @@ class Blocks:
         A first one on new values needs a second one, to be compared with it, and beside calls with a lead-in a third one: of these an
         output is judged only if the values have changed since the call before.
         """
-        others = self._values.judged and any(timed.lead_in for timed in self._entries)
-        return not self._renewed or len(self.throttled) >= _SAME_BLOCKS + others
+        needs_third = self._values.judged and any(timed.lead_in for timed in self._entries)
+        return not self._renewed or len(self.throttled) >= _SAME_BLOCKS + int(needs_third)
 
     def take(self) -> int:
         """Take one sample of each entry.

@@ -185,7 +185,7 @@ def _is_short(timed: Timed, device_type: str) -> bool:
 
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
-    """Return whether a call took so much longer on new values than on others, or on known ones than when it was timed, that pairs must tell."""
+    """Return whether pairs of calls must tell: one took so much longer on new values than on others, or on known ones than when it was timed."""
     known_ns = min(again.known_ns, default=_quick_ns(timed))
     return again.new_ns > limit_ns(timed, device_type)(known_ns) or known_ns > far_ns(timed)
 
@@ -221,8 +221,7 @@ def judge_pairs(
     that is as quick as the quicker quarter of the calls on known values, as soon as there are a few of these, and at the end one that is
     as quick as half of them. If every other call is slowed by chance, all 24 are for one honest implementation in 17 millions.
 
-    No machine is so much slower than it was that each call on known values takes ten times as long, and 1 ms more: such a call knows when
-    it is timed.
+    No machine becomes so much slower that each call on known values takes ten times as long, and 1 ms more: such a call knows when it is timed.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
