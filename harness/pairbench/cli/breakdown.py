@@ -16,7 +16,6 @@ from pairbench.cli.options import (
 )
 from pairbench.cli.say import configure, put, say
 from pairbench.errors import UsageError
-from pairbench.model.breakdown import Breakdown, NoBreakdown
 
 _MODES = ("eager", "graph")
 
@@ -63,6 +62,7 @@ def breakdown(
 
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
+    from pairbench.model.breakdown import Breakdown, NoBreakdown
     from pairbench.report.breakdown import render_breakdown
     from pairbench.workflow.inspect.breakdown import WantedBreakdown, break_down
 

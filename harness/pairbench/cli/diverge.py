@@ -6,7 +6,6 @@ import typer
 
 from pairbench.cli.options import CaseOption, CatalogueOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
 from pairbench.cli.say import configure, put, say
-from pairbench.model.divergence import NoDivergence
 
 
 def diverge(
@@ -29,6 +28,7 @@ def diverge(
 
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
+    from pairbench.model.divergence import NoDivergence
     from pairbench.report.divergence import render_divergence
     from pairbench.workflow.inspect.diverge import find_divergence
     from pairbench.workflow.inspect.one_case import Wanted
