@@ -45,7 +45,6 @@ LONGEST = (
     "tests/scale/test_scale.py",
     "tests/site/test_long.py",
     "tests/site/test_published.py",
-    "tests/site/test_live.py",
     "tests/site/test_hostile.py",
 )
 # Files that share a run with another file.
