@@ -23,8 +23,6 @@ _PAIRS_AT_ONCE = 3
 """Number of pairs of calls that are made at once where one was slow on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
 """Factor, and ns, by which a call that is not short has to be slower on new values than on known ones."""
-_FAR_FACTOR, _FAR_BEYOND_NS = 10.0, 1e6
-"""Factor, and ns, by which no machine is slower for each of some calls than it was shortly before, when they were timed."""
 
 
 class _Short(NamedTuple):
@@ -185,24 +183,19 @@ def _is_short(timed: Timed, device_type: str) -> bool:
 
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
-    """Return whether pairs of calls must tell: one took so much longer on new values than on others, or on known ones than when it was timed."""
-    known_ns = min(again.known_ns, default=_quick_ns(timed))
-    return again.new_ns > limit_ns(timed, device_type)(known_ns) or known_ns > far_ns(timed)
+    """Return whether a call took so much longer on new values than on others that pairs of both must tell."""
+    return again.new_ns > limit_ns(timed, device_type)(min(again.known_ns, default=_quick_ns(timed)))
 
 
 def remembers(ready: Ready, timed: Timed, again: Again, known: dict[str, Any]) -> str | None:
-    """Return a sentence where pairs of calls tell that results are remembered, or that a call did less when it was timed."""
+    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
     count = 1 if is_long(timed) else _PAIRS_AT_ONCE
 
     def more(attempt: int) -> list[tuple[float, float]]:
         return _call_in_pairs(ready, timed, new_values(ready, count, attempt, entry=timed.index), known)
 
     return judge_pairs(
-        more,
-        known_ns=again.known_ns,
-        quick_ns=_quick_ns(timed),
-        limit=limit_ns(timed, ready.device.type),
-        far_ns=far_ns(timed),
+        more, known_ns=again.known_ns, quick_ns=_quick_ns(timed), limit=limit_ns(timed, ready.device.type)
     )
 
 
@@ -212,16 +205,13 @@ def judge_pairs(
     known_ns: Sequence[float],
     quick_ns: float,
     limit: Callable[[float], float],
-    far_ns: float,
 ) -> str | None:
-    """Return a sentence where pairs of calls tell that results are remembered, or that calls did less when they were timed, or None.
+    """Return a sentence where pairs of calls tell that results are remembered, or None.
 
     On a busy machine every other call may take twice as long, but none is quicker for it. So one call on new values that is as quick as
     quick calls among those that were timed shows that nothing is remembered. The machine may be slower now than it was then: so does one
     that is as quick as the quicker quarter of the calls on known values, as soon as there are a few of these, and at the end one that is
     as quick as half of them. If every other call is slowed by chance, all 24 are for one honest implementation in 17 millions.
-
-    No machine becomes so much slower that each call on known values takes ten times as long, and 1 ms more: such a call knows when it is timed.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
@@ -229,7 +219,6 @@ def judge_pairs(
         known_ns: Latencies in ns of calls on known values that were made already.
         quick_ns: Latency in ns of quick calls among those that were timed.
         limit: Given a latency on known values, returns the one beyond which a call on new ones is slower.
-        far_ns: Latency in ns beyond which calls on known values are not those that were timed.
     """
     known, new = list(known_ns), list[float]()
     until = trusted.perf_counter() + _PAIRS_S
@@ -240,15 +229,9 @@ def judge_pairs(
         for one_known, one_new in more(attempt):
             known.append(one_known)
             new.append(one_new)
-        comparable = len(known) >= _KNOWN and min(known) <= far_ns
-        if min(new) <= limit(quick_ns) or (comparable and min(new) <= limit(sorted(known)[len(known) // 4])):
+        if min(new) <= limit(quick_ns) or (len(known) >= _KNOWN and min(new) <= limit(sorted(known)[len(known) // 4])):
             return None
     typical_ns = statistics.median(known)
-    if min(known) > far_ns:
-        return (
-            f"a call takes {typical_ns / 1e3:.1f} us on values that it has seen, and took {quick_ns / 1e3:.1f} us when it was timed: "
-            "it does less when it is timed"
-        )
     if min(new) <= limit(typical_ns):
         return None
     return (
@@ -260,11 +243,6 @@ def judge_pairs(
 def _quick_ns(timed: Timed) -> float:
     # Of few calls the quickest, for it alone may have been remembered.
     return sorted(timed.call_ns)[len(timed.call_ns) // 10]
-
-
-def far_ns(timed: Timed) -> float:
-    """Return the latency in ns beyond which calls are not those that were timed, if all are."""
-    return _FAR_FACTOR * statistics.median(timed.call_ns) + _FAR_BEYOND_NS
 
 
 def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
