@@ -58,6 +58,14 @@ class Floor:
     """The latency that `p50` and `p95` are of: `device` or `call`."""
     host: float | None = None
     """How far the median host time moves, in log units; None where no calibration has looked at it."""
+    host_relative: float | None = None
+    """How far the host's time moves relative to that of the baseline, in log units; None where no calibration has looked at it,
+    and for baselines."""
+
+    @property
+    def judged_host(self) -> float | None:
+        """The floor by which the host's time is judged: relative to the baseline where that is known."""
+        return self.host if self.host_relative is None else self.host_relative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +84,8 @@ class Judgement:
     change: Interval | None = None
     """Current over reference with its 95 % interval, 1.02 for 2 % slower: of the geometric mean of the rounds of each side, or
     in `ab` of the ratios of rounds. It need not be the ratio of `current` and `reference`, which are medians of samples."""
+    relative_to_baseline: bool = False
+    """Whether `change` is of the ratio to the baseline, round by round, as that of a variant's host time is."""
     minimum_effect: float | None = None
     """The smallest relative change that counts in this series: 0.02 is 2 %."""
     floor: float | None = None

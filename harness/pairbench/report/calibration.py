@@ -24,7 +24,7 @@ def _text(calibration: Calibration, output: str) -> str:
     series = sorted(calibration.floors, key=lambda one: (one.operator, one.mode))
     for (operator, mode), group in groupby(series, key=lambda one: (one.operator, one.mode)):
         floors = [calibration.floors[one] for one in group]
-        hosts = [floor.host for floor in floors if floor.host is not None]
+        hosts = [host for floor in floors if (host := floor.judged_host) is not None]
         rows.append(
             {
                 "operator": operator,

@@ -81,6 +81,9 @@ def test_a_baseline_with_another_source_is_no_measure() -> None:
     assert variant(current).verdict is Verdict.SAME
 
 
+BOTH = (True, True)
+
+
 def sides(reference: Sequence[Record], current: Sequence[Record]) -> list[MeasuredSides]:
     """Return the baseline and the variant of a case."""
     found = []
@@ -93,7 +96,7 @@ def sides(reference: Sequence[Record], current: Sequence[Record]) -> list[Measur
 
 def test_rounds_are_those_that_a_steady_baseline_would_have_left() -> None:
     reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
-    found = relative_to_baselines(sides(reference, current), CALL.p50)
+    found = relative_to_baselines(sides(reference, current), CALL.p50, BOTH)
     assert (found.series.tolist(), found.current.tolist(), found.count.tolist()) == ([1, 1], [False, True], [3, 3])
     baseline, fused = (np.log([run[place].round_p50_ns or () for run in (reference, current)]) for place in range(2))
     steady = fused - baseline + baseline.mean()
@@ -104,13 +107,14 @@ def test_rounds_are_those_that_a_steady_baseline_would_have_left() -> None:
 def test_a_run_whose_baseline_lacks_a_round_is_left_out() -> None:
     reference, current = (make_run(number, cases=[CASE], rounds=3) for number in range(2))
     cut = replace(reference[0], round_p50_ns=(reference[0].round_p50_ns or ())[:2])
-    found = relative_to_baselines(sides([cut, reference[1]], current), CALL.p50)
+    found = relative_to_baselines(sides([cut, reference[1]], current), CALL.p50, BOTH)
     assert found.current.tolist() == [True]
 
 
-def test_only_the_latency_that_is_judged_counts() -> None:
+@pytest.mark.parametrize(("metric", "chosen"), [(DEVICE.p50, BOTH), (CALL.p50, (True, False))])
+def test_only_a_latency_that_is_there_and_a_series_that_is_chosen_count(metric: str, chosen: tuple[bool, ...]) -> None:
     reference, current = (make_run(number, cases=[CASE]) for number in range(2))
-    assert not len(relative_to_baselines(sides(reference, current), DEVICE.p50).series)
+    assert not len(relative_to_baselines(sides(reference, current), metric, chosen).series)
 
 
 ROUNDS_US = json.loads(Path(__file__).with_name("rounds_on_an_h100.json").read_text(encoding="utf-8"))

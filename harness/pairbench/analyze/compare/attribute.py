@@ -40,9 +40,22 @@ class Circumstances:
 
 
 def of_latency(
-    change: Interval, control: Interval | None, known: Circumstances, policy: Policy = DEFAULT
+    change: Interval,
+    control: Interval | None,
+    known: Circumstances,
+    policy: Policy = DEFAULT,
+    *,
+    relative: bool = False,
 ) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of latency, and the sentence that says why."""
+    """Return the likely cause of a change of latency, and the sentence that says why.
+
+    Args:
+        change: The change.
+        control: That of the control; None where there is none, or where the change is relative to it.
+        known: What else is known.
+        policy: The thresholds.
+        relative: Whether the change is relative to the control already.
+    """
     moved = control is not None and moved_along(change, control, policy)
     beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
     if known.another_gpu and not known.interleaved:
@@ -55,7 +68,7 @@ def of_latency(
     if moved and not known.interleaved:
         sources = "; the sources of both changed" if known.implementation_changed and known.control_changed else ""
         return Attribution.MACHINE, f"{beside}" + (f"; {known.elsewhere}" if known.elsewhere else "") + sources
-    alone = "" if known.interleaved else "there is no control to tell"
+    alone = "" if known.interleaved or relative else "there is no control to tell"
     return Attribution.CODE, "; ".join(part for part in (beside or alone, _source(known), known.elsewhere) if part)
 
 

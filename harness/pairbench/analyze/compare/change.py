@@ -198,8 +198,9 @@ def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> 
         # The verdict is that of the median; a tail that nobody can tell apart from noise does not take it back.
         decides = median or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
         return _Finding(judgement=judgement, decides=decides, median=median)
-    control = evidence.control.changes.get(judgement.metric) if evidence.control else None
-    attribution, why = of_latency(judgement.change, control, known, evidence.policy)
+    relative = judgement.relative_to_baseline
+    control = evidence.control.changes.get(judgement.metric) if evidence.control and not relative else None
+    attribution, why = of_latency(judgement.change, control, known, evidence.policy, relative=relative)
     outcome = outcome_of_move(judgement.change.estimate, attribution)
     if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
         why = f"{why}; {_NOT_THE_CODE}"
@@ -213,7 +214,9 @@ def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
     matched, policy = evidence.matched, evidence.policy
     reference = evidence.measured.reference if evidence.measured else matched.reference
     current = evidence.measured.current if evidence.measured else matched.current
-    judgement, confirmed = confirm(finding.judgement, reference, current, policy)
+    beside = evidence.control.measured if evidence.control else None
+    controls = (*beside.reference, *beside.current) if beside else ()
+    judgement, confirmed = confirm(finding.judgement, reference, current, policy, controls=controls)
     if confirmed is not None:
         finding = replace(finding, judgement=judgement, confirmed=confirmed)
     asked = evidence.acceptance

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pairbench.analyze.compare.exact import METRICS, judge_exact, number, worsened
-from pairbench.analyze.compare.latency import percent
+from pairbench.analyze.compare.reasons import percent
+from pairbench.analyze.compare.relative import mean_relative
 from pairbench.analyze.compare.rounds import is_median, mean_log, usable
 from pairbench.model.comparison import Change, GateOutcome, Judgement
 from pairbench.model.policy import DEFAULT, Policy
@@ -38,6 +39,8 @@ def confirm(
     reference: Sequence[Record],
     current: Sequence[Record],
     policy: Policy = DEFAULT,
+    *,
+    controls: Sequence[Record] = (),
 ) -> tuple[Judgement, bool | None]:
     """Return a judgement with what the second measurement says of it, and whether that showed a worsening again.
 
@@ -46,12 +49,13 @@ def confirm(
         reference: The records it was compared with.
         current: All current records, those that measured suspects again among them; without such there is no news.
         policy: The thresholds.
+        controls: The records of its control, by which a change relative to the baseline is judged.
     """
     second = [record for record in again(current) if usable(record)]
     if not second:
         return judgement, None
     if judgement.verdict is not None:
-        told = _latency(judgement, reference, current, second, policy)
+        told = _latency(judgement, reference, current, second, policy, controls)
     elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
         told = _count(judgement, reference[-1], second[-1], policy)
     else:
@@ -68,16 +72,22 @@ def _latency(
     current: Sequence[Record],
     second: Sequence[Record],
     policy: Policy,
+    controls: Sequence[Record],
 ) -> str | None:
     """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
-    seen = _change(judgement.metric, reference, second)
+
+    def level(records: Sequence[Record]) -> float:
+        metric = judgement.metric
+        return mean_relative(metric, records, controls) if judgement.relative_to_baseline else mean_log(metric, records)
+
+    seen = level(second) - level(reference)
     if judgement.outcome is GateOutcome.REGRESSION and judgement.change is not None:
         moved = math.log(judgement.change.estimate)
     elif not is_median(judgement.metric):
         return None
     else:
         # Together they may say nothing any more; what made it a suspect was the first measurement alone.
-        moved = _change(judgement.metric, reference, [record for record in current if record not in second])
+        moved = level([record for record in current if record not in second]) - level(reference)
         if not moved >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
             return None
     if math.isnan(seen):
@@ -95,8 +105,3 @@ def _count(judgement: Judgement, reference: Record, second: Record, policy: Poli
     if repeated and (value == judgement.current or judgement.metric == "peak_bytes"):
         return ""
     return f"not seen again when measured again ({'not counted' if value is None else f'{value:.0f}'})"
-
-
-def _change(metric: str, reference: Sequence[Record], current: Sequence[Record]) -> float:
-    before, now = (mean_log(metric, records) for records in (reference, current))
-    return now - before

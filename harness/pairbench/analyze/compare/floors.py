@@ -6,15 +6,17 @@ changes are its noise, and stay in.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, usable
+from pairbench.analyze.compare.relative import relative_rounds
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, LogRounds, damage, mean_log, pair_of, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
-from pairbench.model.latency import DEVICE, result_of
+from pairbench.model.latency import DEVICE, HOST, result_of
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -43,6 +45,8 @@ class Past(NamedTuple):
     """The latency that `p50_ns` and `p95_ns` are of: `device` or `call`."""
     sameness: tuple[str | None, ...]
     """The hashes of environment, implementation and definition, the timer, and the latency with its timer."""
+    host_relative: float | None = None
+    """The host's time as a multiple of the baseline's; None for a baseline, and on a CPU."""
 
 
 class Calibrated(NamedTuple):
@@ -57,15 +61,30 @@ class Calibrated(NamedTuple):
     """The number of regressions and improvements that were found, all of them false."""
 
 
-def past_of(record: Record) -> Past | None:
-    """Return a measured record as part of a series' past; None for any other."""
+def past_of(record: Record, baseline: Record | None = None) -> Past | None:
+    """Return a measured record as part of a series' past; None for any other.
+
+    Args:
+        record: The record.
+        baseline: That of its baseline in the same run; None for a baseline, or where there is none.
+    """
     if not usable(record) or damage(record):
         return None
     latency = result_of(record)
     p50, p95 = (float(np.exp(mean_log(metric, [record]))) for metric in (latency.p50, latency.p95))
     hashes = (record.environment_hash, record.implementation_hash, record.definition_hash)
     timers = (record.timer, latency.name, record.device_timer if latency is DEVICE else None)
-    return Past(p50, p95, record.host_p50_ns if latency is DEVICE else None, latency.name, (*hashes, *timers))
+    relative: list[LogRounds] = []
+    if latency is DEVICE and baseline is not None and usable(baseline) and not damage(baseline):
+        relative = relative_rounds([record], [baseline], HOST.p50)
+    return Past(
+        p50,
+        p95,
+        record.host_p50_ns if latency is DEVICE else None,
+        latency.name,
+        (*hashes, *timers),
+        host_relative=math.exp(relative[0].mean) if relative else None,
+    )
 
 
 def floors_of(
@@ -82,17 +101,17 @@ def floors_of(
     if not enough:
         return {}
     longest = max(map(len, enough.values()))
-    levels = np.full((3, len(enough), longest), np.nan)
+    levels = np.full((4, len(enough), longest), np.nan)
     kinds = np.full((len(enough), longest), -1, dtype=np.int64)
     for row, past in enumerate(enough.values()):
         labels: dict[tuple[str | None, ...], int] = {}
         for column, item in enumerate(past):
-            for latency, value in enumerate((item.p50_ns, item.p95_ns, item.host_ns)):
+            for latency, value in enumerate((item.p50_ns, item.p95_ns, item.host_ns, item.host_relative)):
                 levels[latency, row, column] = np.nan if value is None else value
             kinds[row, column] = labels.setdefault(item.sameness, len(labels))
     logs = np.log(np.where(levels > 0, levels, np.nan))
-    (p50, differences), (p95, _), (host, _) = (noise(values, kinds) for values in logs)
-    estimates = zip(enough.items(), *(found.tolist() for found in (p50, p95, host, differences)), strict=True)
+    (p50, differences), (p95, _), (host, _), (relative, _) = (noise(values, kinds) for values in logs)
+    estimates = zip(enough.items(), *(found.tolist() for found in (p50, p95, host, relative, differences)), strict=True)
     return {
         series: Floor(
             p50=of_p50,
@@ -101,8 +120,9 @@ def floors_of(
             source=source,
             latency=past[-1].latency,
             host=of_host if np.isfinite(of_host) and source == "calibration" else None,
+            host_relative=of_relative if np.isfinite(of_relative) and source == "calibration" else None,
         )
-        for (series, past), of_p50, of_p95, of_host, number in estimates
+        for (series, past), of_p50, of_p95, of_host, of_relative, number in estimates
         if number + 1 >= least_runs
     }
 
@@ -156,10 +176,15 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
         judged += len(outcomes)
         alarms += sum(outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT) for outcome in outcomes)
     history: dict[Series, list[Past]] = {}
-    for record in itertools.chain.from_iterable(runs):
-        series, past = Series.of(record), past_of(record)
-        if series is not None and past is not None:
-            history.setdefault(series, []).append(past)
+    for records in runs:
+        known = [(series, record) for record in records if (series := Series.of(record)) is not None]
+        baselines = {
+            (pair_of(series), record.device_uuid): record for series, record in known if record.role == "baseline"
+        }
+        for series, record in known:
+            baseline = baselines.get((pair_of(series), record.device_uuid))
+            if (past := past_of(record, None if record is baseline else baseline)) is not None:
+                history.setdefault(series, []).append(past)
     return Calibrated(floors_of(history, source="calibration"), comparisons, judged, alarms)
 
 

@@ -5,14 +5,17 @@ what was tested: the geometric mean of the current rounds over that of the refer
 story, the reason gives both.
 """
 
+import functools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.relative import relative_to_baselines, with_relative
+from pairbench.analyze.compare.reasons import WORDS, Moved, Shown, micros, percent, reason_of
+from pairbench.analyze.compare.relative import instead, own_moves, relative_to_baselines, with_own, with_relative
 from pairbench.analyze.compare.rounds import (
     Bools,
     Floats,
@@ -21,7 +24,6 @@ from pairbench.analyze.compare.rounds import (
     collect,
     is_median,
     latency_of_runs,
-    mean_log,
 )
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
@@ -31,14 +33,6 @@ from pairbench.stats import Interval
 
 _LARGEST = 100.0
 """The largest logarithm of a change that is turned into a ratio."""
-
-WORDS = {
-    DEVICE.p50: "median device latency",
-    DEVICE.p95: "95th percentile on the device",
-    CALL.p50: "median latency",
-    CALL.p95: "95th percentile",
-    HOST.p50: "median host time",
-}
 
 _OUTCOMES = {
     Verdict.SLOWER: GateOutcome.REGRESSION,
@@ -54,11 +48,16 @@ def judge_latencies(
     """Return for each series the judgement of each latency that both sides have."""
     if not all_measured:
         return []
-    groups = spread_groups(all_measured)
+    none = np.zeros(len(all_measured), dtype=np.bool_)
     null = np.array([measured.is_baseline for measured in all_measured], dtype=np.bool_)
-    floor_of = _floors_of(all_measured, floors)
+    floor_of = _floors_of(all_measured, floors, policy)
     known = [floors.get(one.series) for one in all_measured]
-    runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
+    estimated = functools.partial(
+        estimate,
+        groups=spread_groups(all_measured),
+        floor_runs=np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64),
+        policy=policy,
+    )
     effects = {}
     for metric, limits in floor_of.items():
         # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
@@ -68,31 +67,40 @@ def judge_latencies(
         ]
         # The host's time is that of the quietest round; how far it moves is known by its floor alone.
         collected = collect(chosen, metric, pooled=metric == HOST.p50)
-        effects[metric] = estimate(collected, groups=groups, null=null, floor=limits, floor_runs=runs, policy=policy)
-    relative = {
-        metric: estimate(
-            relative_to_baselines(all_measured, metric),
-            groups=groups,
-            null=np.zeros(len(all_measured), dtype=np.bool_),
-            floor=floor_of[metric],
-            floor_runs=runs,
-            policy=policy,
-        )
-        for metric in (DEVICE.p50, CALL.p50)
-    }
-    judged = judgements(all_measured, effects, floor_of, policy, relative=relative)
+        effects[metric] = estimated(collected, null=null, floor=limits)
+    relative = {}
+    for metric in (DEVICE.p50, CALL.p50):
+        rounds = relative_to_baselines(all_measured, metric, [one.latency.p50 == metric for one in all_measured])
+        relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
+    # A core that slows down does so for baseline and variant, so the host's time repeats far better relative to the baseline.
+    limits = np.array([_or_nan(floor.host_relative if floor else None) for floor in known], dtype=np.float64)
+    repeats = [
+        _is_judged(one, HOST.p50, limit, policy) for one, limit in zip(all_measured, limits.tolist(), strict=True)
+    ]
+    of_host = estimated(relative_to_baselines(all_measured, HOST.p50, repeats), null=none, floor=limits)
+    host_relative = np.isfinite(of_host.change)
+    effects[HOST.p50] = instead(effects[HOST.p50], of_host, host_relative)
+    floor_of[HOST.p50] = np.where(host_relative, limits, floor_of[HOST.p50])
+    judged = judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
-def _floors_of(all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor]) -> dict[str, Floats]:
+def _or_nan(floor: float | None) -> float:
+    return math.nan if floor is None else floor
+
+
+def _floors_of(
+    all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy
+) -> dict[str, Floats]:
     """Return for each metric the floor of each series in log units; NaN where there is none."""
+    quiet_hosts = _quiet_hosts(floors, policy)
 
     def floor_of(measured: MeasuredSides, metric: str) -> float:
         floor = floors.get(measured.series)
         if floor is None:
             return math.nan
         if metric == HOST.p50:
-            return math.nan if floor.host is None else floor.host
+            return _or_nan(floor.host) if measured.series.device_name in quiet_hosts else math.nan
         if floor.latency != measured.latency.name:  # calibrated when the call was the result
             return math.nan
         return floor.p50 if is_median(metric) else floor.p95
@@ -102,6 +110,18 @@ def _floors_of(all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Fl
         metric: np.array([floor_of(measured, metric) for measured in all_measured], dtype=np.float64)
         for metric in metrics
     }
+
+
+def _quiet_hosts(floors: Mapping[Series, Floor], policy: Policy) -> frozenset[str]:
+    """Return the device models beside which the host's time repeats in most series.
+
+    One series alone does not tell: that few runs of it agree may be chance.
+    """
+    hosts: dict[str, list[float]] = {}
+    for series, floor in floors.items():
+        if floor.host is not None:
+            hosts.setdefault(series.device_name, []).append(floor.host)
+    return frozenset(name for name, known in hosts.items() if statistics.median(known) <= policy.host_floor)
 
 
 def _is_judged(measured: MeasuredSides, metric: str, limit: float, policy: Policy) -> bool:
@@ -131,7 +151,7 @@ def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict
             verdict=Verdict.UNDECIDED,
             reference=before,
             current=now,
-            reason=f"{WORDS[metric]} {_micros(before)} -> {_micros(now)}, not judged: {reason}",
+            reason=f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {reason}",
         )
     return shown
 
@@ -150,6 +170,7 @@ def judgements(
     policy: Policy = DEFAULT,
     *,
     relative: Mapping[str, Effects] | None = None,
+    host_relative: Bools | None = None,
 ) -> list[dict[str, Judgement]]:
     """Return for each series the judgement of each latency, all of them decided together.
 
@@ -159,6 +180,7 @@ def judgements(
         floor_of: Noise floors in log units, likewise; NaN where there is none.
         policy: The thresholds.
         relative: Changes relative to the baselines, of the latencies for which there are any.
+        host_relative: In which series the change of the host's time is relative to the baseline; None for in none.
     """
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
     by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
@@ -166,7 +188,12 @@ def judgements(
         of_pairs = (relative or {}).get(metric)
         said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
         only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
-        column = _Column.of(metric, effect, said, floor_of[metric], _intervals(of_pairs or effect, only_relative))
+        divided = host_relative if metric == HOST.p50 else None
+        if divided is not None:
+            said = with_own(said, own_moves(all_measured, metric), divided, policy)
+        column = _Column.of(
+            metric, effect, said, floor_of[metric], _intervals(of_pairs or effect, only_relative), divided
+        )
         for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
                 by_series[index][metric] = _judge(measured, column, index)
@@ -191,11 +218,6 @@ def _unjudged(judgement: Judgement) -> Judgement:
     )
 
 
-def levels_differ(shown: float, judged: float, minimum_effect: float) -> bool:
-    """Return whether the ratio of the latencies that are shown differs from the judged change by as much as counts."""
-    return abs(math.log(shown / judged)) >= math.log1p(minimum_effect)
-
-
 def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
     """Return whether an undecided latency looks slower by itself, if not beside all the others."""
     if judgement.verdict is not Verdict.UNDECIDED or judgement.change is None or judgement.minimum_effect is None:
@@ -218,13 +240,21 @@ class _Column:
     floor: list[float]
     relative: list[Interval | None]
     """The change relative to the baseline, of the series in which only that one is large enough to count; else None."""
+    divided: list[bool]
+    """Whether the change itself is relative to the baseline."""
     beyond: list[bool]
     """Whether the whole interval of a series is beyond the minimum effect; among many series that happens by chance."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, metric: str, effects: Effects, verdicts: Verdicts, floor: Floats, relative: list[Interval | None]
+        cls,
+        metric: str,
+        effects: Effects,
+        verdicts: Verdicts,
+        floor: Floats,
+        relative: list[Interval | None],
+        divided: Bools | None,
     ) -> "_Column":
         beyond = (effects.low > verdicts.minimum) | (effects.high < -verdicts.minimum)
         words = np.select(
@@ -242,6 +272,7 @@ class _Column:
             minimum=np.expm1(verdicts.minimum).tolist(),
             floor=np.expm1(floor).tolist(),
             relative=relative,
+            divided=[False] * len(relative) if divided is None else divided.tolist(),
             beyond=beyond.tolist(),
             verdicts=[Verdict(word) for word in words.tolist()],
         )
@@ -263,16 +294,17 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
     known = not math.isnan(column.low[index])
     interval = Interval(ratio, column.low[index], column.high[index]) if known else None
     floor = column.floor[index]
-    shown = _Shown.of(measured, column.metric)
-    chance = column.adjusted[index] if column.beyond[index] else None
-    reason = _reason(WORDS[column.metric], verdict, ratio, interval, minimum, chance)
-    if (relative := column.relative[index]) is not None and interval is not None:
-        own = f"{WORDS[column.metric]} {percent(ratio)} ({_span(interval)})"
-        reason = f"{own}, and {_moved(relative, verdict)} relative to its baseline"
-    if column.metric == HOST.p50 and verdict in (Verdict.SLOWER, Verdict.FASTER) and interval is not None:
-        more = "more" if verdict is Verdict.SLOWER else "less"
-        span = f"{percent(ratio)}, {_span(interval)}"
-        reason = f"issuing the call takes {_micros(abs(shown.current - shown.reference))} {more} ({span})"
+    shown = Shown.of(measured, column.metric)
+    moved = Moved(
+        metric=column.metric,
+        verdict=verdict,
+        ratio=ratio,
+        interval=interval,
+        minimum=minimum,
+        chance=column.adjusted[index] if column.beyond[index] else None,
+        relative=column.relative[index],
+        divided=column.divided[index],
+    )
     return Judgement(
         metric=column.metric,
         outcome=_OUTCOMES[verdict],
@@ -280,77 +312,9 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
         reference=shown.reference,
         current=shown.current,
         change=interval,
+        relative_to_baseline=moved.divided,
         minimum_effect=minimum,
         floor=None if math.isnan(floor) else floor,
         p_value=None if math.isnan(column.adjusted[index]) else column.adjusted[index],
-        reason="; ".join(filter(None, [reason, shown.unlike(ratio, minimum)])),
+        reason=reason_of(moved, shown),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shown:
-    """The latencies of both sides of a series in ns: as they are shown, and as means of the rounds, which were judged."""
-
-    reference: float
-    current: float
-    reference_rounds: float
-    current_rounds: float
-
-    @classmethod
-    def of(cls, measured: MeasuredSides, metric: str) -> "_Shown":
-        sides = (measured.reference, measured.current)
-        reference, current = (latency_of_runs(records, metric) for records in sides)
-        of_rounds = [math.exp(mean_log(metric, records)) for records in sides]
-        return cls(reference=reference, current=current, reference_rounds=of_rounds[0], current_rounds=of_rounds[1])
-
-    def unlike(self, ratio: float, minimum: float) -> str:
-        """Return a sentence where the shown latencies differ from the change by as much as counts; else nothing."""
-        if not levels_differ(self.current / self.reference, ratio, minimum):
-            return ""
-        return (
-            f"the rounds of a side disagree: the change is that of their geometric mean, {_micros(self.reference_rounds)} "
-            f"-> {_micros(self.current_rounds)}, and the latencies are medians of all samples, "
-            f"{_micros(self.reference)} -> {_micros(self.current)}"
-        )
-
-
-def _micros(value_ns: float) -> str:
-    return f"{value_ns / 1e3:.4g} us"
-
-
-def _reason(
-    words: str, verdict: Verdict, ratio: float, interval: Interval | None, minimum: float, chance: float | None
-) -> str:
-    if interval is None:
-        return (
-            f"{words} {percent(ratio)}, but one round a side tells nothing of how far rounds spread, and neither does "
-            "anything else; measure three rounds or more"
-        )
-    if verdict in (Verdict.SLOWER, Verdict.FASTER):
-        return f"{words} {_moved(interval, verdict)}"
-    span = _span(interval)
-    if verdict is Verdict.SAME:
-        return f"{words} the same: {percent(ratio)} ({span}), within the {_part(minimum)} that count"
-    if chance is not None:
-        unproven = f"it looks changed, but chance is not ruled out (p = {chance:.2g} among all latencies compared)"
-    else:
-        unproven = f"neither a change nor its absence is proven at {_part(minimum)}"
-    return f"{words} {percent(ratio)} ({span}): {unproven}"
-
-
-def _moved(change: Interval, verdict: Verdict) -> str:
-    return f"{_part(abs(change.estimate - 1))} {verdict.value} ({_span(change)})"
-
-
-def _span(change: Interval) -> str:
-    return f"{percent(change.low)} to {percent(change.high)}"
-
-
-def percent(ratio: float) -> str:
-    """Return a change like `+2.1 %`."""
-    part = 100 * (ratio - 1)
-    return f"{part:+.1f} %" if abs(part) >= 0.05 else "0.0 %"
-
-
-def _part(part: float) -> str:
-    return f"{100 * part:.1f} %"

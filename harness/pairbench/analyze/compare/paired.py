@@ -12,7 +12,8 @@ from scipy import special
 
 from pairbench.analyze.compare.effect import Effects
 from pairbench.analyze.compare.latency import judgements, spread_groups, with_shown
-from pairbench.analyze.compare.rounds import Floats, Ints, MeasuredSides, round_values
+from pairbench.analyze.compare.relative import baselines_of
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, MeasuredSides, round_values
 from pairbench.analyze.compare.spread import groups_of, prior
 from pairbench.model.comparison import Judgement
 from pairbench.model.latency import CALL, DEVICE, HOST
@@ -30,9 +31,11 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
         return []
     groups = spread_groups(all_measured)
     metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
-    effects = {metric: estimate_paired(*_ratios(all_measured, metric), groups, policy) for metric in metrics}
+    found = {metric: _ratios(all_measured, metric) for metric in metrics}
+    host_relative = _relative(all_measured, found[HOST.p50][0])
+    effects = {metric: estimate_paired(*of_metric, groups, policy) for metric, of_metric in found.items()}
     none = np.full(len(all_measured), np.nan)
-    judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy)
+    judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy, host_relative=host_relative)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
@@ -52,6 +55,19 @@ def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Fl
         ratios.append(now - before)
         latency.append(float((before.mean() + now.mean()) / 2) if len(now) else math.nan)
     return ratios, np.array(latency)
+
+
+def _relative(all_measured: Sequence[MeasuredSides], ratios: list[Floats]) -> Bools:
+    """Divide the ratios of variants by those of their baselines, in place, and return which series these are.
+
+    A core that slows down between two rounds does so for both, so the host's time repeats far better like this.
+    """
+    divided = np.zeros(len(ratios), dtype=np.bool_)
+    for index, place in enumerate(baselines_of(all_measured)):
+        if place is not None and len(ratios[index]) == len(ratios[place]) > 0:
+            ratios[index] = ratios[index] - ratios[place]
+            divided[index] = True
+    return divided
 
 
 def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, policy: Policy = DEFAULT) -> Effects:

@@ -9,16 +9,20 @@ where a baseline moved alone, for example because another kernel was chosen for 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide
 from pairbench.analyze.compare.rounds import (
+    Bools,
     Floats,
     LogRounds,
     MeasuredSides,
     Runs,
     as_runs,
+    latency_of_runs,
     mean_log,
     pair_of,
     round_values,
@@ -27,7 +31,7 @@ from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 
 
-def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str) -> Runs:
+def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, chosen: Sequence[bool]) -> Runs:
     """Return the rounds of each variant, divided by those of its baseline and multiplied by the baseline's mean over all runs.
 
     A run is left out where variant and baseline have not the same number of rounds. A variant is left out where its baseline's
@@ -35,24 +39,84 @@ def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str) ->
 
     Args:
         all_measured: All series of a comparison, the baselines among them.
-        metric: The median latency by which they are judged.
+        metric: A median latency.
+        chosen: Which series to take; baselines are left out anyway.
     """
-    baselines = {pair_of(one.series): one for one in all_measured if one.is_baseline}
-    known = []
-    for index, variant in enumerate(all_measured):
-        baseline = baselines.get(pair_of(variant.series))
-        if baseline is None or variant.is_baseline or not _same_source(baseline):
+    known: list[tuple[int, bool, LogRounds]] = []
+    for index, place in enumerate(baselines_of(all_measured)):
+        if place is None or not chosen[index]:
             continue
-        if {baseline.latency.p50, variant.latency.p50} != {metric}:
-            continue
-        records = {(one.run_id, one.device_uuid): one for one in (*baseline.reference, *baseline.current)}
-        level = mean_log(metric, list(records.values()))
+        variant, baseline = all_measured[index], all_measured[place]
+        controls = (*baseline.reference, *baseline.current)
+        level = mean_log(metric, controls)
         for current, side in enumerate((variant.reference, variant.current)):
-            for record in side:
-                control = records.get((record.run_id, record.device_uuid))
-                if control is not None and (rounds := _relative(record, control, metric, level)) is not None:
-                    known.append((index, bool(current), rounds))
+            known += [
+                (index, bool(current), rounds._replace(mean=rounds.mean + level))
+                for rounds in relative_rounds(side, controls, metric)
+            ]
     return as_runs(known)
+
+
+def baselines_of(all_measured: Sequence[MeasuredSides]) -> list[int | None]:
+    """Return for each variant the place of its baseline, if the two can be divided; None for others, and for baselines."""
+    places = {
+        (pair_of(one.series), one.latency): place
+        for place, one in enumerate(all_measured)
+        if one.is_baseline and _same_source(one)
+    }
+    return [None if one.is_baseline else places.get((pair_of(one.series), one.latency)) for one in all_measured]
+
+
+def relative_rounds(records: Iterable[Record], controls: Iterable[Record], metric: str) -> list[LogRounds]:
+    """Return the rounds of a variant's records divided by those of its baseline's records of the same runs, one entry a run.
+
+    Args:
+        records: The variant's.
+        controls: The baseline's.
+        metric: A median latency.
+    """
+    of_run = {(one.run_id, one.device_uuid): one for one in controls}
+    found = []
+    for record in records:
+        control = of_run.get((record.run_id, record.device_uuid))
+        mine, its = round_values(record, metric), round_values(control, metric) if control is not None else ()
+        if mine and len(mine) == len(its):
+            found.append(LogRounds.of([math.log(value / other) for value, other in zip(mine, its, strict=True)]))
+    return found
+
+
+def mean_relative(metric: str, records: Iterable[Record], controls: Iterable[Record]) -> float:
+    """Return the mean of a variant's runs relative to its baseline's, in log units; NaN where no run has both."""
+    means = [rounds.mean for rounds in relative_rounds(records, controls, metric)]
+    return math.fsum(means) / len(means) if means else math.nan
+
+
+def instead(own: Effects, relative: Effects, known: Bools) -> Effects:
+    """Return the changes relative to the baselines where they are known, and those of the series' own latency elsewhere."""
+    return Effects(
+        **{one.name: np.where(known, getattr(relative, one.name), getattr(own, one.name)) for one in fields(Effects)}
+    )
+
+
+def own_moves(all_measured: Sequence[MeasuredSides], metric: str) -> Floats:
+    """Return how far the latency that is shown of each series moved, in log units; NaN where a side has none."""
+    sides = [(latency_of_runs(one.reference, metric), latency_of_runs(one.current, metric)) for one in all_measured]
+    return np.array([math.log(now / before) for before, now in sides], dtype=np.float64)
+
+
+def with_own(said: Verdicts, own: Floats, relative: Bools, policy: Policy = DEFAULT) -> Verdicts:
+    """Return verdicts in which a change relative to the baseline counts only where the series itself moved as far.
+
+    Args:
+        said: The verdicts on the changes relative to the baselines, among others.
+        own: How far each series moved by itself, in log units.
+        relative: Which changes are relative to the baselines.
+        policy: The thresholds.
+    """
+    least = policy.least_estimate * said.minimum
+    return replace(
+        said, slower=said.slower & (~relative | (own >= least)), faster=said.faster & (~relative | (own <= -least))
+    )
 
 
 def with_relative(own: Effects, said: Verdicts, relative: Effects, floor: Floats, policy: Policy = DEFAULT) -> Verdicts:
@@ -75,10 +139,3 @@ def with_relative(own: Effects, said: Verdicts, relative: Effects, floor: Floats
 def _same_source(baseline: MeasuredSides) -> bool:
     sources = {record.implementation_hash for record in (*baseline.reference, *baseline.current)}
     return len(sources) == 1 and None not in sources
-
-
-def _relative(variant: Record, baseline: Record, metric: str, level: float) -> LogRounds | None:
-    mine, its = round_values(variant, metric), round_values(baseline, metric)
-    if not mine or len(mine) != len(its):
-        return None
-    return LogRounds.of([math.log(value / other) + level for value, other in zip(mine, its, strict=True)])

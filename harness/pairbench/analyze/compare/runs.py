@@ -100,7 +100,7 @@ def _control(measured: MeasuredSides, beside: Sequence[MeasuredSides], latencies
     changes = {
         metric: judgement.change
         for metric, judgement in latencies[middle.series].items()
-        if judgement.change is not None
+        if judgement.change is not None and not judgement.relative_to_baseline
     }
     return Control(changes=changes, measured=middle)
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pairbench.analyze.compare.latency import levels_differ
+from pairbench.analyze.compare.reasons import levels_differ
 from pairbench.model.comparison import (
     Change,
     Comparison,
@@ -219,7 +219,7 @@ def _numbers_say_it(one: Change) -> bool:
 def _shows_otherwise(judgement: Judgement) -> bool:
     """Tell whether the latencies that are shown say something else than the change that was judged."""
     before, now, change = judgement.reference, judgement.current, judgement.change
-    if not isinstance(before, float) or not isinstance(now, float) or change is None:
+    if not isinstance(before, float) or not isinstance(now, float) or change is None or judgement.relative_to_baseline:
         return False
     return judgement.minimum_effect is not None and levels_differ(
         now / before, change.estimate, judgement.minimum_effect

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pairbench.analyze.bisect.counted import next_count, still_open
 from pairbench.analyze.bisect.posterior import Floats, Round, Spread, posterior, prior_of
 from pairbench.analyze.bisect.probe import ENOUGH, candidates, next_probe
-from pairbench.analyze.compare.latency import percent
+from pairbench.analyze.compare.reasons import percent
 from pairbench.analyze.compare.rounds import round_values
 from pairbench.analyze.history.commits import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.config import Config

@@ -122,6 +122,9 @@ def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
             known = widest_floors.get(series, floor)
             # One of the call says nothing of the device, and was made before that was judged.
             wider = max(known, floor, key=lambda one: (one.latency == DEVICE.name, one.p50))
-            hosts = [one.host for one in (known, floor) if one.host is not None]
-            widest_floors[series] = replace(wider, host=max(hosts, default=None))
+            host, relative = (
+                max((value for one in (known, floor) if (value := getattr(one, name)) is not None), default=None)
+                for name in ("host", "host_relative")
+            )
+            widest_floors[series] = replace(wider, host=host, host_relative=relative)
     return widest_floors
