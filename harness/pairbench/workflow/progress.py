@@ -40,12 +40,13 @@ class PlainProgress:
             self.notify(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
 
     def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
-        """Count a step."""
+        """Count a step; what is left of a budget goes to more of them than were expected."""
         with self._lock:
             self._done += 1
+            self._total = max(self._total, self._done)
 
     def _left(self, now: float) -> str:
-        if not self._done:
+        if not self._done or self._done == self._total:
             return ""
         seconds = (now - self._began) / self._done * (self._total - self._done)
         return f" (about {seconds:.0f} s left)"
@@ -87,8 +88,9 @@ class BarProgress(PlainProgress):
         self._progress.update(self._tasks[device.selector], stage=stage, case=safe(case))  # type: ignore[arg-type]
 
     def stepped(self, device: Device) -> None:
-        """Move the bar."""
-        self._progress.advance(self._tasks[device.selector])  # type: ignore[arg-type]
+        """Move the bar, and its end where more steps come than were expected."""
+        task = self._progress.tasks[self._tasks[device.selector]]
+        self._progress.update(task.id, advance=1, total=max(task.total or 0, task.completed + 1))
 
     def notify(self, text: str) -> None:
         """Print above the bars."""

@@ -223,6 +223,12 @@ def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
     if judgement.verdict is not Verdict.UNDECIDED or judgement.change is None or judgement.minimum_effect is None:
         return False
     estimate_, low, _ = judgement.change
+    if (
+        judgement.relative_to_baseline
+        and isinstance(judgement.current, float)
+        and isinstance(judgement.reference, float)
+    ):
+        estimate_ = min(estimate_, judgement.current / judgement.reference)
     return low > 1 and estimate_ >= (1 + judgement.minimum_effect) ** policy.least_estimate
 
 

@@ -69,7 +69,7 @@ def reason_of(moved: Moved, shown: Shown, policy: Policy = DEFAULT) -> str:
     parts = [_of_own(moved, words)]
     if moved.interval is not None:
         if moved.metric == HOST.p50 and moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
-            parts = [_issuing(shown, f"{percent(moved.ratio)}, {_span(moved.interval)}")]
+            parts = [_issuing(shown.current - shown.reference, f"{percent(moved.ratio)}, {_span(moved.interval)}")]
         elif moved.relative is not None:
             own = f"{words} {percent(moved.ratio)} ({_span(moved.interval)})"
             parts = [f"{own}, and {_changed(moved.relative, moved.verdict)} relative to its baseline"]
@@ -85,7 +85,9 @@ def reason_of(moved: Moved, shown: Shown, policy: Policy = DEFAULT) -> str:
 def _of_divided(moved: Moved, shown: Shown, words: str, policy: Policy) -> str:
     if moved.interval is not None:
         if moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
-            return _issuing(shown, f"{percent(moved.ratio)} relative to its baseline, {_span(moved.interval)}")
+            # Of what it took before: the time now is that of another minute, in which the baseline, too, took more or less.
+            more_ns = shown.reference * (moved.ratio - 1)
+            return _issuing(more_ns, f"{percent(moved.ratio)} relative to its baseline, {_span(moved.interval)}")
         if moved.chance is not None and moved.chance <= policy.false_discovery_rate:
             relative = f"{percent(moved.ratio)} ({_span(moved.interval)}) relative to its baseline"
             return f"{words} {relative}, but {percent(shown.ratio)} by itself, so it may be the baseline that moved"
@@ -113,9 +115,8 @@ def _of_own(moved: Moved, words: str) -> str:
     return f"{words} {percent(ratio)} ({span}): {unproven}"
 
 
-def _issuing(shown: Shown, change: str) -> str:
-    more = "more" if shown.ratio > 1 else "less"
-    return f"issuing the call takes {micros(abs(shown.current - shown.reference))} {more} ({change})"
+def _issuing(more_ns: float, change: str) -> str:
+    return f"issuing the call takes {micros(abs(more_ns))} {'more' if more_ns > 0 else 'less'} ({change})"
 
 
 def levels_differ(shown: float, judged: float, minimum_effect: float) -> bool:

@@ -1,0 +1,194 @@
+"""The host's time of variants, judged relative to their baselines': on hosts whose cores have moods, and on two H200s' hosts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pairbench.analyze.compare.confirm import confirm
+from pairbench.analyze.compare.floors import calibrate_from
+from pairbench.analyze.compare.interleaved import compare_interleaved
+from pairbench.analyze.compare.runs import compare
+from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
+from pairbench.model.latency import HOST
+from pairbench.model.record import Record
+from tests.builders import make_run, with_device
+
+DEVICE_NS = (50_000.0, 50_020.0, 49_980.0)
+MOODS = (
+    (1.0, 1.6, 1.0),
+    (1.6, 1.0, 1.6),
+    (1.6, 1.5, 1.6),
+    (1.0, 1.0, 1.0),
+    (1.5, 1.6, 1.5),
+    (1.0, 1.6, 1.6),
+    (1.6, 1.0, 1.6),
+)
+"""How many times as long as at best the host took in each round of some runs, as its core was shared with others."""
+NOISE = (0.997, 1.003, 1.0)
+
+
+def run(
+    number: int, moods: Sequence[float] = (), *, baseline: float = 1.0, variant: float = 1.0, **changes: Any
+) -> tuple[Record, ...]:
+    """Return a run of eight pairs; `baseline` and `variant` are how many times as long those of the first take the host."""
+    found: list[Record] = []
+    for record in make_run(number, cases=[f"norm[n={size}]" for size in range(8)], rounds=3, **changes):
+        level, factor = (60_000.0, baseline) if record.role == "baseline" else (20_000.0, variant)
+        level *= NOISE[(number + (record.role == "variant")) % 3] * (factor if record.case == "norm[n=0]" else 1)
+        rounds = zip(moods or MOODS[number % 7], NOISE, strict=True)
+        found += with_device([record], device=DEVICE_NS, host=[level * mood * noise for mood, noise in rounds])
+    return tuple(found)
+
+
+CALM = [run(number) for number in range(5)]
+FLOORS = calibrate_from(CALM).floors
+
+
+def first(changes: Sequence[Change]) -> Change:
+    """Return what became of the first variant; nothing else may have moved."""
+    (found,) = [one for one in changes if (one.series.case, one.series.implementation) == ("norm[n=0]", "fused")]
+    others = {one.outcome for one in changes if one is not found}
+    assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
+    return found
+
+
+def of_host(change: Change) -> Judgement:
+    (found,) = [one for one in change.judgements if one.metric == HOST.p50]
+    return found
+
+
+def test_a_calibration_finds_that_the_ratio_repeats_where_the_host_does_not() -> None:
+    for series, floor in FLOORS.items():
+        assert floor.host is not None and floor.host > 0.2
+        if series.implementation == "baseline":
+            assert floor.host_relative is None and floor.judged_host == floor.host
+        else:
+            assert (
+                floor.host_relative is not None
+                and floor.host_relative < 0.05
+                and floor.judged_host == floor.host_relative
+            )
+
+
+@pytest.mark.parametrize("moods", MOODS)
+def test_more_work_of_the_host_is_found_in_any_mood(moods: tuple[float, ...]) -> None:
+    found = first(compare(CALM[0], run(8, moods, variant=2.0), floors=FLOORS))
+    assert (found.outcome, found.attribution) == (GateOutcome.REGRESSION, Attribution.CODE)
+    assert found.reason.startswith("issuing the call takes 19.")
+    for words in (" us more (+98.2 % relative to its baseline", "the device is unchanged", "its source did not change"):
+        assert words in found.reason
+    assert "control" not in found.reason and "disagree" not in found.reason
+    assert of_host(found).relative_to_baseline
+
+
+@pytest.mark.parametrize("moods", MOODS)
+def test_a_mood_is_no_change(moods: tuple[float, ...]) -> None:
+    found = first(compare(CALM[0], run(8, moods), floors=FLOORS))
+    assert found.outcome is GateOutcome.UNCHANGED
+    assert of_host(found).reason.startswith("median host time relative to its baseline the same")
+
+
+def test_a_baseline_that_moved_alone_says_nothing_of_its_variant() -> None:
+    found = first(compare(CALM[0], run(8, MOODS[0], baseline=0.6), floors=FLOORS))
+    assert found.outcome is GateOutcome.UNCHANGED
+    judged = of_host(found)
+    assert judged.outcome is GateOutcome.UNDECIDED
+    assert "relative to its baseline, but " in judged.reason and "so it may be the baseline that moved" in judged.reason
+
+
+def test_beside_a_baseline_with_another_source_it_is_not_judged() -> None:
+    now = [replace(one, implementation_hash="f" * 16) if one.role == "baseline" else one for one in run(8, variant=2.0)]
+    judged = of_host(first(compare(CALM[0], now, floors=FLOORS)))
+    assert not judged.relative_to_baseline and "not judged" in judged.reason
+
+
+@pytest.mark.parametrize(("mood", "factor", "seen"), [(0.7, 2.0, True), (2.4, 1.2, False)])
+def test_it_has_to_be_seen_again_relative_to_the_baseline(mood: float, factor: float, seen: bool) -> None:
+    """The second measurement is in a mood in which the variant's own time says the opposite."""
+    suspects = run(8, (1.0, 1.0, 1.0), variant=2.0)
+    judgement = of_host(first(compare(CALM[0], suspects, floors=FLOORS)))
+    second = run(9, (mood, mood, mood), variant=factor, confirms=suspects[0].run_id)
+    current, reference = [*suspects, *second], CALM[0]
+    of_pair = [
+        [one for one in (*reference, *current) if (one.case, one.role) == ("norm[n=0]", role)]
+        for role in ("variant", "baseline")
+    ]
+    now, confirmed = confirm(judgement, of_pair[0][:1], of_pair[0][1:], controls=of_pair[1])
+    assert confirmed is seen
+    assert now.outcome is (GateOutcome.REGRESSION if seen else GateOutcome.UNDECIDED)
+
+
+def test_interleaved_rounds_are_divided_as_well() -> None:
+    found = first(compare_interleaved(run(0, MOODS[0]), run(8, MOODS[1], variant=1.5)))
+    assert found.outcome is GateOutcome.REGRESSION
+    assert " us more (+48.7 % relative to its baseline" in found.reason
+    assert first(compare_interleaved(run(0, MOODS[0]), run(8, MOODS[1]))).outcome is GateOutcome.UNCHANGED
+
+
+def test_a_series_whose_runs_agree_by_chance_is_not_judged_by_itself() -> None:
+    """Where the host's time does not repeat beside it, either."""
+    baseline = next(series for series in FLOORS if (series.case, series.implementation) == ("norm[n=0]", "baseline"))
+    lucky = {**FLOORS, baseline: replace(FLOORS[baseline], host=0.02)}
+    changes = compare(CALM[3], run(8, (1.6, 1.6, 1.6)), floors=lucky)
+    (found,) = [one for one in changes if one.series == baseline]
+    assert "not judged" in of_host(found).reason
+
+
+MEASURED = json.loads(Path(__file__).with_name("host_on_h200s.json").read_text(encoding="utf-8"))
+"""Medians of the host's rounds of `tests/suites/exam.py` in us. `runs`: of each series five runs by which the host was calibrated,
+two more, and one in which products had 20 us more of Python, a softmax a launch more and a GELU an operator more. `ab`: the rounds before and
+with these changes, on two hosts, on the first of which `runs` were not measured. In the first case of each pair's name are its sizes."""
+PLANTED = {"product", "softmax", "gelu"}
+
+
+def records(number: int, host_us: Mapping[str, Sequence[float]]) -> list[Record]:
+    """Return a run with these rounds."""
+    found = []
+    for name, rounds in host_us.items():
+        case, implementation = name.split()
+        row = make_run(number, cases=[case], implementations=[implementation], rounds=len(rounds))[0]
+        device = [50_000.0 + place for place in range(len(rounds))]
+        (record,) = with_device([row], device=device, host=[1e3 * value for value in rounds])
+        found.append(replace(record, role="baseline" if implementation == "baseline" else "variant"))
+    return found
+
+
+def moved(changes: Sequence[Change]) -> dict[str, str]:
+    """Return why the host's time of some series is said to have moved."""
+    return {
+        f"{one.series.case} {one.series.implementation}": of_host(one).reason
+        for one in changes
+        if one.outcome in (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT)
+    }
+
+
+def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat() -> None:
+    runs = [records(at, {name: rounds[at] for name, rounds in MEASURED["runs"].items()}) for at in range(8)]
+    floors = calibrate_from(runs[:5]).floors
+    reference = [record for one in runs[:5] for record in one]
+    for again in runs[5:7]:
+        assert not moved(compare(reference, again, floors=floors))
+    found = moved(compare(reference, runs[7], floors=floors))
+    assert {name.partition("[")[0] for name in found} == {"product", "softmax"}
+    products = [reason for name, reason in found.items() if name.startswith("product")]
+    assert len(products) == 2 and all("us more (+" in reason for reason in products)
+
+
+def test_the_same_code_moves_nowhere_between_any_two_runs() -> None:
+    runs = [records(at, {name: rounds[at] for name, rounds in MEASURED["runs"].items()}) for at in range(7)]
+    floors = calibrate_from(runs[:5]).floors
+    for before, now in combinations(runs, 2):
+        assert not moved(compare(before, now, floors=floors))
+
+
+@pytest.mark.parametrize(("sides", "products"), [(MEASURED["ab"][0], 2), (MEASURED["ab"][1], 2)])
+def test_side_by_side_they_are_found_as_well(sides: dict[str, list[list[float]]], products: int) -> None:
+    before, now = (records(side, {name: rounds[side] for name, rounds in sides.items()}) for side in range(2))
+    found = moved(compare_interleaved(before, now))
+    assert {name.partition("[")[0] for name in found} <= PLANTED
+    assert sum(name.startswith("product") for name in found) == products
