@@ -7,10 +7,10 @@ from pairbench.model.series import Series
 from pairbench.report.calibration import render_calibrations
 
 
-def calibration(*hosts: float | None) -> Calibration:
+def calibration(*hosts: float | None, relative: float | None = None) -> Calibration:
     floors = {
         Series(device_name="D", suite="s.py", case=f"op[n={index}]", implementation="fast", mode="eager"): Floor(
-            p50=0.002, p95=0.01, runs=5, source="calibration", latency="device", host=host
+            p50=0.002, p95=0.01, runs=5, source="calibration", latency="device", host=host, host_relative=relative
         )
         for index, host in enumerate(hosts)
     }
@@ -30,6 +30,15 @@ def calibration(*hosts: float | None) -> Calibration:
 def test_it_says_in_how_many_series_the_host_is_judged() -> None:
     text = render_calibrations([calibration(0.03, 0.05, 0.4)], "markdown")
     assert "host floor, median" in text and "| 5.0% | 2 of 3 |" in text
+
+
+def test_where_the_host_repeats_in_few_series_none_is_judged_by_itself() -> None:
+    assert "| 40% | 0 of 3 |" in render_calibrations([calibration(0.03, 0.5, 0.4)], "markdown")
+
+
+def test_where_the_ratio_to_the_baseline_repeats_the_host_is_judged() -> None:
+    text = render_calibrations([calibration(0.3, 0.5, 0.4, relative=0.06)], "markdown")
+    assert "host / baseline floor, median" in text and "| 40% | 6.0% | 3 of 3 |" in text
 
 
 @pytest.mark.parametrize("output", ["markdown", "table"])

@@ -62,11 +62,6 @@ class Floor:
     """How far the host's time moves relative to that of the baseline, in log units; None where no calibration has looked at it,
     and for baselines."""
 
-    @property
-    def judged_host(self) -> float | None:
-        """The floor by which the host's time is judged: relative to the baseline where that is known."""
-        return self.host if self.host_relative is None else self.host_relative
-
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:

@@ -5,8 +5,8 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
+from pairbench.analyze.compare.hosts import judged_hosts
 from pairbench.model.comparison import Calibration
-from pairbench.model.policy import DEFAULT
 from pairbench.report.comparison.rows import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
@@ -21,10 +21,13 @@ def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str
 
 def _text(calibration: Calibration, output: str) -> str:
     rows = []
+    judged = judged_hosts(calibration.floors)
     series = sorted(calibration.floors, key=lambda one: (one.operator, one.mode))
     for (operator, mode), group in groupby(series, key=lambda one: (one.operator, one.mode)):
-        floors = [calibration.floors[one] for one in group]
-        hosts = [host for floor in floors if (host := floor.judged_host) is not None]
+        members = list(group)
+        floors = [calibration.floors[one] for one in members]
+        hosts = [floor.host for floor in floors if floor.host is not None]
+        ratios = [floor.host_relative for floor in floors if floor.host_relative is not None]
         rows.append(
             {
                 "operator": operator,
@@ -34,16 +37,13 @@ def _text(calibration: Calibration, output: str) -> str:
                 "P50 floor, largest": percent(max(floor.p50 for floor in floors)),
                 "P95 floor, median": percent(median(floor.p95 for floor in floors)),
                 "P95 floor, largest": percent(max(floor.p95 for floor in floors)),
-                **({"host floor, median": percent(median(hosts)), "host judged": _judged(hosts)} if hosts else {}),
+                **({"host floor, median": percent(median(hosts))} if hosts else {}),
+                **({"host / baseline floor, median": percent(median(ratios))} if ratios else {}),
+                **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
             }
         )
     table = render_rows(f"noise floors of {calibration.device_name}", rows, output) if rows else ""
     return f"{table}\n{measured(calibration)}\n"
-
-
-def _judged(hosts: Sequence[float]) -> str:
-    """Return in how many series the host's time repeats well enough to be judged."""
-    return f"{sum(floor <= DEFAULT.host_floor for floor in hosts)} of {len(hosts)}"
 
 
 def _plain(calibration: Calibration) -> dict[str, Any]:

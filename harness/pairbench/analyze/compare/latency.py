@@ -7,15 +7,21 @@ story, the reason gives both.
 
 import functools
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
+from pairbench.analyze.compare.hosts import quiet_hosts
 from pairbench.analyze.compare.reasons import WORDS, Moved, Shown, micros, percent, reason_of
-from pairbench.analyze.compare.relative import instead, own_moves, relative_to_baselines, with_own, with_relative
+from pairbench.analyze.compare.relative import (
+    own_moves,
+    relative_or_own,
+    relative_to_baselines,
+    with_own,
+    with_relative,
+)
 from pairbench.analyze.compare.rounds import (
     Bools,
     Floats,
@@ -79,7 +85,7 @@ def judge_latencies(
     ]
     of_host = estimated(relative_to_baselines(all_measured, HOST.p50, repeats), null=none, floor=limits)
     host_relative = np.isfinite(of_host.change)
-    effects[HOST.p50] = instead(effects[HOST.p50], of_host, host_relative)
+    effects[HOST.p50] = relative_or_own(of_host, effects[HOST.p50])
     floor_of[HOST.p50] = np.where(host_relative, limits, floor_of[HOST.p50])
     judged = judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
@@ -93,14 +99,14 @@ def _floors_of(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy
 ) -> dict[str, Floats]:
     """Return for each metric the floor of each series in log units; NaN where there is none."""
-    quiet_hosts = _quiet_hosts(floors, policy)
+    quiet = quiet_hosts(floors, policy)
 
     def floor_of(measured: MeasuredSides, metric: str) -> float:
         floor = floors.get(measured.series)
         if floor is None:
             return math.nan
         if metric == HOST.p50:
-            return _or_nan(floor.host) if measured.series.device_name in quiet_hosts else math.nan
+            return _or_nan(floor.host) if measured.series.device_name in quiet else math.nan
         if floor.latency != measured.latency.name:  # calibrated when the call was the result
             return math.nan
         return floor.p50 if is_median(metric) else floor.p95
@@ -110,18 +116,6 @@ def _floors_of(
         metric: np.array([floor_of(measured, metric) for measured in all_measured], dtype=np.float64)
         for metric in metrics
     }
-
-
-def _quiet_hosts(floors: Mapping[Series, Floor], policy: Policy) -> frozenset[str]:
-    """Return the device models beside which the host's time repeats in most series.
-
-    One series alone does not tell: that few runs of it agree may be chance.
-    """
-    hosts: dict[str, list[float]] = {}
-    for series, floor in floors.items():
-        if floor.host is not None:
-            hosts.setdefault(series.device_name, []).append(floor.host)
-    return frozenset(name for name, known in hosts.items() if statistics.median(known) <= policy.host_floor)
 
 
 def _is_judged(measured: MeasuredSides, metric: str, limit: float, policy: Policy) -> bool:
@@ -188,11 +182,15 @@ def judgements(
         of_pairs = (relative or {}).get(metric)
         said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
         only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
-        divided = host_relative if metric == HOST.p50 else None
-        if divided is not None:
-            said = with_own(said, own_moves(all_measured, metric), divided, policy)
+        divided = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(said.same)
+        said = with_own(said, own_moves(all_measured, metric), divided, policy)
         column = _Column.of(
-            metric, effect, said, floor_of[metric], _intervals(of_pairs or effect, only_relative), divided
+            metric,
+            effect,
+            said,
+            floor_of[metric],
+            relative=_intervals(of_pairs or effect, only_relative),
+            relative_to_baseline=divided.tolist(),
         )
         for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
@@ -246,7 +244,7 @@ class _Column:
     floor: list[float]
     relative: list[Interval | None]
     """The change relative to the baseline, of the series in which only that one is large enough to count; else None."""
-    divided: list[bool]
+    relative_to_baseline: list[bool]
     """Whether the change itself is relative to the baseline."""
     beyond: list[bool]
     """Whether the whole interval of a series is beyond the minimum effect; among many series that happens by chance."""
@@ -259,8 +257,9 @@ class _Column:
         effects: Effects,
         verdicts: Verdicts,
         floor: Floats,
+        *,
         relative: list[Interval | None],
-        divided: Bools | None,
+        relative_to_baseline: list[bool],
     ) -> "_Column":
         beyond = (effects.low > verdicts.minimum) | (effects.high < -verdicts.minimum)
         words = np.select(
@@ -278,7 +277,7 @@ class _Column:
             minimum=np.expm1(verdicts.minimum).tolist(),
             floor=np.expm1(floor).tolist(),
             relative=relative,
-            divided=[False] * len(relative) if divided is None else divided.tolist(),
+            relative_to_baseline=relative_to_baseline,
             beyond=beyond.tolist(),
             verdicts=[Verdict(word) for word in words.tolist()],
         )
@@ -309,7 +308,7 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
         minimum=minimum,
         chance=column.adjusted[index] if column.beyond[index] else None,
         relative=column.relative[index],
-        divided=column.divided[index],
+        relative_to_baseline=column.relative_to_baseline[index],
     )
     return Judgement(
         metric=column.metric,
@@ -318,7 +317,7 @@ def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
         reference=shown.reference,
         current=shown.current,
         change=interval,
-        relative_to_baseline=moved.divided,
+        relative_to_baseline=moved.relative_to_baseline,
         minimum_effect=minimum,
         floor=None if math.isnan(floor) else floor,
         p_value=None if math.isnan(column.adjusted[index]) else column.adjusted[index],

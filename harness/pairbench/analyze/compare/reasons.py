@@ -34,7 +34,7 @@ class Moved:
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
     relative: Interval | None
     """The change relative to the baseline, where only that one is large enough to count; else None."""
-    divided: bool
+    relative_to_baseline: bool
     """Whether `ratio` and `interval` themselves are relative to the baseline."""
 
 
@@ -64,8 +64,8 @@ class Shown:
 def reason_of(moved: Moved, shown: Shown, policy: Policy = DEFAULT) -> str:
     """Return what became of a latency, in words."""
     words = WORDS[moved.metric]
-    if moved.divided:
-        return _of_divided(moved, shown, words, policy)
+    if moved.relative_to_baseline:
+        return _of_ratio(moved, shown, words, policy)
     parts = [_of_own(moved, words)]
     if moved.interval is not None:
         if moved.metric == HOST.p50 and moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
@@ -82,7 +82,7 @@ def reason_of(moved: Moved, shown: Shown, policy: Policy = DEFAULT) -> str:
     return "; ".join(parts)
 
 
-def _of_divided(moved: Moved, shown: Shown, words: str, policy: Policy) -> str:
+def _of_ratio(moved: Moved, shown: Shown, words: str, policy: Policy) -> str:
     if moved.interval is not None:
         if moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
             # Of what it took before: the time now is that of another minute, in which the baseline, too, took more or less.

@@ -91,8 +91,9 @@ def mean_relative(metric: str, records: Iterable[Record], controls: Iterable[Rec
     return math.fsum(means) / len(means) if means else math.nan
 
 
-def instead(own: Effects, relative: Effects, known: Bools) -> Effects:
+def relative_or_own(relative: Effects, own: Effects) -> Effects:
     """Return the changes relative to the baselines where they are known, and those of the series' own latency elsewhere."""
+    known = np.isfinite(relative.change)
     return Effects(
         **{one.name: np.where(known, getattr(relative, one.name), getattr(own, one.name)) for one in fields(Effects)}
     )
