@@ -27,7 +27,7 @@ class Moved:
     ratio: float
     """Current over reference."""
     interval: Interval | None
-    """The same with its ends; None where nothing tells how far rounds spread."""
+    """`ratio` with the ends of its 95 % interval; None where nothing tells how far rounds spread."""
     minimum: float
     """The smallest relative change that counts."""
     chance: float | None
