@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import turns
-from tests.conftest import EVERY_TIME, ROOT, on_turn
+from tests.conftest import ABOUT, EVERY_TIME, ROOT, on_turn
 
 FILES = [f"tests/folder/test_{letter}.py" for letter in "abcdefg"]
 
@@ -29,7 +29,7 @@ def collected() -> list[Any]:
 
 
 def test_each_slow_test_has_a_turn_and_others_wait_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "changed_lately", lambda *_: {FILES[0]})
+    monkeypatch.setattr(turns, "changed_lately", lambda *places: {FILES[0]} & {*places, *(FILES * ("tests" in places))})
     run: Counter[Any] = Counter()
     for number in range(3):
         monkeypatch.setattr(turns, "turn", lambda of, number=number: number % of)
@@ -43,6 +43,19 @@ def test_each_slow_test_has_a_turn_and_others_wait_for_none(monkeypatch: pytest.
         if not item.slow or item.path in {ROOT / FILES[0], *(ROOT / file for file in EVERY_TIME)}
     }
     assert {times for item, times in run.items() if item not in often} == {1}
+
+
+def test_where_what_they_are_about_changed_lately_none_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "changed_lately", lambda *places: {*places} & {"dashboards"})
+    monkeypatch.setattr(turns, "turn", lambda _: 0)
+    folders = ("tests/site/", "tests/fleet/")
+    items: list[Any] = [Item(ROOT / f"{folder}test_{letter}.py", slow=True) for folder in folders for letter in "abc"]
+    here, later = on_turn(items)
+    assert {*items[:3]} <= {*here} and len(later) >= 2
+
+
+def test_what_slow_tests_are_about_is_there() -> None:
+    assert all((ROOT / place).is_dir() for folder, places in ABOUT.items() for place in (folder, *places))
 
 
 def test_elsewhere_all_of_them_are_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,6 +286,7 @@ def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Runni
     assert eventually(lambda: not run.left())
 
 
+@pytest.mark.slow
 def test_what_outlives_a_run_and_all_its_servers_is_found_by_the_next(running: Callable[..., Running]) -> None:
     run = running(suite=LEAVES, seconds=30, workers="fork")
     run.wait_for(run.has_called)
@@ -297,6 +298,7 @@ def test_what_outlives_a_run_and_all_its_servers_is_found_by_the_next(running: C
         assert eventually(lambda: all(map(gone, left)), 5)
 
 
+@pytest.mark.slow
 def test_what_a_user_told_to_ignore_stays_ignored(running: Callable[..., Running]) -> None:
     """As `nohup` does."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

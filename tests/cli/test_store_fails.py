@@ -111,12 +111,14 @@ def test_a_store_that_comes_back_before_the_end_has_everything(
     assert not list((folder / "state" / "pairbench" / "spool").iterdir())
 
 
+@pytest.mark.slow
 def test_nothing_is_judged_of_a_run_that_is_not_in_the_store(folder: Path, failing: FailingStore) -> None:
     failing.takes = 1
     said = run(folder, "--confirm")
     assert said.code == 4 and "nothing was judged" in said.err and "twice" in said.out
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_as_it_is_judged_hides_no_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise StoreFailedError("store 's3://b' cannot be listed: it is down")

@@ -56,6 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         yield Made(folder, fleet, commits)
 
 
+@pytest.mark.slow
 def test_workers_and_the_scheduler_die_and_every_unit_is_stored_once(tmp_path: Path) -> None:
     found = kill_them(tmp_path, units=10, workers=2, worker_kills=2, scheduler_kills=1, unit_s=0.5)
     assert (found.stored, found.doubled, found.done, found.code) == (10, 0, 10, 0), found.said
@@ -124,6 +125,7 @@ def _plan(folder: Path, operator: str, commit: str) -> str:
     return str(file)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_is_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
     project = tmp_path / "project"
     commit = make_project(project, ops_py="# the stand-in looks at no file\n")
@@ -164,6 +166,7 @@ def _wait_for(what: Any) -> None:
     raise AssertionError("it did not come")
 
 
+@pytest.mark.slow
 def test_many_workers_wait_little_for_their_next_unit(tmp_path: Path) -> None:
     """The whole one is `python -m tests.fleet.bench`; here it is whether they all work."""
     found = many_workers(tmp_path, workers=16, units=64, unit_s=0.3, settle_s=0)

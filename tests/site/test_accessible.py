@@ -11,7 +11,7 @@ from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS, EVENTFUL
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SERIOUS = ("serious", "critical")
 OPTIONS = {"resultTypes": ["violations"], "preload": False}

@@ -14,7 +14,7 @@ from tests.site.kinds import EVENTFUL, OPERATOR
 from tests.site.stores import RMS, RUNS, STEP
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def chart(page: Page, name: str) -> Locator:

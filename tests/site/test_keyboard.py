@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.site.kinds import EVENTFUL, OPERATOR
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 MOST = 200
 """Stops that a page of a few operators may have."""

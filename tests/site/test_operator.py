@@ -19,7 +19,7 @@ from tests.site.kinds import NEWEST, OPERATOR
 from tests.site.stores import CEILINGS, REPOSITORY, RMS, RUNS, STEP
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.site.conftest import Build, Site
 from tests.site.planted import H200
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGE = paths.operator_page(H200, planted.SUITE, "scan")
 
 

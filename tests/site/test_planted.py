@@ -14,7 +14,7 @@ from tests.site.planted import H100, H200, run_number
 from tests.site.stores import REPOSITORY
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")

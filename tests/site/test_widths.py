@@ -10,7 +10,7 @@ from tests.site.conftest import Site
 from tests.site.kinds import ALWAYS, EVENTFUL
 from tests.site.watch import Opener
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 WIDTHS = (375, 1440)
 WIDER = """() => {
