@@ -27,6 +27,7 @@ from pairbench.analyze.compare.rounds import (
     Floats,
     Ints,
     MeasuredSides,
+    Runs,
     collect,
     is_median,
     latency_of_runs,
@@ -79,16 +80,21 @@ def judge_latencies(
         rounds = relative_to_baselines(all_measured, metric, [one.latency.p50 == metric for one in all_measured])
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
     # A core that slows down does so for baseline and variant, so the host's time repeats far better relative to the baseline.
-    limits = np.array([_or_nan(floor.host_relative if floor else None) for floor in known], dtype=np.float64)
-    repeats = [
-        _is_judged(one, HOST.p50, limit, policy) for one, limit in zip(all_measured, limits.tolist(), strict=True)
-    ]
-    of_host = estimated(relative_to_baselines(all_measured, HOST.p50, repeats), null=none, floor=limits)
+    ratio_floors = np.array([_or_nan(floor.host_relative if floor else None) for floor in known], dtype=np.float64)
+    of_host = estimated(_host_ratios(all_measured, ratio_floors, policy), null=none, floor=ratio_floors)
     host_relative = np.isfinite(of_host.change)
     effects[HOST.p50] = relative_or_own(of_host, effects[HOST.p50])
-    floor_of[HOST.p50] = np.where(host_relative, limits, floor_of[HOST.p50])
+    floor_of[HOST.p50] = np.where(host_relative, ratio_floors, floor_of[HOST.p50])
     judged = judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
+
+
+def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats, policy: Policy) -> Runs:
+    """Return the host's rounds of variants relative to their baselines', where their ratio is known to repeat."""
+    sides = zip(all_measured, floors.tolist(), strict=True)
+    return relative_to_baselines(
+        all_measured, HOST.p50, [_is_judged(one, HOST.p50, floor, policy) for one, floor in sides]
+    )
 
 
 def _or_nan(floor: float | None) -> float:
@@ -183,7 +189,8 @@ def judgements(
         said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
         only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
         divided = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(said.same)
-        said = with_own(said, own_moves(all_measured, metric), divided, policy)
+        if divided.any():
+            said = with_own(said, own_moves(all_measured, metric), divided, policy)
         column = _Column.of(
             metric,
             effect,

@@ -5,7 +5,8 @@ machine got 0.7 % faster between two sides and the variant 1.9 % slower, the var
 counts. Relative to the baseline all of it shows.
 
 A relative change counts only where the variant's own latency moved in the same direction, and not by chance. So nothing is blamed
-where a baseline moved alone, for example because another kernel was chosen for it.
+where a baseline moved alone, for example because another kernel was chosen for it. The host's time by itself says little on most
+machines, so that of a variant is judged by its relative change alone, as long as it moved as far by itself.
 """
 
 import math
