@@ -62,6 +62,8 @@ ALONE = (
 # Files whose slow tests every commit runs, or whose parts have turns of their own.
 EVERY_TIME = ("tests/cli/test_exploits.py", "tests/catalogue/test_verify.py", "tests/integrations/test_recipe_jobs.py")
 
+TURNS = 4
+"""The number of commits after which CI has run the slow tests of each file."""
 # What the slow tests below a folder are about, beside the tests themselves: where that changed lately, none waits for its turn.
 ABOUT = {
     "tests/site/": (
@@ -70,6 +72,7 @@ ABOUT = {
     ),
     "tests/fleet/": ("harness/pairbench/workflow/fleet", "harness/pairbench/analyze/fleet"),
     "tests/faults/": ("harness/pairbench/store",),
+    "tests/gate/": ("harness/pairbench/analyze/compare",),
 }
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
@@ -140,13 +143,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def on_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return what is run, and what waits for its turn: in CI every third commit runs the slow tests of a file, unless that or what it is about changed lately."""
-    number = turns.turn(3)
+    """Return what is run, and what waits for its turn: in CI every fourth commit runs the slow tests of a file, unless that or what it is about changed lately."""
+    number = turns.turn(TURNS)
     if number is None:
         return items, []
     slow = {item: item.path.relative_to(ROOT).as_posix() for item in items if item.get_closest_marker("slow")}
     files = sorted({*slow.values()} - {*EVERY_TIME})
-    waiting = {*files} - {*files[number::3]} - turns.changed_lately("tests")
+    waiting = {*files} - {*files[number::TURNS]} - turns.changed_lately("tests")
     changed = tuple(folder for folder, places in ABOUT.items() if turns.changed_lately(*places))
     waiting -= {file for file in waiting if file.startswith(changed)}
     here = [item for item in items if slow.get(item) not in waiting]

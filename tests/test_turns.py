@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import turns
-from tests.conftest import ABOUT, EVERY_TIME, ROOT, on_turn
+from tests.conftest import ABOUT, EVERY_TIME, ROOT, TURNS, on_turn
 
 FILES = [f"tests/folder/test_{letter}.py" for letter in "abcdefg"]
 
@@ -31,12 +31,12 @@ def collected() -> list[Any]:
 def test_each_slow_test_has_a_turn_and_others_wait_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "changed_lately", lambda *places: {FILES[0]} & {*places, *(FILES * ("tests" in places))})
     run: Counter[Any] = Counter()
-    for number in range(3):
+    for number in range(TURNS):
         monkeypatch.setattr(turns, "turn", lambda of, number=number: number % of)
         here, later = on_turn(collected())
         assert sorted(map(str, (*here, *later))) == sorted(map(str, collected())) and len(later) >= 4
         run.update(here)
-    often = {item for item, times in run.items() if times == 3}
+    often = {item for item, times in run.items() if times == TURNS}
     assert often == {
         item
         for item in collected()

@@ -18,6 +18,8 @@ from tests.gate.noise import MARKS_NS, NOISES, OF_CASE, Bench, Noise, Side, draw
 from tests.gate.peers import PEERS, apart, rank_test, ratio
 from tests.gate.simulate import Setting, caught, judge, peers, quiet
 
+pytestmark = pytest.mark.slow
+
 PLAIN, WORST, *HARDER = NOISES
 SEED = 77
 
