@@ -44,3 +44,9 @@ def test_where_the_ratio_to_the_baseline_repeats_the_host_is_judged() -> None:
 @pytest.mark.parametrize("output", ["markdown", "table"])
 def test_of_a_cpu_it_says_nothing_of_the_host(output: str) -> None:
     assert "host" not in render_calibrations([calibration(None, None)], output)
+
+
+def test_of_few_runs_it_says_that_there_are_no_floors() -> None:
+    assert "no noise floors: they take 5 runs, and these were 2 (`--runs 5`)" in render_calibrations(
+        [calibration()], "table"
+    )

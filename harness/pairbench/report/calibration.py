@@ -5,6 +5,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
+from pairbench.analyze.compare.floors import LEAST_RUNS
 from pairbench.analyze.compare.hosts import judged_hosts
 from pairbench.model.comparison import Calibration
 from pairbench.report.comparison.rows import measured
@@ -42,7 +43,9 @@ def _text(calibration: Calibration, output: str) -> str:
                 **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
             }
         )
-    table = render_rows(f"noise floors of {calibration.device_name}", rows, output) if rows else ""
+    title = f"noise floors of {calibration.device_name}"
+    few = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
+    table = render_rows(title, rows, output) if rows else few if len(calibration.runs) < LEAST_RUNS else ""
     return f"{table}\n{measured(calibration)}\n"
 
 
