@@ -76,7 +76,7 @@ def slow(session: nox.Session) -> None:
     """Run the tests that take minutes: every pipeline of the recipes, runs that are killed, the whole catalogue verified.
 
     With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue, a quarter of the pipelines and of the rest, others with each
-    commit, and those that changed lately or whose subject did.
+    commit, and those that changed lately, or that test what did.
     """
     _install(session, "-e", ".[test]")
     session.run("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "slow", *session.posargs, env=NO_OBJECT_STORE)

@@ -160,10 +160,9 @@ def _repeated(folder: Path, rows: pd.DataFrame, calibration: dict[str, Any]) -> 
         "speedup max/min", _ratio(gain).drop(index="baseline", level="implementation", errors="ignore")
     )
     yield from _furthest("host max/min", _ratio(host))
-    known = [floor["host"] if (own := floor["host_relative"]) is None else own for floor in calibration["floors"]]
-    floors = [floor for floor in known if floor is not None]
+    floors = [floor["host_relative"] for floor in calibration["floors"] if floor["host_relative"] is not None]
     if floors:
-        yield f"host floors, in %: median {100 * np.median(floors):.1f}, from {100 * min(floors):.1f} to {100 * max(floors):.1f}"
+        yield f"host floors relative to the baseline, in %: median {100 * np.median(floors):.1f}, from {100 * min(floors):.1f} to {100 * max(floors):.1f}"
     same = list(_same(folder, calibration["runs"], set(p50.index[mean >= PROVEN_FROM_NS])))
     yield f"proven the same from 50 us up: {np.mean(same):.1%} of {len(same)} pairs of single runs"
 

@@ -89,6 +89,13 @@ class Judgement:
     """The chance that a change this large or larger comes from noise, adjusted for the whole comparison."""
     reason: str
 
+    @property
+    def shown_ratio(self) -> float | None:
+        """Current over reference of a latency, as both are shown; None where a side has none."""
+        if not isinstance(self.reference, float) or not isinstance(self.current, float):
+            return None
+        return self.current / self.reference
+
 
 @dataclass(frozen=True, kw_only=True)
 class KernelChange:

@@ -43,9 +43,11 @@ def _text(calibration: Calibration, output: str) -> str:
                 **({"host judged": f"{len(judged.intersection(members))} of {len(hosts)}"} if hosts else {}),
             }
         )
-    title = f"noise floors of {calibration.device_name}"
-    few = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
-    table = render_rows(title, rows, output) if rows else few if len(calibration.runs) < LEAST_RUNS else ""
+    table = ""
+    if rows:
+        table = render_rows(f"noise floors of {calibration.device_name}", rows, output)
+    elif len(calibration.runs) < LEAST_RUNS:
+        table = f"no noise floors: they take {LEAST_RUNS} runs, and these were {len(calibration.runs)} (`--runs {LEAST_RUNS}`)\n"
     return f"{table}\n{measured(calibration)}\n"
 
 

@@ -40,7 +40,7 @@ class PlainProgress:
             self.notify(f"[{self._done}/{self._total}] {device.selector} {stage}: {case}{self._left(now)}")
 
     def stepped(self, device: Device) -> None:  # noqa: ARG002 (the bars need it)
-        """Count a step; what is left of a budget goes to more of them than were expected."""
+        """Count a step. With a budget there may be more of them than were expected."""
         with self._lock:
             self._done += 1
             self._total = max(self._total, self._done)
@@ -88,7 +88,7 @@ class BarProgress(PlainProgress):
         self._progress.update(self._tasks[device.selector], stage=stage, case=safe(case))  # type: ignore[arg-type]
 
     def stepped(self, device: Device) -> None:
-        """Move the bar, and its end where more steps come than were expected."""
+        """Move the bar, and its end with it where there are more steps than were expected."""
         task = self._progress.tasks[self._tasks[device.selector]]
         self._progress.update(task.id, advance=1, total=max(task.total or 0, task.completed + 1))
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pairbench.analyze.compare.relative import relative_rounds
-from pairbench.analyze.compare.rounds import Bools, Floats, Ints, LogRounds, damage, mean_log, pair_of, usable
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
 from pairbench.model.latency import DEVICE, HOST, result_of
@@ -74,16 +74,15 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
     p50, p95 = (float(np.exp(mean_log(metric, [record]))) for metric in (latency.p50, latency.p95))
     hashes = (record.environment_hash, record.implementation_hash, record.definition_hash)
     timers = (record.timer, latency.name, record.device_timer if latency is DEVICE else None)
-    relative: list[LogRounds] = []
-    if latency is DEVICE and baseline is not None and usable(baseline) and not damage(baseline):
-        relative = relative_rounds([record], [baseline], HOST.p50)
+    divisible = latency is DEVICE and baseline is not None and usable(baseline) and not damage(baseline)
+    relative = relative_rounds(record, baseline, HOST.p50) if divisible else None
     return Past(
         p50,
         p95,
         record.host_p50_ns if latency is DEVICE else None,
         latency.name,
         (*hashes, *timers),
-        host_relative=math.exp(relative[0].mean) if relative else None,
+        host_relative=math.exp(relative.mean) if relative else None,
     )
 
 

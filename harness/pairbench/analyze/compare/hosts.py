@@ -1,4 +1,8 @@
-"""Where the host's time is judged: relative to the baseline's where that repeats, by itself where the whole host is quiet."""
+"""Where the host's time is judged: relative to the baseline's where that repeats, by itself where the whole host is quiet.
+
+On many hosts a core has two speeds and changes between them every few seconds. It does so for baseline and variant alike, so
+the ratio of the two repeats far better than either.
+"""
 
 import statistics
 from collections.abc import Mapping
@@ -8,25 +12,25 @@ from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.series import Series
 
 
-def quiet_hosts(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> frozenset[str]:
-    """Return the device models beside which the host's time repeats in most series.
+def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
+    """Return the floors of the host's time by itself, in log units, on device models beside which it repeats in most series.
 
     One series alone does not tell: that few runs of it agree may be chance.
     """
-    hosts: dict[str, list[float]] = {}
+    by_device: dict[str, dict[Series, float]] = {}
     for series, floor in floors.items():
         if floor.host is not None:
-            hosts.setdefault(series.device_name, []).append(floor.host)
-    return frozenset(name for name, known in hosts.items() if statistics.median(known) <= policy.host_floor)
+            by_device.setdefault(series.device_name, {})[series] = floor.host
+    quiet = [known for known in by_device.values() if statistics.median(known.values()) <= policy.host_floor]
+    return {series: floor for known in quiet for series, floor in known.items()}
 
 
 def judged_hosts(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> frozenset[Series]:
-    """Return the series whose host time repeats well enough to be judged, beside a baseline that has not changed."""
-    quiet = quiet_hosts(floors, policy)
-
-    def repeats(series: Series, floor: Floor) -> bool:
-        if floor.host_relative is not None and floor.host_relative <= policy.host_floor:
-            return True
-        return floor.host is not None and floor.host <= policy.host_floor and series.device_name in quiet
-
-    return frozenset(series for series, floor in floors.items() if repeats(series, floor))
+    """Return the series whose host time is judged, as long as their baseline's source stays the same."""
+    own = own_host_floors(floors, policy)
+    either = {series: (floor.host_relative, own.get(series)) for series, floor in floors.items()}
+    return frozenset(
+        series
+        for series, known in either.items()
+        if any(floor is not None and floor <= policy.host_floor for floor in known)
+    )

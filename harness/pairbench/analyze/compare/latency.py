@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.hosts import quiet_hosts
+from pairbench.analyze.compare.hosts import own_host_floors
 from pairbench.analyze.compare.reasons import WORDS, Moved, Shown, micros, percent, reason_of
 from pairbench.analyze.compare.relative import (
     own_moves,
@@ -79,8 +79,7 @@ def judge_latencies(
     for metric in (DEVICE.p50, CALL.p50):
         rounds = relative_to_baselines(all_measured, metric, [one.latency.p50 == metric for one in all_measured])
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
-    # A core that slows down does so for baseline and variant, so the host's time repeats far better relative to the baseline.
-    ratio_floors = np.array([_or_nan(floor.host_relative if floor else None) for floor in known], dtype=np.float64)
+    ratio_floors = np.array([_ratio_floor(floor) for floor in known], dtype=np.float64)
     of_host = estimated(_host_ratios(all_measured, ratio_floors, policy), null=none, floor=ratio_floors)
     host_relative = np.isfinite(of_host.change)
     effects[HOST.p50] = relative_or_own(of_host, effects[HOST.p50])
@@ -97,22 +96,22 @@ def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats, policy: 
     )
 
 
-def _or_nan(floor: float | None) -> float:
-    return math.nan if floor is None else floor
+def _ratio_floor(floor: Floor | None) -> float:
+    return math.nan if floor is None or floor.host_relative is None else floor.host_relative
 
 
 def _floors_of(
     all_measured: Sequence[MeasuredSides], floors: Mapping[Series, Floor], policy: Policy
 ) -> dict[str, Floats]:
     """Return for each metric the floor of each series in log units; NaN where there is none."""
-    quiet = quiet_hosts(floors, policy)
+    own_hosts = own_host_floors(floors, policy)
 
     def floor_of(measured: MeasuredSides, metric: str) -> float:
         floor = floors.get(measured.series)
         if floor is None:
             return math.nan
         if metric == HOST.p50:
-            return _or_nan(floor.host) if measured.series.device_name in quiet else math.nan
+            return own_hosts.get(measured.series, math.nan)
         if floor.latency != measured.latency.name:  # calibrated when the call was the result
             return math.nan
         return floor.p50 if is_median(metric) else floor.p95
@@ -188,16 +187,16 @@ def judgements(
         of_pairs = (relative or {}).get(metric)
         said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
         only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
-        divided = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(said.same)
-        if divided.any():
-            said = with_own(said, own_moves(all_measured, metric), divided, policy)
+        is_relative = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(said.same)
+        if is_relative.any():
+            said = with_own(said, own_moves(all_measured, metric, is_relative), is_relative, policy)
         column = _Column.of(
             metric,
             effect,
             said,
             floor_of[metric],
             relative=_intervals(of_pairs or effect, only_relative),
-            relative_to_baseline=divided.tolist(),
+            relative_to_baseline=is_relative.tolist(),
         )
         for index, measured in enumerate(all_measured):
             if not math.isnan(column.change[index]):
@@ -211,8 +210,8 @@ def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
 
 
 def _unjudged(judgement: Judgement) -> Judgement:
-    assert isinstance(judgement.current, float) and isinstance(judgement.reference, float)
-    ratio = judgement.change.estimate if judgement.change else judgement.current / judgement.reference
+    ratio = judgement.change.estimate if judgement.change else judgement.shown_ratio
+    assert ratio is not None
     moved = f"{WORDS[judgement.metric]} {percent(ratio)}"
     return replace(
         judgement,
@@ -227,14 +226,9 @@ def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
     """Return whether an undecided latency looks slower by itself, if not beside all the others."""
     if judgement.verdict is not Verdict.UNDECIDED or judgement.change is None or judgement.minimum_effect is None:
         return False
-    estimate_, low, _ = judgement.change
-    if (
-        judgement.relative_to_baseline
-        and isinstance(judgement.current, float)
-        and isinstance(judgement.reference, float)
-    ):
-        estimate_ = min(estimate_, judgement.current / judgement.reference)
-    return low > 1 and estimate_ >= (1 + judgement.minimum_effect) ** policy.least_estimate
+    least = (1 + judgement.minimum_effect) ** policy.least_estimate
+    itself = not judgement.relative_to_baseline or (judgement.shown_ratio or 1.0) >= least
+    return judgement.change.low > 1 and judgement.change.estimate >= least and itself
 
 
 @dataclass(frozen=True, kw_only=True)

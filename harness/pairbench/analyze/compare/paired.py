@@ -32,7 +32,9 @@ def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DE
     groups = spread_groups(all_measured)
     metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
     found = {metric: _ratios(all_measured, metric) for metric in metrics}
-    host_relative = _relative(all_measured, found[HOST.p50][0])
+    ratios, latency = found[HOST.p50]
+    divided, host_relative = _relative_to_baselines(all_measured, ratios)
+    found[HOST.p50] = divided, latency
     effects = {metric: estimate_paired(*of_metric, groups, policy) for metric, of_metric in found.items()}
     none = np.full(len(all_measured), np.nan)
     judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy, host_relative=host_relative)
@@ -57,17 +59,16 @@ def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Fl
     return ratios, np.array(latency)
 
 
-def _relative(all_measured: Sequence[MeasuredSides], ratios: list[Floats]) -> Bools:
-    """Divide the ratios of variants by those of their baselines, in place, and return which series these are.
-
-    A core that slows down between two rounds does so for both, so the host's time repeats far better like this.
-    """
-    divided = np.zeros(len(ratios), dtype=np.bool_)
-    for index, place in enumerate(baselines_of(all_measured)):
-        if place is not None and len(ratios[index]) == len(ratios[place]) > 0:
-            ratios[index] = ratios[index] - ratios[place]
-            divided[index] = True
-    return divided
+def _relative_to_baselines(
+    all_measured: Sequence[MeasuredSides], ratios: Sequence[Floats]
+) -> tuple[list[Floats], Bools]:
+    """Return the rounds' log ratios, those of variants less those of their baselines, and which series these are."""
+    beside = [
+        place if place is not None and len(ratios[place]) == len(own) > 0 else None
+        for own, place in zip(ratios, baselines_of(all_measured), strict=True)
+    ]
+    relative = [own if place is None else own - ratios[place] for own, place in zip(ratios, beside, strict=True)]
+    return relative, np.array([place is not None for place in beside])
 
 
 def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, policy: Policy = DEFAULT) -> Effects:

@@ -48,12 +48,13 @@ def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, ch
         if place is None or not chosen[index]:
             continue
         variant, baseline = all_measured[index], all_measured[place]
-        controls = (*baseline.reference, *baseline.current)
-        level = mean_log(metric, controls)
+        controls = by_run((*baseline.reference, *baseline.current))
+        level = mean_log(metric, list(controls.values()))
         for current, side in enumerate((variant.reference, variant.current)):
             known += [
                 (index, bool(current), rounds._replace(mean=rounds.mean + level))
-                for rounds in relative_rounds(side, controls, metric)
+                for record in side
+                if (rounds := relative_rounds(record, controls.get(run_of(record)), metric)) is not None
             ]
     return as_runs(known)
 
@@ -68,27 +69,35 @@ def baselines_of(all_measured: Sequence[MeasuredSides]) -> list[int | None]:
     return [None if one.is_baseline else places.get((pair_of(one.series), one.latency)) for one in all_measured]
 
 
-def relative_rounds(records: Iterable[Record], controls: Iterable[Record], metric: str) -> list[LogRounds]:
-    """Return the rounds of a variant's records divided by those of its baseline's records of the same runs, one entry a run.
+def run_of(record: Record) -> tuple[str, str | None]:
+    """Return what a variant's record and its baseline's share: the run and the device."""
+    return record.run_id, record.device_uuid
+
+
+def by_run(records: Iterable[Record]) -> dict[tuple[str, str | None], Record]:
+    """Return the records of one series by run and device."""
+    return {run_of(record): record for record in records}
+
+
+def relative_rounds(variant: Record, baseline: Record | None, metric: str) -> LogRounds | None:
+    """Return the rounds of a variant's record divided by those of its baseline's; None where these are not as many, or none.
 
     Args:
-        records: The variant's.
-        controls: The baseline's.
+        variant: A record of the variant.
+        baseline: That of its baseline in the same run; None where there is none.
         metric: A median latency.
     """
-    of_run = {(one.run_id, one.device_uuid): one for one in controls}
-    found = []
-    for record in records:
-        control = of_run.get((record.run_id, record.device_uuid))
-        mine, its = round_values(record, metric), round_values(control, metric) if control is not None else ()
-        if mine and len(mine) == len(its):
-            found.append(LogRounds.of([math.log(value / other) for value, other in zip(mine, its, strict=True)]))
-    return found
+    mine, its = round_values(variant, metric), round_values(baseline, metric) if baseline is not None else ()
+    if not mine or len(mine) != len(its):
+        return None
+    return LogRounds.of([math.log(value / other) for value, other in zip(mine, its, strict=True)])
 
 
-def mean_relative(metric: str, records: Iterable[Record], controls: Iterable[Record]) -> float:
+def mean_relative(metric: str, records: Iterable[Record], baselines: Iterable[Record]) -> float:
     """Return the mean of a variant's runs relative to its baseline's, in log units; NaN where no run has both."""
-    means = [rounds.mean for rounds in relative_rounds(records, controls, metric)]
+    of_run = by_run(baselines)
+    pairs = [relative_rounds(record, of_run.get(run_of(record)), metric) for record in records]
+    means = [rounds.mean for rounds in pairs if rounds is not None]
     return math.fsum(means) / len(means) if means else math.nan
 
 
@@ -100,10 +109,14 @@ def relative_or_own(relative: Effects, own: Effects) -> Effects:
     )
 
 
-def own_moves(all_measured: Sequence[MeasuredSides], metric: str) -> Floats:
-    """Return how far the latency that is shown of each series moved, in log units; NaN where a side has none."""
-    sides = [(latency_of_runs(one.reference, metric), latency_of_runs(one.current, metric)) for one in all_measured]
-    return np.array([math.log(now / before) for before, now in sides], dtype=np.float64)
+def own_moves(all_measured: Sequence[MeasuredSides], metric: str, chosen: Bools) -> Floats:
+    """Return how far the latency that is shown of some series moved, in log units; NaN for the others."""
+
+    def moved(one: MeasuredSides) -> float:
+        return math.log(latency_of_runs(one.current, metric) / latency_of_runs(one.reference, metric))
+
+    wanted = zip(all_measured, chosen.tolist(), strict=True)
+    return np.array([moved(one) if is_chosen else math.nan for one, is_chosen in wanted], dtype=np.float64)
 
 
 def with_own(said: Verdicts, own: Floats, relative: Bools, policy: Policy = DEFAULT) -> Verdicts:

@@ -218,12 +218,10 @@ def _numbers_say_it(one: Change) -> bool:
 
 def _shows_otherwise(judgement: Judgement) -> bool:
     """Tell whether the latencies that are shown say something else than the change that was judged."""
-    before, now, change = judgement.reference, judgement.current, judgement.change
-    if not isinstance(before, float) or not isinstance(now, float) or change is None or judgement.relative_to_baseline:
+    change, least = judgement.change, judgement.minimum_effect
+    if change is None or least is None or judgement.relative_to_baseline or (shown := judgement.shown_ratio) is None:
         return False
-    return judgement.minimum_effect is not None and levels_differ(
-        now / before, change.estimate, judgement.minimum_effect
-    )
+    return levels_differ(shown, change.estimate, least)
 
 
 def kernel(difference: KernelChange) -> str:
