@@ -19,6 +19,9 @@ from types import CodeType, ModuleType
 
 NAMESPACE = "pairbench_suites"
 
+STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
+"""Where a statement holds further ones, by the names that `ast` has for them."""
+
 
 def load_module(path: Path) -> ModuleType:
     """Load a Python file, or return its module where it is loaded already.
@@ -53,7 +56,8 @@ def parse_module(path: Path) -> ast.Module:
         SyntaxError: it is no Python.
         ValueError: it is no text.
     """
-    tree: ast.Module = _Relative(path).visit(ast.parse(path.read_bytes(), filename=str(path)))
+    tree = ast.parse(path.read_bytes(), filename=str(path))
+    _Relative(path).visit(tree)
     return tree
 
 
@@ -115,13 +119,12 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
         # From its source each time: bytecode that Python keeps beside the file would be of the file as it stands, and
         # this here would be taken for that by whoever imports the file by its plain name.
-        tree = ast.fix_missing_locations(parse_module(Path(self.path)))
-        code: CodeType = compile(tree, self.path, "exec", dont_inherit=True)
+        code: CodeType = compile(parse_module(Path(self.path)), self.path, "exec", dont_inherit=True)
         return code
 
 
-class _Relative(ast.NodeTransformer):
-    """Turns `import kernels` into `from . import kernels` wherever `kernels` lies beside the file."""
+class _Relative(ast.NodeVisitor):
+    """Turns `import kernels` into `from . import kernels` wherever `kernels` lies beside the file; each visit returns what takes a node's place."""
 
     def __init__(self, file: Path) -> None:
         # Inside of a package (a folder with an `__init__.py`) plain names start beside the outermost one, as everywhere.
@@ -130,13 +133,21 @@ class _Relative(ast.NodeTransformer):
             folder, self._level = folder.parent, self._level + 1
         self._folder, self._file = folder, file
 
-    def visit_Import(self, node: ast.Import) -> ast.AST | list[ast.AST]:
-        return [ast.copy_location(made, node) for alias in node.names for made in self._import(alias)]
+    def generic_visit(self, node: ast.AST) -> list[ast.AST]:
+        # Expressions import nothing. They are most of a file, and to look through them takes as long as to compile it.
+        for field in STATEMENTS:
+            inner = getattr(node, field, [])
+            inner[:] = [made for one in inner for made in self.visit(one)]
+        return [node]
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+    def visit_Import(self, node: ast.Import) -> list[ast.AST]:
+        made = [ast.copy_location(made, node) for alias in node.names for made in self._import(alias)]
+        return [ast.fix_missing_locations(one) for one in made]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.AST]:
         if node.level == 0 and node.module and self._is_beside(node.module):
             node.level = self._level
-        return node
+        return [node]
 
     def _import(self, alias: ast.alias) -> Iterator[ast.stmt]:
         if not self._is_beside(alias.name):

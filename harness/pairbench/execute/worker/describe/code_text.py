@@ -7,6 +7,8 @@ import linecache
 import sys
 from typing import Any
 
+from pairbench.suite.modules import STATEMENTS
+
 
 @functools.cache  # a helper is reached from every variant that uses it
 def code_text(value: Any) -> str:
@@ -64,7 +66,7 @@ class _Definitions(ast.NodeVisitor):
         self.visit(_parsed(source))
 
     def generic_visit(self, node: ast.AST) -> None:
-        for field in ("body", "orelse", "handlers", "finalbody", "cases"):  # expressions define nothing
+        for field in STATEMENTS:  # expressions define nothing
             for inner in getattr(node, field, ()):
                 self.visit(inner)
 
