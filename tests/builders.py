@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+from pairbench.model.latency import HOST_JUDGED
 from pairbench.model.record import KernelCount, Record
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
@@ -93,6 +94,8 @@ def with_device(
                 tail = tuple(1.02 * value for value in rounds)
                 columns |= {f"{name}_p50_ns": median(rounds), f"{name}_p95_ns": median(tail)}
                 columns |= {f"{name}_round_p50_ns": tuple(rounds), f"{name}_round_p95_ns": tail}
+        if host:
+            columns[HOST_JUDGED] = tuple(host)
         found.append(replace(record, **columns))
     return tuple(found)
 

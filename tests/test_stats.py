@@ -35,6 +35,11 @@ def test_percentile_is_numpys(values: list[float], q: float) -> None:
     assert stats.percentile(values, q) == pytest.approx(np.quantile(values, q / 100), rel=1e-12)
 
 
+@pytest.mark.parametrize(("values", "mean"), [([7.0], 7.0), ([9.0, 3.0], 3.0), ([5.0, 1.0, 90.0, 3.0, 80.0], 3.0)])
+def test_the_lower_mean_is_that_of_the_lower_half(values: list[float], mean: float) -> None:
+    assert stats.lower_mean(values) == mean
+
+
 @cheap
 @given(rounds_of_latencies, st.sampled_from([0.0, 5.0, 50.0, 95.0, 100.0]))
 def test_resampled_percentiles_equal_the_plain_definition(rounds: list[list[float]], q: float) -> None:

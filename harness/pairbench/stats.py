@@ -62,6 +62,16 @@ def percentiles(values: ArrayLike, several: Sequence[float]) -> tuple[float, ...
     return tuple(np.percentile(_checked(values), several).tolist())
 
 
+def lower_mean(values: ArrayLike) -> float:
+    """Return the mean of the lower half of some values, the middle one of an odd number among them.
+
+    Raises:
+        ValueError: the values are no list of at least one number.
+    """
+    ordered = np.sort(_checked(values))
+    return float(ordered[: (len(ordered) + 1) // 2].mean())
+
+
 def latency_interval(rounds: Sequence[ArrayLike], q: float, *, resamples: int = 1000, seed: int = 0) -> Interval:
     """Return a percentile of the pooled samples of all rounds, with its 95 % interval; see `latency_intervals`."""
     (interval,) = latency_intervals(rounds, (q,), resamples=resamples, seed=seed)

@@ -140,6 +140,8 @@ def test_each_latency_has_intervals_and_rounds(pair: tuple[Record, Record]) -> N
             of_rounds = [np.percentile(values, q) for values in rounds]
             assert getattr(fast, f"{name}_round_p{q}_ns") == pytest.approx(of_rounds)
     assert (fast.call_round_p50_ns, fast.call_round_p95_ns) == (fast.round_p50_ns, fast.round_p95_ns)
+    lower = [np.mean(sorted(values)[: len(values) // 2]) for values in hosts]
+    assert fast.host_round_lower_mean_ns == pytest.approx(lower)
     # The baseline has no device samples here, so there is nothing to compare the variant's with.
     assert (baseline.device_p50_ns, baseline.device_round_p50_ns, fast.device_speedup) == (None, None, None)
     slow, quick = (min(map(np.median, rounds)) for rounds in (SLOW, QUICK))
@@ -176,7 +178,8 @@ def test_on_a_cpu_the_host_is_the_call() -> None:
         assert [getattr(fast, f"{call}{end}") for end in ("", "_low", "_high")] == [
             getattr(fast, f"{host}{end}") for end in ("", "_low", "_high")
         ]
-    assert fast.host_round_p50_ns == fast.round_p50_ns and fast.bound is None and fast.device_speedup is None
+    assert fast.host_round_p50_ns == fast.round_p50_ns and fast.host_round_lower_mean_ns is None
+    assert fast.bound is None and fast.device_speedup is None
 
 
 def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Record]) -> None:

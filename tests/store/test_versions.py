@@ -98,6 +98,7 @@ BASELINE: dict[str, Any] = {
     "host_p95_ns_high": 13500.0,
     "host_round_p50_ns": (11990.0, 12000.0, 12010.0),
     "host_round_p95_ns": (12990.0, 13000.0, 13010.0),
+    "host_round_lower_mean_ns": (11890.0, 11900.0, 11910.0),
     "bound": "device",
     "first_call_ns": 2.5e9,
     "warm_first_call_ns": 0.5e9,

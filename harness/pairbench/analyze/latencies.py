@@ -5,10 +5,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, LATENCIES, Latency
+from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, Latency
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import Entry
-from pairbench.stats import Interval, latency_intervals, percentile, percentiles, ratio_interval, speedup_interval
+from pairbench.stats import (
+    Interval,
+    latency_intervals,
+    lower_mean,
+    percentile,
+    percentiles,
+    ratio_interval,
+    speedup_interval,
+)
 
 Rounds = list[list[float]]
 
@@ -113,6 +121,8 @@ def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dic
     lists = dict(zip(latency.rounds, zip(*of_rounds, strict=True), strict=True))
     if latency is CALL:
         lists |= {f"call_{name}": values for name, values in lists.items()}
+    if latency is HOST:
+        lists[HOST_JUDGED] = tuple(map(lower_mean, rounds))
     return {**interval_columns(latency.p50, p50), **interval_columns(latency.p95, p95), **lists}
 
 

@@ -37,7 +37,7 @@ class Policy:
     """The part of the tolerance that is enough to be left, whatever the reference had."""
 
     host_floor: float = 0.1
-    """The largest noise floor of the host's time, in log units, with which it counts as one that repeats and is judged."""
+    """The largest noise floor of a host's own time, in log units, with which it counts as one that repeats and is judged."""
     calibration_alarms: float = 0.01
     """The part of a calibration's judgements that may have been false alarms for its machine to count as quiet."""
 

@@ -10,7 +10,7 @@ from pairbench.analyze.compare.accepted import acceptance_of
 from pairbench.analyze.compare.floors import floors_of, past_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST
+from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
 from pairbench.model.record import Record
 from pairbench.model.series import Series
 from tests.builders import make_run, with_device
@@ -121,9 +121,11 @@ def test_elsewhere_the_host_is_shown(host: float | None) -> None:
 
 
 def test_rounds_of_the_host_that_were_taken_in_another_way_are_not_judged() -> None:
-    before = tuple(replace(one, host_round_p50_ns=None, host_round_p95_ns=None) for one in run(0))
+    before = tuple(replace(one, **{HOST_JUDGED: None}) for one in run(0))  # type: ignore[arg-type]
     found = changed(run(1, host=4 / 3), before, floors=FLOORS)
-    assert found.outcome is GateOutcome.UNCHANGED and judgement(found, HOST.p50).change is None
+    shown = judgement(found, HOST.p50)
+    assert found.outcome is GateOutcome.UNCHANGED and shown.change is None
+    assert "not judged: one of the runs is of an earlier version of pairbench" in shown.reason
 
 
 @pytest.mark.parametrize(

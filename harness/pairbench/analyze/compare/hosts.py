@@ -1,7 +1,8 @@
-"""Where the host's time is judged: relative to the baseline's where that repeats, by itself where the whole host is quiet.
+"""Where the host's time is judged: relative to the baseline's where a calibration tells how far that repeats, by itself where the whole host is quiet.
 
 On many hosts a core has two speeds and changes between them every few seconds. It does so for baseline and variant alike, so
-the ratio of the two repeats far better than either.
+the ratio of the two repeats far better than either. Its floor tells how far, and as with every latency no change below twice the
+floor counts. The floor of a host's own time does not tell how far it may move, for a few runs may all have had one speed.
 """
 
 import statistics
@@ -13,7 +14,7 @@ from pairbench.model.series import Series
 
 
 def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
-    """Return the floors of the host's time by itself, in log units, on device models beside which it repeats in most series.
+    """Return the floors of the host's time by itself, in log units, where it repeats, as it does in most series of the device model.
 
     One series alone does not tell: that few runs of it agree may be chance.
     """
@@ -22,15 +23,10 @@ def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) ->
         if floor.host is not None:
             by_device.setdefault(series.device_name, {})[series] = floor.host
     quiet = [known for known in by_device.values() if statistics.median(known.values()) <= policy.host_floor]
-    return {series: floor for known in quiet for series, floor in known.items()}
+    return {series: floor for known in quiet for series, floor in known.items() if floor <= policy.host_floor}
 
 
 def judged_hosts(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> frozenset[Series]:
     """Return the series whose host time is judged, as long as their baseline's source stays the same."""
-    own = own_host_floors(floors, policy)
-    either = {series: (floor.host_relative, own.get(series)) for series, floor in floors.items()}
-    return frozenset(
-        series
-        for series, known in either.items()
-        if any(floor is not None and floor <= policy.host_floor for floor in known)
-    )
+    relative = {series for series, floor in floors.items() if floor.host_relative is not None}
+    return frozenset(relative.union(own_host_floors(floors, policy)))

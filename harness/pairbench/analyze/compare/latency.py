@@ -33,7 +33,7 @@ from pairbench.analyze.compare.rounds import (
     latency_of_runs,
 )
 from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST
+from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.series import Series
 from pairbench.stats import Interval
@@ -67,9 +67,9 @@ def judge_latencies(
     )
     effects = {}
     for metric, limits in floor_of.items():
-        # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
+        # A series is in the columns of the latency by which it is judged; the host's is judged where it is known how far it repeats.
         chosen = [
-            (one.reference, one.current) if _is_judged(one, metric, limit, policy) else ((), ())
+            (one.reference, one.current) if _is_judged(one, metric, limit) else ((), ())
             for one, limit in zip(all_measured, limits.tolist(), strict=True)
         ]
         # The host's time is that of the quietest round; how far it moves is known by its floor alone.
@@ -80,7 +80,7 @@ def judge_latencies(
         rounds = relative_to_baselines(all_measured, metric, [one.latency.p50 == metric for one in all_measured])
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
     ratio_floors = np.array([_ratio_floor(floor) for floor in known], dtype=np.float64)
-    of_host = estimated(_host_ratios(all_measured, ratio_floors, policy), null=none, floor=ratio_floors)
+    of_host = estimated(_host_ratios(all_measured, ratio_floors), null=none, floor=ratio_floors)
     host_relative = np.isfinite(of_host.change)
     effects[HOST.p50] = relative_or_own(of_host, effects[HOST.p50])
     floor_of[HOST.p50] = np.where(host_relative, ratio_floors, floor_of[HOST.p50])
@@ -88,12 +88,10 @@ def judge_latencies(
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
 
 
-def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats, policy: Policy) -> Runs:
-    """Return the host's rounds of variants relative to their baselines', where their ratio is known to repeat."""
+def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats) -> Runs:
+    """Return the host's rounds of variants relative to their baselines', where it is known how far their ratio repeats."""
     sides = zip(all_measured, floors.tolist(), strict=True)
-    return relative_to_baselines(
-        all_measured, HOST.p50, [_is_judged(one, HOST.p50, floor, policy) for one, floor in sides]
-    )
+    return relative_to_baselines(all_measured, HOST.p50, [_is_judged(one, HOST.p50, floor) for one, floor in sides])
 
 
 def _ratio_floor(floor: Floor | None) -> float:
@@ -123,12 +121,14 @@ def _floors_of(
     }
 
 
-def _is_judged(measured: MeasuredSides, metric: str, limit: float, policy: Policy) -> bool:
+def _is_judged(measured: MeasuredSides, metric: str, limit: float) -> bool:
     if metric == HOST.p50:
-        # Files of earlier versions have no rounds of the host, for they took its time in another way.
-        known = all(record.host_round_p50_ns for side in (measured.reference, measured.current) for record in side)
-        return measured.latency is DEVICE and known and limit <= policy.host_floor
+        return measured.latency is DEVICE and _has_host_rounds(measured) and not math.isnan(limit)
     return metric in (measured.latency.p50, measured.latency.p95)
+
+
+def _has_host_rounds(measured: MeasuredSides) -> bool:
+    return all(getattr(record, HOST_JUDGED) for side in (measured.reference, measured.current) for record in side)
 
 
 def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
@@ -136,7 +136,11 @@ def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict
     if measured.latency is not DEVICE:
         return dict(judged)
     why = {
-        HOST.p50: "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells",
+        HOST.p50: (
+            "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells"
+            if _has_host_rounds(measured)
+            else "one of the runs is of an earlier version of pairbench, which kept other figures of the host's time"
+        ),
         CALL.p50: "the device's latency is the result",
     }
     shown = dict(judged)
