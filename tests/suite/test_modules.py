@@ -1,5 +1,7 @@
 """Helpers of suites: each file is a module of its own, whatever other files are called."""
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.describe.operators import describe
 from pairbench.suite.load import load_suite
-from pairbench.suite.modules import NAMESPACE, load_module
+from pairbench.suite.modules import NAMESPACE, STATEMENTS, load_module
 
 SUITE = """
 {imports}
@@ -88,6 +90,30 @@ def test_every_form_of_an_import(tmp_path: Path, imports: str, call: str) -> Non
     if "+ SIZE" not in call:
         assert function(1) == ("it", 1)
     assert not {"kernels", "package", "plain"} & sys.modules.keys()
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "if n: pass\n    else:\n        {}",
+        "try:\n        {}\n    finally: pass",
+        "try: 1 / 0\n    except ZeroDivisionError:\n        {}",
+        "try: pass\n    finally:\n        {}",
+        "match n:\n        case 0: {}",
+        "for _ in range(1):\n        with open(__file__): {}",
+        "class Inner:\n        {}\n    kernels = Inner.kernels",
+    ],
+)
+def test_an_import_inside_of_any_statement(tmp_path: Path, inside: str) -> None:
+    helper = f"def v(x, n=0):\n    {inside.format('import kernels')}\n    return kernels.f(x)\n"
+    files = {"ops": SUITE.format(imports=helper, variant="v"), "kernels": "def f(x):\n    return 7 * x\n"}
+    assert variant(write(tmp_path, files))(2) == 14
+
+
+def test_all_places_of_statements_are_known() -> None:
+    """As the standard library documents its nodes."""
+    documented = "".join(node.__doc__ or "" for node in vars(ast).values() if isinstance(node, type))
+    assert set(re.findall(r"(?:stmt|excepthandler|match_case)\* (\w+)", documented)) == set(STATEMENTS)
 
 
 def test_helpers_import_their_own_neighbours(tmp_path: Path) -> None:
