@@ -41,6 +41,10 @@ def test_where_the_ratio_to_the_baseline_repeats_the_host_is_judged() -> None:
     assert "host / baseline floor, median" in text and "| 40% | 6.0% | 3 of 3 |" in text
 
 
+def test_where_the_ratio_may_double_by_itself_it_is_not_judged() -> None:
+    assert "| 40% | 40% | 0 of 3 |" in render_calibrations([calibration(0.3, 0.5, 0.4, relative=0.4)], "markdown")
+
+
 @pytest.mark.parametrize("output", ["markdown", "table"])
 def test_of_a_cpu_it_says_nothing_of_the_host(output: str) -> None:
     assert "host" not in render_calibrations([calibration(None, None)], output)

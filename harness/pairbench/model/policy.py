@@ -38,6 +38,9 @@ class Policy:
 
     host_floor: float = 0.1
     """The largest noise floor of a host's own time, in log units, with which it counts as one that repeats and is judged."""
+    host_relative_floor: float = 0.35
+    """The largest noise floor of the host's time relative to the baseline's, in log units, with which it counts as one that
+    repeats and is judged. Twice this floor is a factor of two."""
     calibration_alarms: float = 0.01
     """The part of a calibration's judgements that may have been false alarms for its machine to count as quiet."""
 

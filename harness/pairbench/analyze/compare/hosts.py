@@ -1,8 +1,8 @@
-"""Where the host's time is judged: relative to the baseline's where a calibration tells how far that repeats, by itself where the whole host is quiet.
+"""Where the host's time is judged: relative to the baseline's where that repeats, by itself where the whole host is quiet.
 
 On many hosts a core has two speeds and changes between them every few seconds. It does so for baseline and variant alike, so
 the ratio of the two repeats far better than either. Its floor tells how far, and as with every latency no change below twice the
-floor counts. The floor of a host's own time does not tell how far it may move, for a few runs may all have had one speed.
+floor counts. The floor of a host's own time tells less, for a few runs may all have had one speed.
 """
 
 import statistics
@@ -26,7 +26,12 @@ def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) ->
     return {series: floor for known in quiet for series, floor in known.items() if floor <= policy.host_floor}
 
 
+def relative_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
+    """Return the floors of the host's time relative to the baseline's, in log units, where that repeats."""
+    known = {series: floor.host_relative for series, floor in floors.items() if floor.host_relative is not None}
+    return {series: floor for series, floor in known.items() if floor <= policy.host_relative_floor}
+
+
 def judged_hosts(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> frozenset[Series]:
     """Return the series whose host time is judged, as long as their baseline's source stays the same."""
-    relative = {series for series, floor in floors.items() if floor.host_relative is not None}
-    return frozenset(relative.union(own_host_floors(floors, policy)))
+    return frozenset(relative_host_floors(floors, policy).keys() | own_host_floors(floors, policy).keys())

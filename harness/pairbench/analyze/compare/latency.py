@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.hosts import own_host_floors
+from pairbench.analyze.compare.hosts import own_host_floors, relative_host_floors
 from pairbench.analyze.compare.reasons import WORDS, Moved, Shown, micros, percent, reason_of
 from pairbench.analyze.compare.relative import (
     own_moves,
@@ -67,7 +67,7 @@ def judge_latencies(
     )
     effects = {}
     for metric, limits in floor_of.items():
-        # A series is in the columns of the latency by which it is judged; the host's is judged where it is known how far it repeats.
+        # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
         chosen = [
             (one.reference, one.current) if _is_judged(one, metric, limit) else ((), ())
             for one, limit in zip(all_measured, limits.tolist(), strict=True)
@@ -79,7 +79,8 @@ def judge_latencies(
     for metric in (DEVICE.p50, CALL.p50):
         rounds = relative_to_baselines(all_measured, metric, [one.latency.p50 == metric for one in all_measured])
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
-    ratio_floors = np.array([_ratio_floor(floor) for floor in known], dtype=np.float64)
+    of_ratios = relative_host_floors(floors, policy)
+    ratio_floors = np.array([of_ratios.get(one.series, math.nan) for one in all_measured], dtype=np.float64)
     of_host = estimated(_host_ratios(all_measured, ratio_floors), null=none, floor=ratio_floors)
     host_relative = np.isfinite(of_host.change)
     effects[HOST.p50] = relative_or_own(of_host, effects[HOST.p50])
@@ -89,13 +90,9 @@ def judge_latencies(
 
 
 def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats) -> Runs:
-    """Return the host's rounds of variants relative to their baselines', where it is known how far their ratio repeats."""
+    """Return the host's rounds of variants relative to their baselines', where their ratio is known to repeat."""
     sides = zip(all_measured, floors.tolist(), strict=True)
     return relative_to_baselines(all_measured, HOST.p50, [_is_judged(one, HOST.p50, floor) for one, floor in sides])
-
-
-def _ratio_floor(floor: Floor | None) -> float:
-    return math.nan if floor is None or floor.host_relative is None else floor.host_relative
 
 
 def _floors_of(
