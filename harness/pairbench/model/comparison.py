@@ -80,7 +80,8 @@ class Judgement:
     """Current over reference with its 95 % interval, 1.02 for 2 % slower: of the geometric mean of the rounds of each side, or
     in `ab` of the ratios of rounds. It need not be the ratio of `current` and `reference`, which are medians of samples."""
     relative_to_baseline: bool = False
-    """Whether `change` is of the ratio to the baseline, round by round, as that of a variant's host time is."""
+    """Whether `change` is of the ratio to the baseline, round by round, as that of a variant's host time is. A round of the host is
+    then the mean of its lower half."""
     minimum_effect: float | None = None
     """The smallest relative change that counts in this series: 0.02 is 2 %."""
     floor: float | None = None

@@ -5,8 +5,9 @@ What is judged is the device's latency where both sides have it, taken in the sa
 rounds, as `show` prints it; the 95th percentile likewise. A side of several runs has the median of its runs' latencies.
 
 What is judged is the change between the means of the rounds' logarithms, for rounds are the independent unit: processes of
-their own, whose spread says how sure a change is. Where rounds disagree, by more than one state of the machine, say, the
-two can differ: a median of pooled samples takes the side of most samples, a mean of rounds counts each round alike.
+their own, whose spread says how sure a change is. A round counts by its median or 95th percentile; of the host, by the mean
+of its lower half. Where rounds disagree, by more than one state of the machine, say, the two can differ: a median of pooled
+samples takes the side of most samples, a mean of rounds counts each round alike.
 """
 
 import functools
