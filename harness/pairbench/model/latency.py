@@ -43,7 +43,7 @@ CALL = Latency(name="call", rounds=("round_p50_ns", "round_p95_ns"), speedup="sp
 HOST = Latency(name="host", rounds=("host_round_p50_ns", "host_round_p95_ns"), speedup="host_speedup")
 LATENCIES = (DEVICE, CALL, HOST)
 HOST_JUDGED = "host_round_lower_mean_ns"
-"""The column with the rounds by which a change of the host's time is judged."""
+"""The column with the rounds of the host's time that are divided by those of the baseline, and that `ab` judges."""
 ENDS = ("", "_low", "_high")
 """What is put behind a column's name for the ends of its interval; nothing for the estimate."""
 

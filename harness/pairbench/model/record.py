@@ -129,7 +129,7 @@ class Record:
     host_round_p50_ns: tuple[float, ...] | None = column("median host time of each round")
     host_round_p95_ns: tuple[float, ...] | None = column("95th percentile of the host time of each round")
     host_round_lower_mean_ns: tuple[float, ...] | None = column(
-        "mean of the lower half of the host times of each round, by which a change of the host's time is judged; null on a CPU"
+        "mean of the lower half of the host times of each round, by which variants are judged relative to their baselines; null on a CPU"
     )
     bound: str | None = column(
         "what limits a stream of calls, `device` or `host`: the one that takes longer; null where one is not known, as on a CPU"

@@ -141,8 +141,8 @@ class _Relative(ast.NodeVisitor):
         return [node]
 
     def visit_Import(self, node: ast.Import) -> list[ast.AST]:
-        made = [ast.copy_location(made, node) for alias in node.names for made in self._import(alias)]
-        return [ast.fix_missing_locations(one) for one in made]
+        made = (one for alias in node.names for one in self._import(alias))
+        return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.AST]:
         if node.level == 0 and node.module and self._is_beside(node.module):

@@ -114,18 +114,27 @@ def test_elsewhere_the_host_is_shown(host: float | None) -> None:
     assert found.outcome is GateOutcome.UNCHANGED
     shown = judgement(found, HOST.p50)
     assert shown.outcome is GateOutcome.UNDECIDED
-    assert (
-        "median host time 60 us -> 80 us, not judged: no calibration has found that the host's time repeats"
-        in shown.reason
-    )
+    assert "host time 60 us -> 80 us, not judged: no calibration has found that the host's time repeats" in shown.reason
+
+
+def without(*columns: str) -> tuple[Record, ...]:
+    """Return the run before as an earlier version recorded it, without some columns."""
+    return tuple(replace(one, **dict.fromkeys(columns)) for one in run(0))  # type: ignore[arg-type]
 
 
 def test_rounds_of_the_host_that_were_taken_in_another_way_are_not_judged() -> None:
-    before = tuple(replace(one, **{HOST_JUDGED: None}) for one in run(0))  # type: ignore[arg-type]
-    found = changed(run(1, host=4 / 3), before, floors=FLOORS)
+    found = changed(run(1, host=4 / 3), without("host_round_p50_ns", HOST_JUDGED), floors=FLOORS)
     shown = judgement(found, HOST.p50)
     assert found.outcome is GateOutcome.UNCHANGED and shown.change is None
-    assert "not judged: one of the runs is of an earlier version of pairbench" in shown.reason
+    assert "not judged: a run of an earlier version of pairbench lacks" in shown.reason
+
+
+def test_a_quiet_host_is_judged_beside_runs_that_lack_the_rounds_for_ratios() -> None:
+    ratios = {series: replace(floor, host_relative=0.03) for series, floor in FLOORS.items()}
+    for before, relative in ((run(0), True), (without(HOST_JUDGED), False)):
+        found = changed(run(1, host=4 / 3), before, floors=ratios)
+        assert found.outcome is GateOutcome.REGRESSION and "issuing the call takes 20 us more" in found.reason
+        assert judgement(found, HOST.p50).relative_to_baseline is relative
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,11 @@ def judge_latencies(
 
 def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats) -> Runs:
     """Return the host's rounds of variants relative to their baselines', where their ratio is known to repeat."""
-    sides = zip(all_measured, floors.tolist(), strict=True)
-    return relative_to_baselines(all_measured, HOST.p50, [_is_judged(one, HOST.p50, floor) for one, floor in sides])
+    chosen = [
+        _is_judged(one, HOST.p50, floor) and _has_rounds(one, HOST_JUDGED)
+        for one, floor in zip(all_measured, floors.tolist(), strict=True)
+    ]
+    return relative_to_baselines(all_measured, HOST.p50, chosen)
 
 
 def _floors_of(
@@ -120,12 +123,13 @@ def _floors_of(
 
 def _is_judged(measured: MeasuredSides, metric: str, limit: float) -> bool:
     if metric == HOST.p50:
-        return measured.latency is DEVICE and _has_host_rounds(measured) and not math.isnan(limit)
+        # Files of schema versions before 4 have no rounds of the host, for they took its time in another way.
+        return not math.isnan(limit) and measured.latency is DEVICE and _has_rounds(measured, HOST.rounds[0])
     return metric in (measured.latency.p50, measured.latency.p95)
 
 
-def _has_host_rounds(measured: MeasuredSides) -> bool:
-    return all(getattr(record, HOST_JUDGED) for side in (measured.reference, measured.current) for record in side)
+def _has_rounds(measured: MeasuredSides, column: str) -> bool:
+    return all(getattr(record, column) for side in (measured.reference, measured.current) for record in side)
 
 
 def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
@@ -135,8 +139,8 @@ def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict
     why = {
         HOST.p50: (
             "no calibration has found that the host's time repeats in this series; `pairbench calibrate` tells"
-            if _has_host_rounds(measured)
-            else "one of the runs is of an earlier version of pairbench, which kept other figures of the host's time"
+            if _has_rounds(measured, HOST_JUDGED)
+            else "a run of an earlier version of pairbench lacks the figure by which the host's time is judged"
         ),
         CALL.p50: "the device's latency is the result",
     }

@@ -14,7 +14,7 @@ WORDS = {
     DEVICE.p95: "95th percentile on the device",
     CALL.p50: "median latency",
     CALL.p95: "95th percentile",
-    HOST.p50: "median host time",
+    HOST.p50: "host time",
 }
 
 
@@ -74,12 +74,18 @@ def reason_of(moved: Moved, shown: Shown, policy: Policy = DEFAULT) -> str:
             own = f"{words} {percent(moved.ratio)} ({_span(moved.interval)})"
             parts = [f"{own}, and {_changed(moved.relative, moved.verdict)} relative to its baseline"]
     if levels_differ(shown.ratio, moved.ratio, moved.minimum):
-        parts.append(
-            f"the rounds of a side disagree: the change is that of their geometric mean, {micros(shown.reference_rounds)} "
-            f"-> {micros(shown.current_rounds)}, and the latencies are medians of all samples, "
-            f"{micros(shown.reference)} -> {micros(shown.current)}"
-        )
+        parts.append(_why_levels_differ(moved, shown))
     return "; ".join(parts)
+
+
+def _why_levels_differ(moved: Moved, shown: Shown) -> str:
+    if moved.metric == HOST.p50:
+        return "the change is that of a geometric mean, and the times that are shown are those of the quietest rounds"
+    return (
+        f"the rounds of a side disagree: the change is that of their geometric mean, {micros(shown.reference_rounds)} "
+        f"-> {micros(shown.current_rounds)}, and the latencies are medians of all samples, "
+        f"{micros(shown.reference)} -> {micros(shown.current)}"
+    )
 
 
 def _of_ratio(moved: Moved, shown: Shown, words: str, policy: Policy) -> str:

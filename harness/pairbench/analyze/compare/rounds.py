@@ -25,13 +25,15 @@ from pairbench.model.record import Record
 from pairbench.model.series import Series
 
 _ROUNDS = {
-    metric: rounds
-    for latency in LATENCIES
-    for metric, rounds in zip((latency.p50, latency.p95), latency.rounds, strict=True)
+    **{
+        metric: rounds
+        for latency in LATENCIES
+        for metric, rounds in zip((latency.p50, latency.p95), latency.rounds, strict=True)
+    },
+    # What interrupts the host only adds to its time, so the lower half of a round's samples repeats better than their median.
+    HOST.p50: HOST_JUDGED,
 }
-"""The column with a latency of each round, by the column with that of all of them."""
-# What interrupts the host only ever adds to its time, so the lower half of a round's samples repeats better than their median.
-_ROUNDS[HOST.p50] = HOST_JUDGED
+"""The column with the latency of each round that is judged, by the column with that of all of them."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
