@@ -11,7 +11,7 @@ import pytest
 
 from pairbench.analyze.compare.confirm import confirm
 from pairbench.analyze.compare.floors import calibrate_from
-from pairbench.analyze.compare.interleaved import compare_interleaved
+from pairbench.analyze.compare.interleaved import compare_interleaved, to_measure_again
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
 from pairbench.model.latency import HOST
@@ -199,6 +199,9 @@ def test_side_by_side_they_are_found_as_well(sides: dict[str, list[list[float]]]
     changes = compare_interleaved(before, now)
     found = moved(changes)
     assert {name.partition("[")[0] for name in found} <= PLANTED
+    again = [series.operator for series in to_measure_again(changes)]
+    assert again.count("product") >= 3  # the two that are found, and what looks slower
+    assert len([name for name in again if name not in PLANTED]) <= 2  # by chance, of 18
     reasons = [of_host(one).reason for one in changes]
     assert any("those of the quietest rounds" in reason for reason in reasons)
     assert not any("medians of all samples" in reason for reason in reasons)

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pairbench.analyze.compare.change import SEVERITY
+from pairbench.analyze.compare.confirm import suspects
+from pairbench.analyze.compare.latency import suspicious
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.agreement import Agreement, OutputsCompared
-from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
+from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement, Verdict
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 from pairbench.model.series import Series
@@ -36,6 +38,26 @@ def compare_interleaved(
     """
     changes = compare(reference, current, policy=policy, interleaved=True)
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
+
+
+def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
+    """Return the series that are slower, or look slower where chance is not ruled out: further rounds tell.
+
+    Counts need none, for they are exact.
+
+    Args:
+        changes: What the first rounds say.
+        policy: The thresholds.
+    """
+    worse = set(suspects(changes))
+    return frozenset(
+        change.series
+        for change in changes
+        if any(
+            (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
+            for item in change.judgements
+        )
+    )
 
 
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:

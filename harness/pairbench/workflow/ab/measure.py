@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pairbench.analyze.compare.confirm import suspects
-from pairbench.analyze.compare.interleaved import compare_interleaved
+from pairbench.analyze.compare.interleaved import compare_interleaved, to_measure_again
 from pairbench.analyze.records import Run, broken_record, to_records
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError
@@ -19,7 +18,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.model.agreement import OutputsCompared
-from pairbench.model.comparison import Change, Comparison, Side, Verdict
+from pairbench.model.comparison import Change, Comparison, Side
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plain import plain
@@ -215,12 +214,8 @@ class _Measurement:
         self.watch.end(load)
 
     def _suspected(self, changes: tuple[Change, ...]) -> list[SharedCase]:
-        wanted = set(suspects(changes))
-        slower = {
-            (change.series.suite, change.series.case)
-            for change in changes
-            if change.series in wanted and any(item.verdict is Verdict.SLOWER for item in change.judgements)
-        }
+        again = to_measure_again(changes, self.loaded.policy)
+        slower = {(series.suite, series.case) for series in again}
         return [
             shared for shared in self.alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
         ]
