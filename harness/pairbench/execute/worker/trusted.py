@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pairbench.execute.worker.gpu_settings import refuse_changes
 from pairbench.suite.modules import NAMESPACE
 
 perf_counter = time.perf_counter
@@ -61,6 +62,9 @@ class Watch:
         self._modules: set[str] = set()
         for owner, place in _WATCHED:
             self._add(owner, vars(place))
+        if nvml := sys.modules.get("pynvml"):
+            # Not the hundreds of its structures: all of this is compared again and again.
+            self._add("pynvml", vars(nvml), beginning="nvmlDevice")
         self.see_own_modules()
 
     def see_own_modules(self) -> None:
@@ -74,11 +78,12 @@ class Watch:
                 if isinstance(value, type) and value.__module__ == owner:
                     self._add(f"{owner}.{name}", vars(value))
 
-    def _add(self, owner: str, namespace: Mapping[str, Any]) -> None:
+    def _add(self, owner: str, namespace: Mapping[str, Any], beginning: str = "") -> None:
         held = {
             name: value
             for name, value in namespace.items()
-            if (callable(value) or isinstance(value, property | staticmethod | classmethod))
+            if name.startswith(beginning)
+            and (callable(value) or isinstance(value, property | staticmethod | classmethod))
             and f"{owner}.{name}" not in _CHANGED_BY_TORCH
         }
         self._known.append((owner, namespace, tuple(held), tuple(held.values())))
@@ -98,6 +103,7 @@ class Watch:
         return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
 
 
+refuse_changes()
 watch = Watch()
 """The watch of this process. A worker imports this module before it loads a suite."""
 

@@ -1,0 +1,36 @@
+"""A GPU's clocks and limits cannot be changed through NVML in a worker, and its readings cannot be replaced unseen."""
+
+import pynvml
+import pytest
+
+from pairbench.execute.worker.trusted import watch
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvmlDeviceSetGpuLockedClocks",
+        "nvmlDeviceResetGpuLockedClocks",
+        "nvmlDeviceSetApplicationsClocks",
+        "nvmlDeviceSetMemoryLockedClocks",
+        "nvmlDeviceSetPowerManagementLimit",
+        "nvmlDeviceSetPersistenceMode",
+        "nvmlDeviceWorkloadPowerProfileSetRequestedProfiles",
+    ],
+)
+def test_what_would_change_a_gpu_is_refused(name: str) -> None:
+    with pytest.raises(
+        PermissionError, match=f"^{name} changes what all that is timed here shares; .* before the run$"
+    ):
+        getattr(pynvml, name)(None, 1980, 1980)
+
+
+def test_readings_are_not_refused() -> None:
+    refused = {name for name, value in vars(pynvml).items() if getattr(value, "__name__", "") == "refuse"}
+    assert refused and not any("Get" in name for name in refused)
+
+
+def test_a_reading_that_was_replaced_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch.changed() is None
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 0)
+    assert watch.changed() == "pynvml.nvmlDeviceGetPowerUsage"
