@@ -6,21 +6,22 @@ bound here, and a process in which anything watched has changed is given up: wha
 process is believed. This is no sandbox: native code, or a change that is taken back before anybody looks, is not seen.
 """
 
+import contextlib
 import gc
 import random
+import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from pairbench.execute.worker.gpu_settings import refuse_changes
 from pairbench.suite.modules import NAMESPACE
 
 perf_counter = time.perf_counter
@@ -51,6 +52,33 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
 """Modules and classes that are watched, by the names under which users know them."""
 _CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 """Replaced by torch itself when its compiler is loaded."""
+
+
+_CHANGES_A_GPU = re.compile(
+    r"nvml(Device|System)(Set|Reset|PowerSmoothing(Set|Activate|Update)|WorkloadPowerProfile(Set|Clear|Update))"
+)
+
+
+def refuse_changes_of_gpus() -> None:
+    """Put in the place of each of `pynvml`'s functions that change a GPU's clocks, limits or modes one that raises a PermissionError.
+
+    With the rights of an administrator an implementation could raise the clocks for itself, or lower them for the others. What changes
+    them in a process of its own, `nvidia-smi`, say, is not kept from it.
+    """
+    with contextlib.suppress(ImportError):  # then a suite has none either
+        import pynvml
+
+        for name in [name for name in vars(pynvml) if _CHANGES_A_GPU.match(name)]:
+            setattr(pynvml, name, _refusal(name))
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(
+            f"{name} changes what all that is timed here shares; pairbench measures a GPU as it finds it, so set it up before the run"
+        )
+
+    return refuse
 
 
 class Watch:
@@ -103,7 +131,7 @@ class Watch:
         return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
 
 
-refuse_changes()
+refuse_changes_of_gpus()
 watch = Watch()
 """The watch of this process. A worker imports this module before it loads a suite."""
 
