@@ -4,6 +4,8 @@ Latencies are in nanoseconds, ratios are baseline over variant (speedup) or afte
 ISO 8601 in UTC. None means that there is no such value.
 """
 
+import functools
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -325,4 +327,12 @@ class SiteFacts:
     breakdowns: tuple[BreakdownHead, ...] = ()
     """All breakdowns that the store holds, the newest first."""
     gpus: tuple[GpuSpread, ...] = ()
-    """All GPUs that share series with another of their model; empty where each model has one."""
+    """All GPUs that share series with another of their model."""
+
+    @functools.cached_property
+    def several_gpus(self) -> bool:
+        """Whether runs are of several GPUs of one model, as every page has to know before `gpus` is complete."""
+        of_model: defaultdict[str, set[str]] = defaultdict(set)
+        for run in self.runs:
+            of_model[run.device_name].update(run.device_uuids)
+        return any(len(gpus) > 1 for gpus in of_model.values())

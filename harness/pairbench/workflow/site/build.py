@@ -109,7 +109,7 @@ def _files(
     yield regressions(templates, facts)
     yield compare(templates, facts)
     yield runs(templates, facts)
-    if facts.gpus:
+    if facts.several_gpus:
         yield render(templates, "gpus.html.j2", paths.GPUS, facts)
     if reading is not None:
         for each in reading.runs():
