@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pairbench.store.reader import read_run, read_samples
+from tests.builders import make_run, write_runs
 from tests.cli.conftest import settle
 from tests.commands import Done, call
 
@@ -120,7 +122,8 @@ def before(environment: tuple[Path, dict[str, str]]) -> tuple[str, str, bytes, l
 def done(environment: tuple[Path, dict[str, str]], before: object) -> Done:
     folder, variables = environment
     loaded = {**variables, "TESTS_HOST_LOAD": "0.9"}
-    return call(folder, loaded, "ab", "main", "--device", "cpu", "--rounds", "3", "--format", "json")
+    kept = ("--store", str(folder.parent / "sides"))
+    return call(folder, loaded, "ab", "main", "--device", "cpu", "--rounds", "3", "--format", "json", *kept)
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +229,34 @@ def test_the_document_has_what_the_verdicts_rest_on(document: Any) -> None:
     ]
     assert blocks[0] == blocks[1]
     assert {item["agreement"] for item in document["outputs"]} == {"equal", "within", "different"}
+
+
+def test_both_sides_are_kept_with_their_samples_where_a_store_is_named(
+    environment: tuple[Path, dict[str, str]], done: Done, document: Any
+) -> None:
+    sides = environment[0].parent / "sides"
+    assert f"pairbench show --runs --store {sides}" in done.stderr
+    kept = sorted(file.stem for file in sides.glob("records/*/*/*.parquet"))
+    of_sides = {row["run_id"]: side for side in ("reference", "current") for row in document[f"{side}_records"]}
+    assert kept == sorted(of_sides) and len(kept) == 4  # each side, and what was measured again
+    for run_id, side in of_sides.items():
+        rows = [row for row in document[f"{side}_records"] if row["run_id"] == run_id]
+        records, samples = read_run(sides, run_id).value, read_samples(sides, run_id).value
+        assert sorted(record.case or record.suite for record in records) == sorted(
+            row["case"] or row["suite"] for row in rows
+        )
+        assert run_id.endswith(side) == (records[0].confirms is None)
+        timed = {(row.case, row.implementation, row.round) for row in samples}
+        assert len(timed) == len(samples) == sum(record.n_rounds or 0 for record in records)
+    assert call(*environment, "show", "--runs", "--store", str(sides)).returncode == 0
+
+
+def test_a_history_is_no_place_for_sides(ask: "Ask", tmp_path: Path) -> None:
+    assert "--store 'results' is where runs go: in a history" in ask("main", "--store", "results").stderr
+    write_runs(tmp_path / "history", make_run(0))
+    done = ask("main", "--store", str(tmp_path / "history"))
+    assert done.returncode == 2 and f"holds run {make_run(0)[0].run_id}" in done.stderr, done.stderr
+    assert len(list((tmp_path / "history").rglob("*.parquet"))) == 1
 
 
 def test_checkout_index_and_temporary_folder_are_as_before(

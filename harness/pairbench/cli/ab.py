@@ -49,6 +49,13 @@ def ab(
         typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, on both sides alike.", show_default=False),
     ] = None,
     timeout: TimeoutOption = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder or URL of a store of its own, to keep both sides' records and raw samples. Default: none is kept.",
+            show_default=False,
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail, with 3, also where something is undecided or cannot be compared.")
     ] = False,
@@ -57,18 +64,20 @@ def ab(
     """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 
     The most sensitive gate for a pull request, for drift affects both sides alike. Outputs are compared too. Both commits are
-    measured by this pairbench under this Python, and nothing is stored.
+    measured by this pairbench under this Python, and nothing is put in the store of runs.
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """
     from pairbench.report.comparison.render import render_comparison
     from pairbench.report.render import to_json
     from pairbench.workflow.ab.arguments import read_arguments
+    from pairbench.workflow.ab.keep import keep, open_store
     from pairbench.workflow.ab.measure import compare_commits
 
     policy = policy_of(min_effect)
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout)
     arguments = read_arguments(config, base, rest or [], tuple(implementation or ()))
+    kept = None if store is None else open_store(config, store)
     found = compare_commits(config, arguments, device, policy)
     if output == "json":
         put(to_json(found.plain(strict=strict)), nl=False)
@@ -77,5 +86,8 @@ def ab(
     annotate_github(found.comparison)
     for reason in found.broken:
         say(f"pairbench: {reason}")
+    if kept is not None:
+        keep(found, kept)
+        say(f"pairbench: both sides are kept: pairbench show --runs --store {kept.name}")
     if code := found.comparison.exit_code(strict=strict) or (2 if found.broken else 0):
         raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""Two commits measured in turns, block by block: from their suites to a comparison. Nothing is put in the store.
+"""Two commits measured in turns, block by block: from their suites to a comparison. Nothing is put in the store of runs.
 
 Rows of a run are paired within that run, and these are paired across two commits; in a series they would pass for
 something that they are not.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.compare.interleaved import compare_interleaved, to_measure_again
-from pairbench.analyze.records import Run, broken_record, to_records
+from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
@@ -24,7 +24,7 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plain import plain
 from pairbench.model.plan import Entry, Plan
 from pairbench.model.policy import Policy
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Samples
 from pairbench.model.series import Series
 from pairbench.plan import check_implementations, equipped
 from pairbench.report.comparison.render import document
@@ -37,6 +37,8 @@ from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.run.devices import Reporter, on_devices
 from pairbench.workflow.setup import open_context, pick_devices, stamp
 
+SIDES = ("reference", "current")
+"""What the two sides are called, also in the ids of their runs."""
 _ROUNDS = 5
 """Rounds where nobody says how many: a round is one pair of ratios, and few tell little of how far pairs spread."""
 
@@ -49,6 +51,8 @@ class SideBySide:
     """Verdicts of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
     """The reference's and the current side's rows: one for each series, and another where it was measured again."""
+    samples: tuple[tuple[Samples, ...], tuple[Samples, ...]]
+    """The raw samples behind these rows."""
     environment: Environment
     """The device and the versions that both sides were measured with."""
     outputs: dict[Series, OutputsCompared]
@@ -168,7 +172,7 @@ class _Measurement:
         stem, started = stamp(began), began.isoformat(timespec="milliseconds")
         reference, current = (
             Run(run_id=f"{stem}-{name}", started_at=started, commit=side.checkout.commit)
-            for name, side in zip(("reference", "current"), loaded.sides, strict=True)
+            for name, side in zip(SIDES, loaded.sides, strict=True)
         )
         reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
         watch = HostWatch(device, loaded.progress.notify)
@@ -221,7 +225,8 @@ class _Measurement:
         ]
 
     def _compare(self) -> SideBySide:
-        records = (self._records(0), self._records(1))
+        parts = (self._parts(0), self._parts(1))
+        records = (self._records(0, parts[0]), self._records(1, parts[1]))
         outputs = {
             self._series(shared.current, entry): agreement
             for shared in self.alternation.twins
@@ -237,6 +242,7 @@ class _Measurement:
         return SideBySide(
             comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
             records=records,
+            samples=(self._samples(parts[0]), self._samples(parts[1])),
             environment=self.environment,
             outputs=outputs,
             broken=broken,
@@ -258,22 +264,31 @@ class _Measurement:
         broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in compared)
         return tuple(problems), broken
 
-    def _records(self, index: int) -> tuple[Record, ...]:
+    def _parts(self, index: int) -> list[tuple[Run, list[Outcome]]]:
+        """Return a side's cases, those that were measured again twice: the run that rows are of, and the outcomes of its rounds."""
         run, plan = self.runs[index], self.plans[index]
-        rows = [broken_record(run, self.environment, suite) for suite in plan.broken]
         states = {id(state): state for state in self.alternation.sessions[index].states}
         rounds = self.loaded.context.settings.rounds
         measured_again = {id(shared.states[index]) for shared in self.again}
+        second = replace(run, run_id=f"{run.run_id}-again", confirms=run.run_id)
+        parts = []
         for name, state in states.items():
-            rows += _rows(run, self.environment, state, range(rounds))
+            parts.append((run, _outcomes(state, range(rounds))))
             if name in measured_again:
-                second = replace(run, run_id=f"{run.run_id}-again", confirms=run.run_id)
-                rows += _rows(second, self.environment, state, range(rounds, 2 * rounds))
+                parts.append((second, _outcomes(state, range(rounds, 2 * rounds))))
         known = {(state.planned.operator.suite, state.planned.case.key) for state in states.values()}
-        for case in plan.cases:  # of the reference: what is gone, or asks another question now
-            if (case.operator.suite, case.case.key) not in known:
-                rows += _rows(run, self.environment, CaseState(planned=case), range(0))
+        # Of the reference: what is gone, or asks another question now.
+        others = [case for case in plan.cases if (case.operator.suite, case.case.key) not in known]
+        return [*parts, *((run, _outcomes(CaseState(planned=case), range(0))) for case in others)]
+
+    def _records(self, index: int, parts: list[tuple[Run, list[Outcome]]]) -> tuple[Record, ...]:
+        rows = [broken_record(self.runs[index], self.environment, suite) for suite in self.plans[index].broken]
+        for run, outcomes in parts:
+            rows += _rows(run, self.environment, outcomes)
         return tuple(rows)
+
+    def _samples(self, parts: list[tuple[Run, list[Outcome]]]) -> tuple[Samples, ...]:
+        return tuple(row for run, outcomes in parts for row in to_samples(run, self.environment, outcomes))
 
     def _series(self, state: CaseState, entry: Entry) -> Series:
         return Series(
@@ -285,12 +300,16 @@ class _Measurement:
         )
 
 
-def _rows(run: Run, environment: Environment, state: CaseState, rounds: range) -> Iterator[Record]:
-    """Yield a case's rows from some of its rounds."""
-    outcomes = [_restricted(state.outcome(entry), rounds) for entry in state.planned.entries]
+def _rows(run: Run, environment: Environment, outcomes: list[Outcome]) -> Iterator[Record]:
+    """Yield the rows of a case."""
     for row in to_records(run, environment, outcomes):
         # Not timed for want of the other side: nothing that the implementation did.
         yield replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
+
+
+def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
+    """Return the outcomes of a case by some of its rounds."""
+    return [_restricted(state.outcome(entry), rounds) for entry in state.planned.entries]
 
 
 def _restricted(outcome: Outcome, rounds: range) -> Outcome:
