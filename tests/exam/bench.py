@@ -83,7 +83,7 @@ def main() -> int:
                 _keep(folder, "compare")
             case "ab":
                 _plant(folder)
-                _keep(folder, "ab", "HEAD", "exam.py", *device)
+                _keep(folder, "ab", "HEAD", "exam.py", "--store", "sides", *device)
             case "report":
                 _report(folder)
     return 0
@@ -105,7 +105,7 @@ def planted(source: str) -> str:
 def _repository(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(SUITE, folder)
-    (folder / ".gitignore").write_text("*.json\nresults/\n")
+    (folder / ".gitignore").write_text("*.json\nresults/\nsides/\n")
     for command in (
         ["init", "-q"],
         ["add", "-A"],
