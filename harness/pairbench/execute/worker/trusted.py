@@ -59,7 +59,7 @@ _CHANGES_A_GPU = re.compile(
 )
 
 
-def refuse_changes_of_gpus() -> None:
+def _refuse_changes_of_gpus() -> None:
     """Put in the place of each of `pynvml`'s functions that change a GPU's clocks, limits or modes one that raises a PermissionError.
 
     With the rights of an administrator an implementation could raise the clocks for itself, or lower them for the others. What changes
@@ -131,7 +131,7 @@ class Watch:
         return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
 
 
-refuse_changes_of_gpus()
+_refuse_changes_of_gpus()
 watch = Watch()
 """The watch of this process. A worker imports this module before it loads a suite."""
 
