@@ -195,7 +195,11 @@ def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.
     for arguments in (("init", "-q", "."), ("add", "."), ("commit", "-qm", "first")):
         subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    found = pairbench.ab("HEAD", select="ops.py::shifts", **{**QUICK, "rounds": 2})
+    found = pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
+    assert set(pairbench.samples("sides", run=pairbench.read("sides").run_id.min()).implementation) == {
+        "baseline",
+        "named",
+    }
     assert {change.series.implementation for change in found.comparison.changes} == {"baseline", "named"}
     assert "HEAD" in str(found) and len(found.frame) > 2
     with pytest.raises(UsageError, match="'nowhere'"):

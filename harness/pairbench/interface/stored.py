@@ -116,9 +116,10 @@ def ab(
     implementations: str | Iterable[str] = (),
     min_effect: float | None = None,
     rounds: int | None = None,
+    store: Store = None,
     **settings: Any,
 ) -> Verdicts:
-    """Compare two commits of suite files, measured in turns on one device, as `pairbench ab` does. Nothing is stored.
+    """Compare two commits of suite files, measured in turns on one device, as `pairbench ab` does.
 
     Args:
         base: The commit, branch or tag to compare with.
@@ -128,10 +129,12 @@ def ab(
         implementations: As in `run`.
         min_effect: As in `compare`.
         rounds: How many times every case is timed; 5 where not given.
+        store: A folder or URL of a store of its own, to keep both sides' records and raw samples; none is kept where not given.
         settings: As in `run`.
 
     Raises:
-        UsageError: a commit is unknown, or nothing is selected.
+        UsageError: a commit is unknown, nothing is selected, or the store has runs.
+        StoreError: the store cannot be written.
         KeyboardInterrupt: the user interrupted; half a comparison is none.
 
     Example:
@@ -139,10 +142,12 @@ def ab(
     """
     refuse_in_worker("ab")
     from pairbench.workflow.ab.arguments import read_arguments
+    from pairbench.workflow.ab.keep import keep, open_store
     from pairbench.workflow.ab.measure import compare_commits
 
     config = configure(rounds=rounds, **settings)
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
+    kept = None if store is None else open_store(config, str(store))
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
     try:
         found = compare_commits(
@@ -150,6 +155,8 @@ def ab(
         )
     except InterruptedRunError:
         raise KeyboardInterrupt from None
+    if kept is not None:
+        keep(found, kept)
     return Verdicts(comparison=found.comparison, notes=found.broken)
 
 
