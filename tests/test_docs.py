@@ -134,8 +134,10 @@ def test_no_reference_run_names_one_machine() -> None:
     import pyarrow.parquet
 
     for file in (ROOT / "results" / "reference").rglob("*.parquet"):
-        text = str(pyarrow.parquet.read_table(file).to_pylist())
-        assert PRIVATE.search(text.encode()) is None, file
+        schema = pyarrow.parquet.read_schema(file)
+        texts = [column.name for column in schema if "string" in str(column.type)]  # names are in no list of numbers
+        text = f"{schema.metadata} {pyarrow.parquet.read_table(file, columns=texts).to_pylist()}"
+        assert len(texts) > 5 and PRIVATE.search(text.encode()) is None, file
 
 
 # What a tooltip shows is read without the name and the lines around it, so none of these can begin it.
