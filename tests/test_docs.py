@@ -135,7 +135,7 @@ def test_no_reference_run_names_one_machine() -> None:
 
     for file in (ROOT / "results" / "reference").rglob("*.parquet"):
         schema = pyarrow.parquet.read_schema(file)
-        texts = [column.name for column in schema if "string" in str(column.type)]  # names are in no list of numbers
+        texts = [column.name for column in schema if "string" in str(column.type)]  # numbers name no machine
         text = f"{schema.metadata} {pyarrow.parquet.read_table(file, columns=texts).to_pylist()}"
         assert len(texts) > 5 and PRIVATE.search(text.encode()) is None, file
 

@@ -61,7 +61,7 @@ class IncompleteRunError(PairbenchError):
     def __init__(self, message: str, result: object = None) -> None:
         super().__init__(message)
         self.result = result
-        """The `Result` with everything that was measured until then."""
+        """The `Result` with everything that was measured until then; of `ab` the `Verdicts`."""
 
 
 class InterruptedRunError(Exception):

@@ -284,6 +284,7 @@ def ask(environment: tuple[Path, dict[str, str]]) -> Ask:
     [
         (["nope"], "'nope' is no commit, branch or tag of"),
         (["main", "--min-effect", "0"], "--min-effect is 0, expected a percentage between 0 and 100"),
+        (["main", "--store", ""], "--store is empty, expected a folder or URL"),
         (["main", "--format", "html"], "--format 'html' is unknown"),
         (["main", "suites/ops.py", f"{Path(__file__).parents[1]}/suites/good.py"], "is outside of the repository"),
     ],

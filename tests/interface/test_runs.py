@@ -12,8 +12,16 @@ import pytest
 import torch
 
 import pairbench
-from pairbench.errors import ConfigError, DeclarationError, SelectionError, UsageError
+from pairbench.errors import (
+    ConfigError,
+    DeclarationError,
+    IncompleteRunError,
+    SelectionError,
+    StoreFailedError,
+    UsageError,
+)
 from pairbench.interface.opened import file_of, open_targets
+from pairbench.interface.shown import Verdicts
 from pairbench.model.environment import Device
 from pairbench.workflow.progress import PlainProgress
 from tests.commands import forked_workers
@@ -189,11 +197,15 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         pairbench.run(declared)
 
 
-def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", tmp_path / "ops.py")
+def _repository(folder: Path) -> None:
+    shutil.copy(Path(__file__).parents[1] / "suites" / "good.py", folder / "ops.py")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
     for arguments in (("init", "-q", "."), ("add", "."), ("commit", "-qm", "first")):
-        subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
+        subprocess.run([*git, *arguments], cwd=folder, check=True)
+
+
+def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _repository(tmp_path)
     monkeypatch.chdir(tmp_path)
     found = pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
     assert set(pairbench.samples("sides", run=pairbench.read("sides").run_id.min()).implementation) == {
@@ -204,3 +216,15 @@ def test_two_commits_in_turns(places: Path, tmp_path: Path, monkeypatch: pytest.
     assert "HEAD" in str(found) and len(found.frame) > 2
     with pytest.raises(UsageError, match="'nowhere'"):
         pairbench.ab("nowhere", select="ops.py")
+
+
+def test_verdicts_outlive_a_store_that_fails(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StoreFailedError("no space")
+
+    _repository(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pairbench.workflow.ab.keep.write_run", full)
+    with pytest.raises(IncompleteRunError, match="no space; this error's `result` has the verdicts") as caught:
+        pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
+    assert isinstance(caught.value.result, Verdicts) and caught.value.result.comparison.changes

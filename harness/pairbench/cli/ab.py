@@ -75,9 +75,10 @@ def ab(
     from pairbench.workflow.ab.measure import compare_commits
 
     policy = policy_of(min_effect)
-    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout)
+    options = {"tier": tier, "mode": mode, "rounds": rounds, "tf32": tf32, "timeout": timeout, "store": store}
+    config = configure(output, catalogue=catalogue, **options)
     arguments = read_arguments(config, base, rest or [], tuple(implementation or ()))
-    kept = None if store is None else open_store(config, store)
+    kept = None if store is None else open_store(config, configure())
     found = compare_commits(config, arguments, device, policy)
     if output == "json":
         put(to_json(found.plain(strict=strict)), nl=False)

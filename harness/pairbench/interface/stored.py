@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pairbench.errors import InterruptedRunError, SelectionError
+from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, StoreError, StoreFailedError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.frames import samples_frame
 from pairbench.interface.opened import refuse_in_worker
@@ -133,8 +133,8 @@ def ab(
         settings: As in `run`.
 
     Raises:
-        UsageError: a commit is unknown, nothing is selected, or the store has runs.
-        StoreError: the store cannot be written.
+        UsageError: a commit is unknown, nothing is selected, or the store has runs or cannot be written.
+        IncompleteRunError: the store failed when all was measured; its `result` has the verdicts.
         KeyboardInterrupt: the user interrupted; half a comparison is none.
 
     Example:
@@ -145,9 +145,9 @@ def ab(
     from pairbench.workflow.ab.keep import keep, open_store
     from pairbench.workflow.ab.measure import compare_commits
 
-    config = configure(rounds=rounds, **settings)
+    config = configure(rounds=rounds, store=None if store is None else str(store), **settings)
     rest = [*([head] if head else []), *([select] if isinstance(select, str) else select)]
-    kept = None if store is None else open_store(config, str(store))
+    kept = None if store is None else open_store(config, configure())
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
     try:
         found = compare_commits(
@@ -155,9 +155,13 @@ def ab(
         )
     except InterruptedRunError:
         raise KeyboardInterrupt from None
+    verdicts = Verdicts(comparison=found.comparison, notes=found.broken)
     if kept is not None:
-        keep(found, kept)
-    return Verdicts(comparison=found.comparison, notes=found.broken)
+        try:
+            keep(found, kept)
+        except (StoreError, StoreFailedError) as error:
+            raise IncompleteRunError(f"{error}; this error's `result` has the verdicts", verdicts) from error
+    return verdicts
 
 
 def trend(

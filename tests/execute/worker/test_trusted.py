@@ -20,7 +20,7 @@ from pairbench.execute.worker.trusted import watch
 )
 def test_what_would_change_a_gpu_is_refused(name: str) -> None:
     with pytest.raises(
-        PermissionError, match=f"^{name} changes what all that is timed here shares; .* before the run$"
+        PermissionError, match=f"^{name} would change the GPU for everything that is timed on it; .* before the run$"
     ):
         getattr(pynvml, name)(None, 1980, 1980)
 

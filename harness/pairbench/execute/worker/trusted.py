@@ -55,7 +55,7 @@ _CHANGED_BY_TORCH = frozenset({"torch.manual_seed", "torch.nn.Module.__init__", 
 
 
 _CHANGES_A_GPU = re.compile(
-    r"nvml(Device|System)(Set|Reset|PowerSmoothing(Set|Activate|Update)|WorkloadPowerProfile(Set|Clear|Update))"
+    r"nvml(Device|System)(Set(?!CpuAffinity)|Reset|PowerSmoothing(Set|Activate|Update)|WorkloadPowerProfile(Set|Clear|Update))"
 )
 
 
@@ -65,7 +65,7 @@ def _refuse_changes_of_gpus() -> None:
     With the rights of an administrator an implementation could raise the clocks for itself, or lower them for the others. What changes
     them in a process of its own, `nvidia-smi`, say, is not kept from it.
     """
-    with contextlib.suppress(ImportError):  # then a suite has none either
+    with contextlib.suppress(ImportError):  # without the package a suite cannot call it either
         import pynvml
 
         for name in [name for name in vars(pynvml) if _CHANGES_A_GPU.match(name)]:
@@ -75,7 +75,7 @@ def _refuse_changes_of_gpus() -> None:
 def _refusal(name: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise PermissionError(
-            f"{name} changes what all that is timed here shares; pairbench measures a GPU as it finds it, so set it up before the run"
+            f"{name} would change the GPU for everything that is timed on it; pairbench measures a GPU as it finds it, so set it up before the run"
         )
 
     return refuse

@@ -1,5 +1,6 @@
 """Both sides of a comparison go into a store of its own, if one is named: the records and raw samples that its verdicts rest on."""
 
+from pairbench.analyze.records import to_samples
 from pairbench.config import Config
 from pairbench.errors import UsageError
 from pairbench.store.location import StoreLocation
@@ -8,21 +9,21 @@ from pairbench.store.writer import write_run
 from pairbench.workflow.ab.measure import SIDES, SideBySide
 
 
-def open_store(config: Config, name: str) -> StoreLocation:
+def open_store(config: Config, history: Config) -> StoreLocation:
     """Return a store for sides of comparisons, which can be written and is no history.
 
     Args:
-        config: The settings, whose store is the history.
-        name: A folder or a URL.
+        config: The settings with that store.
+        history: The settings without it, whose store is the history.
 
     Raises:
         UsageError: it is the history's, or holds runs of one.
         StoreError: it cannot be written.
         StoreFailedError: it is elsewhere, and takes nothing or cannot be listed.
     """
-    location = StoreLocation.of(name)
+    location = StoreLocation.of(config.store)
     others = [file.run_id for file in stored_files(location, "records").files if not _is_side(file.run_id)]
-    if others or location.root == StoreLocation.of(config.store).root:
+    if others or location.root == StoreLocation.of(history.store).root:
         what = f"holds run {others[0]}" if others else "is where runs go"
         raise UsageError(
             f"--store {location.name!r} {what}: in a history the two sides of ab would pass for runs; name a store of their own"
@@ -43,7 +44,8 @@ def keep(found: SideBySide, location: StoreLocation) -> None:
         StoreError: its folders cannot be made.
         StoreFailedError: there is no space or permission.
     """
-    for records, samples in zip(found.records, found.samples, strict=True):
+    for records, parts in zip(found.records, found.parts, strict=True):
+        samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
         for run_id in dict.fromkeys(record.run_id for record in records):
             rows = [record for record in records if record.run_id == run_id]
             write_run(

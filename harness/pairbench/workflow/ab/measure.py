@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.analyze.compare.interleaved import compare_interleaved, to_measure_again
-from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.analyze.records import Run, broken_record, to_records
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError
 from pairbench.execute.parent.case_state import CaseState
@@ -24,7 +24,7 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plain import plain
 from pairbench.model.plan import Entry, Plan
 from pairbench.model.policy import Policy
-from pairbench.model.record import Record, Samples
+from pairbench.model.record import Record
 from pairbench.model.series import Series
 from pairbench.plan import check_implementations, equipped
 from pairbench.report.comparison.render import document
@@ -39,6 +39,8 @@ from pairbench.workflow.setup import open_context, pick_devices, stamp
 
 SIDES = ("reference", "current")
 """What the two sides are called, also in the ids of their runs."""
+Parts = list[tuple[Run, list[Outcome]]]
+"""What was measured of one side: the outcomes of each case, and the run that they belong to."""
 _ROUNDS = 5
 """Rounds where nobody says how many: a round is one pair of ratios, and few tell little of how far pairs spread."""
 
@@ -51,8 +53,8 @@ class SideBySide:
     """Verdicts of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
     """The reference's and the current side's rows: one for each series, and another where it was measured again."""
-    samples: tuple[tuple[Samples, ...], tuple[Samples, ...]]
-    """The raw samples behind these rows."""
+    parts: tuple[Parts, Parts]
+    """What these rows are made of, raw samples included."""
     environment: Environment
     """The device and the versions that both sides were measured with."""
     outputs: dict[Series, OutputsCompared]
@@ -242,7 +244,7 @@ class _Measurement:
         return SideBySide(
             comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
             records=records,
-            samples=(self._samples(parts[0]), self._samples(parts[1])),
+            parts=parts,
             environment=self.environment,
             outputs=outputs,
             broken=broken,
@@ -264,14 +266,14 @@ class _Measurement:
         broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in compared)
         return tuple(problems), broken
 
-    def _parts(self, index: int) -> list[tuple[Run, list[Outcome]]]:
-        """Return a side's cases, those that were measured again twice: the run that rows are of, and the outcomes of its rounds."""
+    def _parts(self, index: int) -> Parts:
+        """Return what was measured of a side; a case that was measured again is in it twice, the second time as a part of another run."""
         run, plan = self.runs[index], self.plans[index]
         states = {id(state): state for state in self.alternation.sessions[index].states}
         rounds = self.loaded.context.settings.rounds
         measured_again = {id(shared.states[index]) for shared in self.again}
         second = replace(run, run_id=f"{run.run_id}-again", confirms=run.run_id)
-        parts = []
+        parts: Parts = []
         for name, state in states.items():
             parts.append((run, _outcomes(state, range(rounds))))
             if name in measured_again:
@@ -281,14 +283,11 @@ class _Measurement:
         others = [case for case in plan.cases if (case.operator.suite, case.case.key) not in known]
         return [*parts, *((run, _outcomes(CaseState(planned=case), range(0))) for case in others)]
 
-    def _records(self, index: int, parts: list[tuple[Run, list[Outcome]]]) -> tuple[Record, ...]:
+    def _records(self, index: int, parts: Parts) -> tuple[Record, ...]:
         rows = [broken_record(self.runs[index], self.environment, suite) for suite in self.plans[index].broken]
         for run, outcomes in parts:
             rows += _rows(run, self.environment, outcomes)
         return tuple(rows)
-
-    def _samples(self, parts: list[tuple[Run, list[Outcome]]]) -> tuple[Samples, ...]:
-        return tuple(row for run, outcomes in parts for row in to_samples(run, self.environment, outcomes))
 
     def _series(self, state: CaseState, entry: Entry) -> Series:
         return Series(
