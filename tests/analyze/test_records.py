@@ -404,3 +404,14 @@ def test_nothing_gives_nothing() -> None:
 def test_outside_a_checkout() -> None:
     (found,) = to_records(replace(RUN, commit=None), ENVIRONMENT, [outcome(FAST, *ROUNDS)])
     assert (found.commit, found.commit_at, found.branch, found.dirty) == (None,) * 4
+
+
+@pytest.mark.parametrize("seen", [("tf32", None), (None, "tf32"), (None, None)])
+def test_the_precision_is_the_cases(seen: tuple[str | None, str | None]) -> None:
+    """What a replay or a Triton kernel multiplies is not dispatched; the baseline of the case tells it."""
+    profiles = [
+        Profile(entry=entry, launches=Launches(status="exact"), float32_precision=precision)
+        for entry, precision in zip((BASELINE, FAST), seen, strict=True)
+    ]
+    rows = records(*(outcome(profile.entry, profile=profile) for profile in profiles), outcome(FAST))
+    assert [row.float32_precision for row in rows] == ["tf32" if any(seen) else None] * 3

@@ -33,7 +33,7 @@ def test_a_fine_run_has_exit_code_0_and_one_json_document_on_stdout(fine_run: Do
     """Although a suite of it prints without end, to both streams and past Python."""
     assert fine_run.returncode == 0, fine_run.stderr
     document = json.loads(fine_run.stdout)
-    assert set(document) == {"run_id", "store", "summary", "records"}
+    assert set(document) == {"run_id", "store", "summary", "records", "notes"}
     assert "line 1999" not in fine_run.stderr and "not a message" not in fine_run.stderr
 
 
@@ -166,7 +166,7 @@ def test_forked_workers_find_the_same_as_fresh_ones(fine: dict[str, Any], tmp_pa
 def test_pandas_is_enough_to_read_the_store(fine_folder: Path, fine: dict[str, Any]) -> None:
     frame = pd.read_parquet(fine_folder / "results" / "records")
     assert {item.name for item in fields(Record)} <= set(frame.columns)
-    assert len(fields(Record)) == 119
+    assert len(fields(Record)) == 120
     assert len(frame) == len(fine["records"])
     assert set(frame["run_id"]) == {fine["run_id"]}
     measured = frame[frame["status"] == "measured"]
@@ -256,3 +256,68 @@ def test_a_speedup_is_over_the_baseline_of_the_same_mode(own: dict[tuple[str, st
         baseline, twice = own["baseline", mode], own["twice", mode]
         assert baseline.call_p50_ns and twice.call_p50_ns
         assert twice.speedup == pytest.approx(baseline.call_p50_ns / twice.call_p50_ns)
+
+
+_PRECISION = """
+import torch
+from pairbench import Operator, grid
+
+torch.set_float32_matmul_precision("medium")  # which no suite decides
+
+
+def multiplied(x):
+    return x @ x.t() + float(torch.backends.cuda.matmul.allow_tf32)
+
+
+def declare(name, inputs, variant, cases):
+    return Operator(name, baseline=multiplied, variants={"v": variant}, inputs=inputs, cases=cases, cost=lambda rows: (1.0, 1.0))
+
+
+axis = declare(
+    "axis", lambda make, rows: {"x": make.normal(rows, 8)}, lambda x: x @ x.t(), grid(rows=[4], tf32=[True, False])
+)
+setting = declare("setting", lambda make, rows: {"x": make.normal(rows, 8)}, lambda x: x @ x.t(), grid(rows=[4]))
+given = Operator(
+    "given",
+    baseline=lambda x, allowed: x * float(torch.backends.cuda.matmul.allow_tf32),
+    variants={"v": lambda x, allowed: x * allowed},
+    inputs=lambda make, tf32: {"x": make.normal(8), "allowed": float(tf32)},
+    cases=grid(tf32=[True, False]),
+)
+"""
+
+
+@pytest.fixture(scope="module", params=["--tf32", "--no-tf32"])
+def precise(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, dict[str, Any]]:
+    """Return whether TF32 was asked for, and the records of all implementations by case and name."""
+    folder = tmp_path_factory.mktemp("precise")
+    (folder / "precise.py").write_text(_PRECISION)
+    done = call(folder, settle(folder), "run", "precise.py", "--device", "cpu", "--format", "json", request.param)
+    found = json.loads(done.stdout)
+    # A CPU has no TF32, so there is nothing to say.
+    assert found["notes"] == [] and done.returncode == 1
+    return request.param == "--tf32", {f"{row['case']} {row['implementation']}": row for row in found["records"]}
+
+
+def test_a_case_or_else_the_option_pins_the_precision(precise: tuple[bool, dict[str, Any]]) -> None:
+    tf32, found = precise
+    statuses = {name: row["status"] for name, row in found.items() if row["role"] == "variant"}
+    assert statuses == {
+        "axis[rows=4,tf32=True] v": "mismatched",
+        "axis[rows=4,tf32=False] v": "measured",
+        "setting[rows=4] v": "mismatched" if tf32 else "measured",
+        "given[tf32=True] v": "measured",
+        "given[tf32=False] v": "measured",
+    }
+
+
+def test_the_precision_of_a_case_is_recorded_and_its_environment_is_the_runs(
+    precise: tuple[bool, dict[str, Any]],
+) -> None:
+    tf32, found = precise
+    assert len({row["environment_hash"] for row in found.values()}) == 1
+    assert {row["environment"]["flags"]["matmul.allow_tf32"] for row in found.values()} == {tf32}
+    # Where nothing of a case was profiled nothing is known.
+    known = {name: row["float32_precision"] for name, row in found.items()}
+    assert known["axis[rows=4,tf32=False] baseline"] == known["axis[rows=4,tf32=False] v"] == "ieee"
+    assert {precision for name, precision in known.items() if name.startswith("given")} == {None}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pairbench.errors import DeclarationError
 from pairbench.model.case import TIERS, grid
 from pairbench.model.operator import Cost, Operator, Variant
-from pairbench.model.tolerance import EXACT, Tolerance
+from pairbench.model.tolerance import EXACT, TF32_SPACING, Tolerance, with_tf32
 
 
 def plain(x: Any) -> Any:
@@ -339,3 +339,48 @@ def test_a_step_builds_on_a_variant_before_it(before: str) -> None:
     assert (
         declare(variants=steps | {"second": Variant(fast, builds_on="first")}).variants["second"].builds_on == "first"
     )
+
+
+def test_float32_has_tf32s_tolerance_where_that_is_allowed() -> None:
+    declared = {"float32": Tolerance(rtol=1e-6), "bfloat16": Tolerance(rtol=1e-2)}
+    operator = declare(tolerance=declared)
+    (case, _) = operator.cases
+    plain, rounded = operator.at(case), operator.at(case, tf32=True)
+    assert plain.tolerance_for("float32") == declared["float32"]
+    assert rounded.tolerance_for("float32") == with_tf32(declared["float32"])
+    assert rounded.tolerance_for("complex64") == with_tf32(Tolerance())
+    for dtype in ("bfloat16", "float16", "float64", "complex128", "int64"):
+        assert rounded.tolerance_for(dtype) == plain.tolerance_for(dtype) == declared.get(dtype, Tolerance())
+    assert not operator.tf32 and not operator.at(case).tf32
+
+
+def test_a_tolerance_for_tf32_is_taken_as_it_is() -> None:
+    mine = Tolerance(rtol=1e-1)
+    operator = declare(tolerance={"float32": EXACT, "tf32": mine})
+    assert operator.at(operator.cases[0]).tolerance_for("float32") == EXACT
+    found = operator.at(operator.cases[0], tf32=True).tolerance_for("float32")
+    assert found == Tolerance(rtol=1e-1, spacing=TF32_SPACING)
+
+
+def test_gradients_have_it_too_in_every_direction() -> None:
+    operator = declare(gradients=["x"], gradient_tolerance={"x": Tolerance(rtol=1e-6)})
+    backward = operator.at(operator.cases[1], tf32=True)
+    assert (backward.direction, backward.towards("fwd").tf32) == ("bwd", True)
+    assert backward.tolerance_for("float32", "gradient of x") == with_tf32(Tolerance(rtol=1e-6))
+
+
+def test_an_axis_tf32_needs_no_parameter() -> None:
+    operator = declare(cases=grid(rows=[1], tf32=[True, False]))
+    assert [case.key for case in operator.cases] == ["double[rows=1,tf32=True]", "double[rows=1,tf32=False]"]
+    assert [case.tf32(otherwise=True) for case in operator.cases] == [True, False]
+    assert [case.axes_for(inputs) for case in operator.cases] == [{"rows": 1}] * 2
+    assert operator.cases[0].axes_for(lambda make, rows, tf32: {}) == {"rows": 1, "tf32": True}
+    assert operator.cases[0].axes_for(lambda make, **axes: {}) == {"rows": 1, "tf32": True}
+    plain = declare()
+    assert [plain.cases[0].tf32(otherwise=wanted) for wanted in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize("value", [0, 1, "high", "tf32"])
+def test_an_axis_tf32_is_a_yes_or_no(value: object) -> None:
+    with pytest.raises(DeclarationError, match=r"axis 'tf32' has the value .*, expected True or False"):
+        declare(cases=[{"rows": 1, "tf32": value}])

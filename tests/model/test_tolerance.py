@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.errors import DeclarationError
-from pairbench.model.tolerance import EXACT, REASSOCIATED, Tolerance
+from pairbench.model.tolerance import EXACT, REASSOCIATED, TF32_SPACING, Tolerance, with_tf32
 
 limits = st.floats(0, 1e300)
 
@@ -64,3 +64,25 @@ def test_a_limit_that_nobody_set_is_in_no_definition_hash() -> None:
     assert repr(Tolerance(rtol=0.5)) == "Tolerance(rtol=0.5, atol=0.0, atol_rms=0.0)"
     assert repr(Tolerance(atol_rms=1, rms_by_row=True)).endswith("atol_rms=1, rms_by_row=True)")
     assert repr(Tolerance(atol=1, rel_l2=0.5)) == "Tolerance(rtol=0.0, atol=1, atol_rms=0.0, rel_l2=0.5)"
+
+
+@given(limits, limits, limits, limits)
+def test_tf32_widens_what_is_less_and_leaves_what_is_more(rtol: float, atol: float, rms: float, whole: float) -> None:
+    given = Tolerance(rtol=rtol, atol=atol, atol_rms=rms, rel_l2=whole)
+    wider = with_tf32(given)
+    assert wider.atol == given.atol and wider.spacing == TF32_SPACING
+    assert wider.rtol == max(rtol, TF32_SPACING) and wider.atol_rms == max(rms, TF32_SPACING)
+    assert wider.rel_l2 == max(whole, TF32_SPACING)
+    assert with_tf32(wider) == wider
+
+
+def test_tf32_adds_no_limit_and_keeps_data_exact() -> None:
+    assert with_tf32(EXACT) == EXACT
+    assert with_tf32(Tolerance()) == Tolerance(
+        rtol=TF32_SPACING, atol=1e-5, atol_rms=TF32_SPACING, spacing=TF32_SPACING
+    )
+    assert with_tf32(Tolerance(rtol=1e-6, atol_rms=1e-6, rms_by_row=True)).rms_by_row
+
+
+def test_no_definition_has_another_hash_for_it() -> None:
+    assert repr(REASSOCIATED["float32"]) == "Tolerance(rtol=0.0001, atol=0.0, atol_rms=1e-05)"

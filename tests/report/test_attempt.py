@@ -180,3 +180,12 @@ def test_the_other_formats_say_the_same(variant: Make, ended: Callable[..., Reco
     ]
     assert attempt.exit_code == 2
     assert Attempt(cases=(case,)).exit_code == 1 and Attempt(cases=(case[:1],)).exit_code == 0
+
+
+def test_the_precision_of_float32_is_said_the_first_time(baseline: Make, variant: Make) -> None:
+    made = baseline(float32_precision="ieee", device_kind="cuda"), variant("triton", device_kind="cuda")
+    attempt = Attempt(cases=(tuple(Tried(record=one) for one in made),))
+    (line,) = closing_lines(attempt)
+    assert line.startswith("float32 products and convolutions: IEEE float32")
+    assert closing_lines(attempt, with_left_out=False) == []
+    assert as_plain(attempt)["notes"] == [line] and line in as_markdown(attempt).replace("\\", "")

@@ -255,3 +255,29 @@ def test_what_the_autotuner_chose_stands_below_the_row(baseline: Make, variant: 
     said = "autotuned norm: BLOCK=64, num_warps=4; add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"
     assert render([baseline(), row], "table", terminal=PIPE).count(said) == 1
     assert said.replace("_", "\\_") in render([baseline(), row], "markdown")
+
+
+@pytest.mark.parametrize(
+    ("precisions", "said"),
+    [
+        (("ieee", "ieee"), "IEEE float32, where torch by itself lets convolutions use TF32; --tf32 allows it for both"),
+        (("tf32", "tf32"), "TF32 allowed for both, where torch by itself allows it for convolutions alone; --no-tf32"),
+        (("ieee", "tf32"), "TF32 allowed in 1 of 2 records, IEEE float32 in the others, by the axis tf32 or the run's"),
+        ((None, None), None),
+    ],
+)
+def test_the_precision_of_float32_is_one_line(
+    baseline: Make, variant: Make, precisions: tuple[str | None, str | None], said: str | None
+) -> None:
+    made = baseline(float32_precision=precisions[0]), variant("fused", float32_precision=precisions[1])
+    records = [replace(one, device_kind="cuda") for one in made]
+    for output in ("table", "markdown"):
+        text = render(records, output, terminal=Terminal(width=None, color=False)).replace("\\", "")
+        assert text.count("float32 products and convolutions: ") == (said is not None)
+        assert said is None or f"float32 products and convolutions: {said}" in text
+        assert (" float32 " in text.split("speedup")[0]) is ("tf32" in precisions)
+    notes = json.loads(render(records, "json"))["notes"]
+    assert [line.removeprefix("float32 products and convolutions: ")[: len(said or "")] for line in notes] == (
+        [said] if said else []
+    )
+    assert "float32 products" not in render([replace(one, device_kind="cpu") for one in records], "table")

@@ -51,6 +51,7 @@ BASELINE: dict[str, Any] = {
     "axes": '{"dtype": "bfloat16", "tokens": 4096}',
     "tier": "real",
     "dtype": "bfloat16",
+    "float32_precision": "ieee",
     "implementation": "baseline",
     "role": "baseline",
     "device_kind": "cuda",

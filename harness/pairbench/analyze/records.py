@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbench.analyze.latencies import latency_columns, samples_of
@@ -42,7 +42,13 @@ def to_records(
     """
     known = believed(tuple(outcomes), environment)
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
-    return [_record(run, environment, item, controls.get(item.entry.mode), resamples) for item in known]
+    # Seen of one implementation it holds for the case: of compiled calls, replays and Triton's kernels nothing is seen.
+    seen = {item.profile.float32_precision for item in known if item.profile} - {None}
+    precision = next(iter(seen), None)
+    return [
+        replace(_record(run, environment, item, controls.get(item.entry.mode), resamples), float32_precision=precision)
+        for item in known
+    ]
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:

@@ -45,6 +45,15 @@ ImplementationsOption = Annotated[
         show_default=False,
     ),
 ]
+Tf32Option = Annotated[
+    bool | None,
+    typer.Option(
+        "--tf32/--no-tf32",
+        help="Let float32 products and convolutions use TF32, baseline and variants alike, and judge them by its ten bits; an axis "
+        "`tf32` of a case goes before. Default: --no-tf32.",
+        show_default=False,
+    ),
+]
 RoundsOption = Annotated[
     int | None,
     typer.Option(

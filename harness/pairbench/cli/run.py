@@ -15,6 +15,7 @@ from pairbench.cli.options import (
     RoundsOption,
     Select,
     StoreOption,
+    Tf32Option,
     TierOption,
     TimeoutOption,
 )
@@ -47,10 +48,7 @@ def run(
             help="auto, or do_bench for Triton's own function (never compared with auto).", show_default=False
         ),
     ] = None,
-    tf32: Annotated[
-        bool | None,
-        typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, baseline and variants alike.", show_default=False),
-    ] = None,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     confirm: Annotated[
         bool,
@@ -160,6 +158,7 @@ def _show(
 ) -> None:
     """Print a run, and what it means beside earlier ones if that was asked."""
     from pairbench.report.render import to_json
+    from pairbench.report.rows import precision_remark
     from pairbench.report.table import render
 
     if output == "json":
@@ -168,6 +167,7 @@ def _show(
             "store": store,
             "summary": done.summary(),
             "records": done.plain_records(),
+            "notes": precision_remark(done.records),
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
         }

@@ -21,7 +21,7 @@ def with_cases(operator: Operator, cases: Cases | None) -> Operator:
     if cases is None:
         return operator
     given: dict[str, Any] = {**vars(operator), "cases": cases, "claims": ()}
-    del given["direction"]  # a worker's
+    del given["direction"], given["tf32"]  # a worker's
     return Operator(given.pop("name"), **given)
 
 

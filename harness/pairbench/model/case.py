@@ -1,10 +1,11 @@
 """What varies: the axes of an operator and one point of them, the case; in training also which way a call goes."""
 
 import functools
+import inspect
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -56,6 +57,21 @@ class Case:
         value = dict(self.axes).get("dtype")
         return value if isinstance(value, str) else None
 
+    def tf32(self, otherwise: bool) -> bool:
+        """Return whether float32 may use TF32 in this case: the value of the axis named `tf32`, else what the run says."""
+        return bool(dict(self.axes).get("tf32", otherwise))
+
+    def axes_for(self, function: Callable[..., Any], leave_out: Collection[str] = ()) -> dict[str, AxisValue]:
+        """Return the axes to call a suite's function with: `tf32`, which the harness acts on, only where the function takes it."""
+        left_out = {*leave_out, *(() if takes(function, "tf32") else ("tf32",))}
+        return {axis: value for axis, value in self.axes if axis not in left_out}
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function can be called with an argument of that name."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
 
 def format_value(value: AxisValue) -> str:
     """Return an axis value as a case key holds it: tuples as `3x1x1`."""
@@ -75,6 +91,11 @@ def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
 
 
 def _checked(operator: str, axis: str, value: object) -> AxisValue:
+    if axis == "tf32" and not isinstance(value, bool):
+        raise DeclarationError(
+            f"operator {operator!r}: axis 'tf32' has the value {value!r}, expected True or False: whether float32 products and "
+            "convolutions may use TF32 in the case; rename an axis that means something else"
+        )
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, str) and _WORD.fullmatch(value):

@@ -4,13 +4,22 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import TIERS, Case, Direction, check_gradients, gradient_of, make_case, with_directions
+from pairbench.model.case import (
+    TIERS,
+    Case,
+    Direction,
+    check_gradients,
+    gradient_of,
+    make_case,
+    takes,
+    with_directions,
+)
 from pairbench.model.claim import Claim, check_claims
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
@@ -92,7 +101,8 @@ class Operator:
     oracle: Callable[..., Any] | None = None
     """A function that computes the exact outputs from float64 inputs; None to use the baseline."""
     tolerance: Tolerance | Mapping[str, Tolerance] = field(default_factory=Tolerance)
-    """The tolerance of all outputs, or one for each output dtype; dtypes not named have the default."""
+    """The tolerance of all outputs, or one for each output dtype; dtypes not named have the default. Where TF32 is allowed, that of
+    float32 is widened to TF32's rounding (`with_tf32`), unless there is one under the name `tf32`."""
     cost: Callable[..., Cost] | None = None
     """A function of the axes that returns the least work of a case; None where it is not declared."""
     constants: tuple[str, ...] = ()
@@ -106,6 +116,8 @@ class Operator:
     """The tolerance of all gradients, or one for each name in `gradients` or dtype; None for that of outputs."""
     direction: Direction | None = field(default=None, init=False)
     """What calls compute, in a worker that is at a case of it; None where no gradients are named."""
+    tf32: bool = field(default=False, init=False)
+    """Whether float32 products and convolutions may use TF32, in a worker that is at a case of it."""
     reset: bool | Callable[..., object] = False
     """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
@@ -163,6 +175,7 @@ class Operator:
         set_field(self, "state", _names(name, "state", state))
         set_field(self, "gradient_tolerance", _gradient_tolerance(name, gradient_tolerance, self.gradients))
         set_field(self, "direction", None)
+        set_field(self, "tf32", False)
         set_field(self, "reset", _reset(name, reset, self.state))
         set_field(self, "source", str(source))
         set_field(self, "owner", _owner(name, owner))
@@ -190,12 +203,18 @@ class Operator:
         if self.gradient_tolerance is not None and (name := gradient_of(path)) is not None:
             given = self.gradient_tolerance
             if isinstance(given, Mapping) and name in given:
-                return given[name]
-        return given if isinstance(given, Tolerance) else given.get(dtype, Tolerance())
+                given = given[name]
+        rounded = self.tf32 and dtype in ("float32", "complex64")
+        if rounded and isinstance(given, Mapping) and "tf32" in given:
+            return replace(given["tf32"], spacing=TF32_SPACING)
+        found = given if isinstance(given, Tolerance) else given.get(dtype, Tolerance())
+        return with_tf32(found) if rounded else found
 
-    def at(self, case: Case) -> "Operator":
-        """Return the operator whose calls compute what a case asks for: itself, or one of a direction."""
-        return self.towards(dict(case.axes)["direction"]) if self.gradients else self  # type: ignore[arg-type]
+    def at(self, case: Case, *, tf32: bool = False) -> "Operator":
+        """Return the operator whose calls compute what a case asks for: in a direction, where it has gradients, and in a precision."""
+        here = self.towards(dict(case.axes)["direction"]) if self.gradients else copy.copy(self)  # type: ignore[arg-type]
+        object.__setattr__(here, "tf32", tf32)
+        return here
 
     def towards(self, direction: Direction) -> "Operator":
         """Return the operator whose calls go in a direction."""
@@ -253,7 +272,8 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
         raise DeclarationError(
             f"operator {operator!r}: there are no cases, expected at least one: cases=grid(axis=[...])"
         )
-    _check_axes(operator, inputs, all_cases, {"direction"} if directed else set())
+    added = {*(["direction"] if directed else []), *([] if takes(inputs, "tf32") else ["tf32"])}
+    _check_axes(operator, inputs, all_cases, added)
     seen: dict[str, str] = {}
     for case in all_cases:
         if case.key in seen:

@@ -177,6 +177,8 @@ class Profile:
     allocations: int | None = None
     saved_bytes: int | None = None
     """What a forward keeps for backward; None where no gradients are declared."""
+    float32_precision: str | None = None
+    """Precision of float32 products and convolutions, `ieee` or `tf32`; None where the call dispatches none."""
     reason: str | None = None
     """Why one of these numbers is missing; None where all are there."""
 

@@ -55,6 +55,10 @@ class Record:
     axes: str | None = column("the case's axes as JSON")
     tier: str | None = column("smoke, real or headline")
     dtype: str | None = column("the axis `dtype`, where there is one")
+    float32_precision: str | None = column(
+        "precision of the case's float32 products and convolutions: `ieee`, or `tf32` where TF32 was allowed, by the axis `tf32` or else by the "
+        "setting; null where no implementation of the case is seen to dispatch any"
+    )
     implementation: str | None = column("`baseline` or the variant's name")
     role: str | None = column("baseline or variant")
     mode: str | None = column("eager, compile or graph")

@@ -1,5 +1,6 @@
 """The settings of a run, resolved: no optional fields past this point."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MODES = ("eager", "compile", "graph")
@@ -34,6 +35,27 @@ class Settings:
     """
     seed: int = 0
     tf32: bool = False
-    """Whether float32 convolutions and matrix products may use TF32; pinned alike for every implementation."""
+    """Whether float32 convolutions and matrix products may use TF32 where no axis `tf32` says it; pinned alike for every implementation."""
     memory_fraction: float = 0.8
     """Part of the machine's memory that one worker may take before it is ended."""
+
+
+def about_precision(found: Iterable[str | None]) -> str | None:
+    """Return a line on the precision of float32 products and convolutions on GPUs, and how to have another; None where there are none.
+
+    Args:
+        found: `float32_precision` of each record.
+    """
+    known = [precision for precision in found if precision]
+    tf32 = known.count("tf32")
+    if not known:
+        return None
+    if not tf32:
+        said = "IEEE float32, where torch by itself lets convolutions use TF32; --tf32 allows it for both"
+    elif tf32 == len(known):
+        said = (
+            "TF32 allowed for both, where torch by itself allows it for convolutions alone; --no-tf32 has IEEE float32"
+        )
+    else:
+        said = f"TF32 allowed in {tf32} of {len(known)} records, IEEE float32 in the others, by the axis tf32 or the run's --tf32"
+    return f"float32 products and convolutions: {said}"

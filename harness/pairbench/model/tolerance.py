@@ -24,6 +24,9 @@ class Tolerance:
     rel_l2: float | None = None
     """Limit for the relative L2 distance of a whole output, beside those of each element, for variants that compute in a lower
     precision on purpose. It takes the place of the oracle rule: such a variant is further from the oracle by design."""
+    spacing: float = 0.0
+    """Relative spacing of the numbers that were computed with, where it is wider than that of the output dtype: the oracle rule and the check
+    of the baseline go by it. The harness sets it where TF32 is allowed."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rms_by_row, bool):
@@ -44,7 +47,7 @@ class Tolerance:
     def __repr__(self) -> str:
         """Return what definition hashes are made of: a limit that was not set must not begin new series."""
         values = {field: getattr(self, field.name) for field in fields(self)}
-        later = ("rms_by_row", "rel_l2")
+        later = ("rms_by_row", "rel_l2", "spacing")
         shown = (
             f"{field.name}={value!r}"
             for field, value in values.items()
@@ -67,6 +70,36 @@ REASSOCIATED: dict[str, Tolerance] = {
 Two output spacings relative, and a small part of the output's RMS where terms cancel. The oracle rule is the sharper
 of the two gates; this one is there for single elements that are plainly wrong.
 """
+
+TF32_SPACING = 2.0**-8
+"""Relative spacing that explains the error of a float32 product in TF32 by half of it, as a dtype's spacing does that of a rounding.
+
+TF32 keeps ten bits of mantissa. Where hardware cuts the others off, each operand loses up to 2**-10, and a product up to 2**-9 of its
+terms; where it rounds them, half of that, in both directions.
+"""
+
+
+def with_tf32(tolerance: Tolerance) -> Tolerance:
+    """Return what a tolerance of float32 outputs is where TF32 is allowed: each of its limits, and no less than TF32 explains.
+
+    An error of TF32 goes with the terms that are summed, not with what is left of them. So there is a part of the output's RMS beside
+    the relative one, each twice what one product may be off: for a second product behind it, or for two sides that round in
+    different ways. What was declared is widened too, for it was declared for float32 as such. EXACT stays: data that is moved has no products.
+    """
+    if tolerance == EXACT:
+        return tolerance
+    return replace(
+        tolerance,
+        rtol=max(tolerance.rtol or 0.0, TF32_SPACING),
+        atol=_ATOL if tolerance.atol is None else tolerance.atol,
+        atol_rms=max(tolerance.atol_rms, TF32_SPACING),
+        rel_l2=None if tolerance.rel_l2 is None else max(tolerance.rel_l2, TF32_SPACING),
+        spacing=TF32_SPACING,
+    )
+
+
+_ATOL = 1e-5
+"""Default of `atol` for float32, which one that is widened keeps."""
 
 REASSOCIATED_BY_ROW: dict[str, Tolerance] = {
     dtype: replace(tolerance, rms_by_row=True) for dtype, tolerance in REASSOCIATED.items()

@@ -10,7 +10,7 @@ from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.record import Record
 from pairbench.report import latency_words, roof_words, units
 from pairbench.report.render import clean, markdown_text
-from pairbench.report.rows import autotuned
+from pairbench.report.rows import autotuned, precision_remark
 from pairbench.report.table import expanded
 
 LABEL = (
@@ -51,14 +51,14 @@ def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
 
     Args:
         attempt: What came out.
-        with_left_out: Whether to name the cases that were left out on purpose.
+        with_left_out: Whether to name the cases that were left out on purpose, and the precision.
     """
     lines = []
     if attempt.untried:
         lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")
     if attempt.left_out and with_left_out:
         lines.append(f"One case of each operator; --all-cases takes the others, too: {_named(attempt.left_out)}")
-    return lines
+    return lines + (precision_remark(one.record for one in attempt.tried) if with_left_out else [])
 
 
 def _named(keys: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def as_plain(attempt: Attempt) -> dict[str, Any]:
         }
         for one in attempt.tried
     ]
-    return {"tries": tries, **attempt.plain()}
+    return {"tries": tries, **attempt.plain(), "notes": precision_remark(one.record for one in attempt.tried)}
 
 
 def _plain_beside(one: Beside | None) -> dict[str, Any] | None:

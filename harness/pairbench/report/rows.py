@@ -8,7 +8,7 @@ from pairbench.model.case import TIERS
 from pairbench.model.load import withheld
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
-from pairbench.model.settings import MODES
+from pairbench.model.settings import MODES, about_precision
 from pairbench.report import latency_words, roof_words, units
 from pairbench.report.layout import Column, cells_of
 from pairbench.report.render import clean
@@ -29,6 +29,7 @@ def _unless_baseline(record: Record, text: str) -> str:
 COLUMNS: tuple[Column[Record], ...] = (
     Column(header="implementation", text=lambda row: row.implementation or "", right=False),
     Column(header="mode", text=lambda row: row.mode or "", right=False, usual="eager"),
+    Column(header="float32", text=lambda row: row.float32_precision or "", right=False, usual="ieee", drop=12),
     Column(header="P50", text=latency_words.p50),
     Column(header="±", text=latency_words.spread, drop=4),
     Column(header="P95", text=latency_words.p95, drop=1),
@@ -74,6 +75,12 @@ def load_remarks(records: Iterable[Record]) -> list[str]:
         if row.status == Status.MEASURED and (why := withheld(row.device_kind, row.environment))
     }
     return sorted(remarks)
+
+
+def precision_remark(records: Iterable[Record]) -> list[str]:
+    """Return a line on the precision of float32 products and convolutions, where there are any on a GPU: a CPU has no TF32."""
+    line = about_precision(row.float32_precision for row in records if row.device_kind == "cuda")
+    return [line] if line else []
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:

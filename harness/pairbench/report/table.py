@@ -27,6 +27,7 @@ from pairbench.report.rows import (
     load_remarks,
     note,
     operator_of,
+    precision_remark,
     rows_of,
     title,
 )
@@ -48,7 +49,8 @@ def render(
         terminal: stdout where not given.
     """
     if output == "json":
-        return to_json({"records": [expanded(record) for record in records], "problems": problems})
+        document = {"records": [expanded(record) for record in records], "problems": problems}
+        return to_json({**document, "notes": precision_remark(records)})
     problems = [*problems, *load_remarks(records), *_out_of_budget(records)]
     if output == "markdown":
         return _markdown(records, problems)
@@ -78,6 +80,7 @@ def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None
     if rows:
         counts = Counter(record.status for record in records)
         yield Text(", ".join(f"{number} {status}" for status, number in counts.most_common()))
+    yield from (Text(line, style="dim") for line in precision_remark(records))
     if layout.note:
         yield Text(layout.note, style="dim")
     yield from (Text(clean(problem), style="yellow") for problem in problems)
@@ -168,5 +171,6 @@ def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
             parts.append(markdown_table(names, cells, right=right))
     if _on_gpu(records):
         parts.append(f"{markdown_text(LEGEND)}\n")
+    parts += [f"{markdown_text(line)}\n" for line in precision_remark(records)]
     parts += [f"- {markdown_text(problem)}\n" for problem in problems]
     return "\n".join(parts)

@@ -14,6 +14,7 @@
 #   6  commit_subject, commit_author, commit_number, pull_request: whose a change is
 #   7  saved_bytes
 #   8  host_round_lower_mean_ns
+#   9  float32_precision
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ import pyarrow as pa
 from pairbench.model.plain import whole_text
 from pairbench.model.record import Record, Samples
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -253,3 +253,12 @@ def test_whatever_the_records_say_every_series_gets_one_outcome_and_one_sentence
     # What fails now is never lost, and what does not is never called failed.
     failing = {Series.of(record) for record in current if record.status not in ("measured", "skipped")}
     assert {change.series for change in changes if change.outcome is GateOutcome.FAILED} == failing
+
+
+def test_a_case_in_tf32_is_not_compared_with_one_without() -> None:
+    def in_precision(records: Iterable[Record], precision: str) -> list[Record]:
+        axis = f",tf32={precision == 'tf32'}]"
+        return [replace(one, case=f"{str(one.case)[:-1]}{axis}", float32_precision=precision) for one in records]
+
+    changes = compare(in_precision(BEFORE, "ieee"), in_precision(now(slower={ONE: 1.5}), "tf32"))
+    assert {change.outcome for change in changes} == {GateOutcome.NEW, GateOutcome.MISSING}

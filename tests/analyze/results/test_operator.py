@@ -79,6 +79,17 @@ def test_tf32_is_said() -> None:
     assert found_in(records).notes == ("2 of 2 records were made with TF32 on",)
 
 
+def test_the_precision_of_a_case_goes_before_the_setting() -> None:
+    records = [replace(one, float32_precision="ieee") for one in measured(ONE)]
+    (note,) = found_in(records).notes
+    assert note.startswith("float32 products and convolutions: IEEE float32")
+    (mixed,) = found_in([replace(records[0], float32_precision="tf32"), *records[1:]]).notes
+    assert mixed == "1 of 2 records were made with TF32 on"
+    on = '{"flags": {"matmul.allow_tf32": true}}'
+    assert found_in([replace(one, environment=on) for one in records]).notes == (note,)
+    assert found_in([replace(one, device_kind="cpu") for one in records]).notes == ()
+
+
 def test_the_best_is_the_fastest_that_was_measured() -> None:
     declared = operator({"tokens": 64}, names=("baseline", "slow", "fused", "wrong"))
     records = measured(declared, slower={"slow": 1.5, "wrong": 0.1})

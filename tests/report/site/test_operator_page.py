@@ -329,3 +329,15 @@ def test_fifty_series_of_two_hundred_runs_are_small() -> None:
     assert all(len(one["trend"]["p50"]) == 200 for one in found["series"])
     assert len(page.content) + len(data.content) < 3_000_000
     assert len(data.content) < 1_000_000
+
+
+def test_the_precision_of_float32_is_said_on_a_gpu() -> None:
+    operator = made.operator()
+    given = {"float32_precision": "ieee", "device_uuid": "GPU-1"}
+
+    def text(**texts: str) -> str:
+        series = tuple(replace(one, texts={**one.texts, **texts}) for one in operator.series)
+        return pages(made.site(12), replace(operator, series=series))[0].text
+
+    assert "float32 products and convolutions: IEEE float32" in text(**given)
+    assert "float32 products" not in text(**{**given, "device_uuid": ""}) and "float32 products" not in text()

@@ -14,13 +14,26 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record
 from pairbench.model.results import CaseResults, ContributingRun, ModeResults, OperatorResults, StepGain
-from pairbench.model.settings import MODES, OWN_TIMERS
+from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
 from pairbench.stats import Interval, speedup_interval
 
 COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "suite", "operator"),
     *("definition_hash", "case", "axes", "tier", "dtype", "implementation", "role", "mode"),
-    *("device_name", "device_uuid", "hostname", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
+    *(
+        "float32_precision",
+        "device_kind",
+        "device_name",
+        "device_uuid",
+        "hostname",
+        "driver",
+        "cuda",
+        "cudnn",
+        "torch",
+        "triton",
+        "python",
+        "cpu",
+    ),
     *("environment_hash", "environment", "status", "reason", "first_call_ns", "n_rounds"),
     *(*RESULT_COLUMNS, "round_p50_ns", "device_round_p50_ns"),
     *("max_abs_error", "mean_abs_error", "oracle_ratio"),
@@ -164,9 +177,15 @@ def _runs(records: Iterable[Record]) -> tuple[ContributingRun, ...]:
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     flags = [environment_of(record).get("flags") or {} for record in records]
-    tf32 = sum(bool(one.get("matmul.allow_tf32")) for one in flags)
+    # Of records before schema version 9 only the setting is known.
+    precisions = [one.float32_precision for one in records if one.device_kind == "cuda"]
+    tf32 = sum(
+        one.float32_precision == "tf32" or (one.float32_precision is None and bool(flag.get("matmul.allow_tf32")))
+        for one, flag in zip(records, flags, strict=True)
+    )
     others = sorted({record.timer for record in records if record.timer and record.timer not in OWN_TIMERS.values()})
-    told = [f"{tf32} of {len(records)} records were made with TF32 on"] if tf32 else []
+    line = f"{tf32} of {len(records)} records were made with TF32 on" if tf32 else about_precision(precisions)
+    told = [line] if line else []
     told += sorted(
         {f"speedups withheld: {why}" for one in records if (why := withheld(one.device_kind, one.environment))}
     )

@@ -158,7 +158,9 @@ class _Server:
                 yield FoundDevices(devices=tuple(find_devices()))
             case Probe():
                 from pairbench.execute.worker.describe.probe import probe
+                from pairbench.execute.worker.flags import pin_flags
 
+                pin_flags(tf32=self._hello.settings.tf32)  # suites and cases that came before have set their own
                 yield probe(self._hello.device, ceilings=job.ceilings)
             case Diagnose():
                 from pairbench.execute.worker.describe.diagnose import diagnose
@@ -226,7 +228,8 @@ class _Server:
             raise SuiteError(
                 f"suite {job.path.name}: {job.operator!r} was changed since the command began; run it again"
             )
-        return found.at(job.case)
+        # On a CPU products of float32 are IEEE float32, whatever the switches say.
+        return found.at(job.case, tf32=self._hello.device.kind == "cuda" and job.case.tf32(self._hello.settings.tf32))
 
     def _describe(self, job: Describe) -> Iterator[Any]:
         from pairbench.execute.worker.describe.operators import describe

@@ -31,7 +31,16 @@ _PRIVATE = ("CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR
 
 
 def pin_flags(*, tf32: bool) -> None:
-    """Set every switch that affects precision to a stated value."""
+    """Set every switch that affects precision to a stated value.
+
+    Args:
+        tf32: Whether float32 products and convolutions may use TF32. Torch by itself allows it for convolutions alone: then a product that takes
+            the place of a convolution would be slower, and right, only for computing in another precision.
+    """
+    # First the newer names: where those are used as well, torch reads the old ones no more.
+    for name in _NEWER:
+        if name in _FLAGS:
+            _FLAGS[name].write("none")
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = False
@@ -106,8 +115,12 @@ _WATCHED: dict[str, Callable[[], _Flag]] = {
     "flush_denormal": lambda: _Flag(_flushes_denormals, torch.set_flush_denormal),
     "mkldnn.enabled": lambda: _Flag(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
     "mkldnn.deterministic": lambda: _attribute(_mkldnn, "deterministic"),
+    "fp32_precision": lambda: _attribute(torch.backends, "fp32_precision"),
+    "cudnn.fp32_precision": lambda: _attribute(_cudnn, "fp32_precision"),
+    "mkldnn.fp32_precision": lambda: _attribute(_mkldnn, "fp32_precision"),
     "mkldnn.matmul.fp32_precision": lambda: _attribute(_mkldnn.matmul, "fp32_precision"),
     "mkldnn.conv.fp32_precision": lambda: _attribute(_mkldnn.conv, "fp32_precision"),
+    "mkldnn.rnn.fp32_precision": lambda: _attribute(_mkldnn.rnn, "fp32_precision"),
     "nnpack.enabled": lambda: _Flag(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
     "flash_sdp": lambda: _Flag(_cuda.flash_sdp_enabled, _cuda.enable_flash_sdp),
     "mem_efficient_sdp": lambda: _Flag(_cuda.mem_efficient_sdp_enabled, _cuda.enable_mem_efficient_sdp),
@@ -134,6 +147,8 @@ _WATCHED: dict[str, Callable[[], _Flag]] = {
     ),
     "stream": lambda: _Flag(_stream, _set_stream),
 }
+_NEWER = tuple(name for name in _WATCHED if name.endswith("fp32_precision"))
+"""Switches of precision beside those of TF32: `none` lets the processor compute in IEEE float32."""
 _UNREADABLE = "unreadable"
 """The value of a flag that torch no longer tells, as when its old and its new names for TF32 were both used."""
 

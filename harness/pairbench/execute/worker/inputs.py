@@ -110,8 +110,7 @@ def build_inputs(
             torch.cuda.manual_seed_all(number)
         random.seed(number)
         np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
-        axes = {axis: value for axis, value in case.axes if axis != "direction" or not operator.gradients}
-        inputs = operator.inputs(make, **axes)
+        inputs = operator.inputs(make, **case.axes_for(operator.inputs, ["direction"] if operator.gradients else []))
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
         raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
     for name in (*operator.constants, *operator.state):

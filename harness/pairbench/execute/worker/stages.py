@@ -30,7 +30,7 @@ from pairbench.execute.protocol import (
 from pairbench.execute.worker.calls import make_call, why_invalid
 from pairbench.execute.worker.devices import SEEDS, torch_device
 from pairbench.execute.worker.faults import SuiteFaultError, explain
-from pairbench.execute.worker.flags import order_attention
+from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import guarded, of_case
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
@@ -73,7 +73,8 @@ def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat:
 
 
 def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
-    """Forget what was compiled and cached for earlier cases, and return the device."""
+    """Set the case's precision, forget what was compiled and cached for earlier cases, and return the device."""
+    pin_flags(tf32=job.case.tf32(config.settings.tf32))  # also where a suite has changed it as it was loaded
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
     if operator.direction:
         # A compiled backward writes over what was saved for it, and so refuses a graph that is retained, unless it is told before.
@@ -138,7 +139,7 @@ def _references(
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
             # No generator: what raises may be StopIteration.
             references = tuple([make_expected(operator, given) for given in inputs])
-            wrong = check_baseline(references[0])
+            wrong = check_baseline(references[0], operator.tolerance_for)
     except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
@@ -190,10 +191,12 @@ def _profile_entry(
     if why := profiled_otherwise(call, inputs, device):
         raise DeclarationError(why)
     call.reset()
+    ops, float32_products = memory.count_ops(call.run)
     return Profile(
         entry=entry,
         launches=counted,
-        ops=memory.count_ops(call.run),
+        ops=ops,
+        float32_precision=("tf32" if operator.tf32 else "ieee") if float32_products else None,
         peak_bytes=peak,
         saved_bytes=call.training.saved_bytes() if call.training else None,
         allocations=allocations,

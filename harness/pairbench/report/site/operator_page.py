@@ -8,6 +8,7 @@ from jinja2 import Environment
 
 from pairbench.analyze.site.verdict import operator_verdict
 from pairbench.model.outcome import Status
+from pairbench.model.settings import about_precision
 from pairbench.model.site import SiteFacts
 from pairbench.report.charts.roofline import roofline_chart, roofline_summary
 from pairbench.report.charts.roofline_figure import roofline_figure
@@ -59,6 +60,9 @@ def operator(
         verdict=operator_verdict(operator.rows, operator.series),
         heat=heat_map(operator.series),
         no_change=operator_view.no_change(operator),
+        precision=about_precision(
+            one.texts.get("float32_precision") for one in operator.series if one.texts.get("device_uuid")
+        ),
         breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
         headline=headline,
         rows=rows,

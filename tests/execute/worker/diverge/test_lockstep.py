@@ -194,6 +194,16 @@ def test_other_shapes_and_other_outputs_are_not_compared() -> None:
 def test_worse_is_more_than_twice_as_far_and_half_a_spacing() -> None:
     of = [("", torch.zeros(1, dtype=torch.bfloat16))]
     spacing = torch.finfo(torch.bfloat16).eps
-    assert not is_worse(0.01, 0.02, of) and is_worse(0.01, 0.02 + spacing, of)
-    assert not is_worse(0.0, spacing / 3, of)
-    assert not is_worse(None, 1.0, of)
+    plain = Operator(
+        "op",
+        baseline=abs,
+        variants={"v": abs},
+        inputs=lambda make: {"x": make.ones(1)},
+        cases=[{}],
+        tolerance=Tolerance(),
+    )
+    assert not is_worse(plain, 0.01, 0.02, of) and is_worse(plain, 0.01, 0.02 + spacing, of)
+    assert not is_worse(plain, 0.0, spacing / 3, of)
+    assert not is_worse(plain, None, 1.0, of)
+    single = [("", torch.zeros(1))]
+    assert is_worse(plain, 0.0, 0.001, single) and not is_worse(plain.at(plain.cases[0], tf32=True), 0.0, 0.001, single)

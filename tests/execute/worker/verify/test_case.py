@@ -1,19 +1,32 @@
 """One implementation beside its reference, in this process: what verification sees and what it leaves as it was."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from pairbench.execute.protocol import CaseJob, WorkerConfig
 from pairbench.execute.worker.devices import SEEDS
 from pairbench.execute.worker.faults import SuiteFaultError
-from pairbench.execute.worker.flags import changed_flags, pin_flags, read_flags, read_variables, restore_flags
+from pairbench.execute.worker.flags import (
+    changed_flags,
+    pin_flags,
+    read_flags,
+    read_variables,
+    restore_flags,
+    watched_flags,
+)
 from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.stages import begin_case
+from pairbench.execute.worker.verify.audit import audit_automatic
 from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
+from pairbench.model.environment import Device
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.settings import Settings
+from pairbench.model.tolerance import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
 
 CPU = torch.device("cpu")
 
@@ -242,10 +255,11 @@ def test_a_baseline_that_is_far_off_its_oracle_is_not_believed() -> None:
     def reference(baseline: Any, oracle: Any = None) -> ExpectedOutputs:
         return references(declare(baseline=baseline, oracle=oracle))[0]
 
-    assert check_baseline(reference(lambda x: x + x)) is None
-    off = check_baseline(reference(lambda x: x + x, lambda x: x * 2.1))
+    by = declare().tolerance_for
+    assert check_baseline(reference(lambda x: x + x), by) is None
+    off = check_baseline(reference(lambda x: x + x, lambda x: x * 2.1), by)
     assert off is not None and "the baseline is wrong: it is off the float64 oracle by" in off
-    shape = check_baseline(reference(lambda x: x + x, lambda x: x[:1]))
+    shape = check_baseline(reference(lambda x: x + x, lambda x: x[:1]), by)
     assert shape == "the oracle returns shapes [[1, 8]], the baseline [[4, 8]]"
 
 
@@ -265,3 +279,125 @@ def test_a_declared_oracle_that_fails_is_a_fault() -> None:
 
     with pytest.raises(ValueError, match="no oracle today"):
         references(declare(oracle=fails))
+
+
+def rounded(x: torch.Tensor, *, bits: int = 10, cut: bool = False) -> torch.Tensor:
+    """Round float32 to fewer bits of mantissa, ten as TF32 does: to the nearest, or towards zero as hardware may do."""
+    if x.dtype != torch.float32:
+        return x  # the oracle
+    unit = 1 << (23 - bits)
+    whole = x.contiguous().view(torch.int32)
+    return (whole if cut else whole + unit // 2).bitwise_and(-unit).view(torch.float32)
+
+
+def product(a: torch.Tensor, b: torch.Tensor, **how: Any) -> torch.Tensor:
+    return rounded(a, **how) @ rounded(b, **how)
+
+
+EXACTLY = dict[str, Any](bits=23)
+CUT = dict[str, Any](cut=True)
+NEAREST = dict[str, Any]()
+PRODUCTS: dict[str, Any] = {
+    "one": product,
+    "two": lambda a, b, **how: product(torch.nn.functional.gelu(product(a, b, **how)), b, **how),
+    "other order": lambda a, b, **how: product(a[:, :64], b[:64], **how) + product(a[:, 64:], b[64:], **how),
+    "what cancels": lambda a, b, **how: product(a + 1, b, **how) - product(a + 1, b.flip(0), **how),
+}
+
+
+def multiply(baseline: Any, variant: Any, **changes: Any) -> Operator:
+    plain: dict[str, Any] = {
+        "baseline": baseline,
+        "inputs": lambda make, rows: {"a": make.normal(rows, 128), "b": make.normal(128, 128)},
+        "cases": [{"rows": 256}],
+        "tolerance": REASSOCIATED,
+    }
+    return declare(variant, **{**plain, **changes})
+
+
+def in_tf32(operator: Operator) -> Operator:
+    return operator.at(operator.cases[0], tf32=True)
+
+
+@pytest.mark.parametrize("tolerance", [None, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance(rel_l2=1e-5, atol_rms=1e-5)])
+@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(NEAREST, EXACTLY), (EXACTLY, NEAREST), (EXACTLY, CUT), (CUT, NEAREST), (NEAREST, CUT)]
+)
+def test_products_in_tf32_are_right_where_it_is_allowed_and_only_there(
+    ours: dict[str, Any], theirs: dict[str, Any], kind: str, tolerance: Any
+) -> None:
+    computed = PRODUCTS[kind]
+    operator = multiply(lambda a, b: computed(a, b, **ours), lambda a, b: computed(a, b, **theirs), tolerance=tolerance)
+    assert verify(operator).status is Status.MISMATCHED
+    found = verify(in_tf32(operator))
+    assert found.status is Status.VERIFIED, found.reason
+    (reference, _) = references(operator)
+    assert check_baseline(reference, in_tf32(operator).tolerance_for) is None
+
+
+def test_a_baseline_in_tf32_is_held_to_tf32s_rounding() -> None:
+    baseline = multiply(lambda a, b: product(a, b, cut=True), product)
+    (reference, _) = references(baseline)
+    wrong = check_baseline(reference, baseline.tolerance_for)
+    assert wrong is not None and "where rounding explains less than 0.000345" in wrong
+    assert check_baseline(reference, in_tf32(baseline).tolerance_for) is None
+    # A block of eight that is left out of 128 is an error of a quarter.
+    broken = multiply(lambda a, b: a[:, 8:] @ b[8:], product, oracle=product)
+    (reference, _) = references(broken)
+    wrong = check_baseline(reference, in_tf32(broken).tolerance_for)
+    assert wrong is not None and "where rounding explains less than 0.0625" in wrong
+
+
+@pytest.mark.parametrize("bits", [7, 6])
+def test_fewer_bits_than_tf32_has_are_too_few(bits: int) -> None:
+    operator = in_tf32(multiply(product, lambda a, b: product(a, b, bits=bits)))
+    assert verify(operator).status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda a, b: product(a[:, :-1], b[:-1]),
+        lambda a, b: product(a, b) * 1.01,
+        lambda a, b: product(a.bfloat16(), b.bfloat16()).float(),
+        lambda a, b: torch.zeros_like(a),
+    ],
+)
+def test_what_is_wrong_is_wrong_in_tf32(wrong: Any) -> None:
+    assert verify(in_tf32(multiply(product, wrong))).status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize("tolerance", [None, REASSOCIATED])
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_impostors_are_rejected_in_tf32(kind: str, tolerance: Any) -> None:
+    computed = PRODUCTS[kind]
+    operator = in_tf32(multiply(computed, computed, tolerance=tolerance))
+    found = audit_automatic(operator, references(operator)[0])
+    assert len(found) == 5 and all(one.rejected for one in found)
+
+
+def test_moved_data_stays_exact_in_tf32() -> None:
+    operator = in_tf32(multiply(lambda a, b: a.flip(0), lambda a, b: rounded(a).flip(0), tolerance=EXACT))
+    assert verify(operator).status is Status.MISMATCHED
+
+
+def test_a_case_pins_its_precision_whatever_a_suite_has_changed() -> None:
+    before = watched_flags()
+    device = Device(selector="cpu", kind="cpu", name="a CPU", uuid=None, capability=None)
+    operator = declare(cases=[{"rows": 4, "tf32": True}, {"rows": 4, "tf32": False}, {"rows": 4}])
+    try:
+        for case, setting, wanted in zip(operator.cases, (False, True, True), (True, False, True), strict=True):
+            torch.set_float32_matmul_precision("medium")
+            for newer in (torch.backends, torch.backends.cudnn, torch.backends.mkldnn, torch.backends.mkldnn.conv):
+                newer.fp32_precision = "tf32"
+            job = CaseJob(path=Path("op.py"), operator="op", case=case, entries=())
+            begin_case(WorkerConfig(device=device, settings=Settings(tf32=setting), memory_bytes=0), job, operator)
+            flags = read_flags()
+            assert flags["matmul.allow_tf32"] is flags["cudnn.allow_tf32"] is wanted
+            assert torch.get_float32_matmul_precision() == ("high" if wanted else "highest")
+            precisions = {torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.rnn.fp32_precision}
+            assert precisions == ({"tf32"} if wanted else {"none"})
+            assert torch.backends.mkldnn.matmul.fp32_precision == torch.backends.mkldnn.conv.fp32_precision == "none"
+    finally:
+        restore_flags(before)

@@ -12,6 +12,7 @@ import torch
 
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.describe.code_text import code_text
+from pairbench.model.case import Case
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.suite.modules import NAMESPACE, file_of
@@ -47,7 +48,7 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
         impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
         cases=operator.cases,
-        costs={case.key: cost for case in operator.cases if (cost := _cost(operator, dict(case.axes), case.key))},
+        costs={case.key: cost for case in operator.cases if (cost := _cost(operator, case))},
         claims=operator.claims,
         code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
     )
@@ -99,14 +100,14 @@ def _gradients_text(operator: Operator) -> list[str]:
     return [f"gradients {operator.gradients} {operator.gradient_tolerance!r}"] if operator.gradients else []
 
 
-def _cost(operator: Operator, axes: dict[str, Any], key: str) -> tuple[float, float] | None:
+def _cost(operator: Operator, case: Case) -> tuple[float, float] | None:
     if operator.cost is None:
         return None
     try:
-        flops, moved = operator.cost(**axes)
+        flops, moved = operator.cost(**case.axes_for(operator.cost))
     except BaseException as error:
         raise SuiteError(
-            f"operator {operator.name!r}: cost() failed on {key}: {type(error).__name__}: {error}; expected {Cost.__name__}(flops, bytes)"
+            f"operator {operator.name!r}: cost() failed on {case.key}: {type(error).__name__}: {error}; expected {Cost.__name__}(flops, bytes)"
         ) from error
     return float(flops), float(moved)
 

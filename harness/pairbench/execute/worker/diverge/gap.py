@@ -75,11 +75,14 @@ def error_of(mine: Tensors, truth: Tensors) -> float | None:
     return math.sqrt(sum(item.sum_square for item in distances) / reference) if reference else None
 
 
-def is_worse(baseline: float | None, variant: float | None, outputs: Iterable[tuple[str, torch.Tensor]]) -> bool:
+def is_worse(
+    operator: Operator, baseline: float | None, variant: float | None, outputs: Iterable[tuple[str, torch.Tensor]]
+) -> bool:
     """Return whether a variant's error is clearly more than the baseline's: the oracle rule, for a whole output."""
     if baseline is None or variant is None:
         return False
-    return variant > 2 * baseline + max((_eps(leaf) for _, leaf in outputs), default=0.0) / 2
+    spacings = (max(_eps(leaf), operator.tolerance_for(dtype_name(leaf)).spacing) for _, leaf in outputs)
+    return variant > 2 * baseline + max(spacings, default=0.0) / 2
 
 
 def _eps(tensor: torch.Tensor) -> float:

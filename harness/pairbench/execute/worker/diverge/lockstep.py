@@ -221,7 +221,7 @@ class _Lockstep:
             incomparable=why,
             baseline_oracle=against[0],
             variant_oracle=against[1],
-            worse=is_worse(*against, (*mine, *theirs)),
+            worse=is_worse(self._operator, *against, (*mine, *theirs)),
         )
 
     def _compare_inputs(self, wanted: Key) -> Gap | None:

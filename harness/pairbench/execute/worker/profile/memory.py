@@ -1,5 +1,6 @@
 """Memory and operators of one call: peak bytes above the inputs, allocations, dispatched ATen operators."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch.profiler import ProfilerActivity
 
 from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.profile.trace import raw_trace
+from pairbench.execute.worker.trees import tensors
 
 Run = Callable[[], Any]
 
@@ -18,17 +20,32 @@ class _CountOps(TransparentMode):
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
+        self.float32_products = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += getattr(func, "namespace", "") == "aten"
+        if not self.float32_products and _PRODUCT.search(func.name().rpartition("::")[2].partition(".")[0]):
+            self.float32_products = next(iter(tensors([args, kwargs])), _NOTHING).dtype in _ROUNDED_BY_TF32
         return func(*args, **(kwargs or {}))
 
 
-def count_ops(run: Run) -> int:
-    """Return how many ATen operators one call dispatches; what a compiled region fused away is not dispatched."""
+_PRODUCT = re.compile(
+    r"(^|_)(|add|b|badd|addb)mm($|_)|(^|_)(add)?mv$|(^|_)v?dot$|(^|_)(bi)?linear($|_)|matmul|einsum|tensordot|^inner$"
+    r"|conv(?!ert)|attention|(^|_)(rnn|lstm|gru)"
+)
+"""Names of ATen operators that multiply matrices or convolve, those included that stay whole in inference mode."""
+_ROUNDED_BY_TF32 = (torch.float32, torch.complex64)
+_NOTHING = torch.empty(0, dtype=torch.bool)
+
+
+def count_ops(run: Run) -> tuple[int, bool]:
+    """Return how many ATen operators one call dispatches, and whether there are products or convolutions of float32 among them.
+
+    What a compiled region fused away is not dispatched, nor is what a Triton kernel multiplies.
+    """
     with _CountOps() as counter:
         run()
-    return counter.count
+    return counter.count, counter.float32_products
 
 
 def cuda_memory(run: Run) -> tuple[int, int]:

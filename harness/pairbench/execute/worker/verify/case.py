@@ -24,7 +24,7 @@ from pairbench.execute.worker.trees import (
     upcast_tree,
 )
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
-from pairbench.execute.worker.verify.judge import Known, OutputVerdict, judge, same_outputs, worst
+from pairbench.execute.worker.verify.judge import Known, OutputVerdict, dtype_name, judge, same_outputs, worst
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
 from pairbench.model.plan import Entry
@@ -94,11 +94,11 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
 
 
-def check_baseline(reference: ExpectedOutputs) -> str | None:
+def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
     """Return why the baseline itself is wrong by the oracle, or None.
 
     Its tolerance is for telling variants from it, so it is held to less here: an error of the square root of its
-    dtype's epsilon is far more than rounding leaves, and far less than a broken kernel makes.
+    dtype's epsilon, or of the spacing of TF32 where that is allowed, is far more than rounding leaves, and far less than a broken kernel makes.
     """
     if reference.oracle is None:
         return None
@@ -112,7 +112,8 @@ def check_baseline(reference: ExpectedOutputs) -> str | None:
             continue
         apart = reference.known.distance(value, truth)
         error = (apart.sum_square / apart.sum_square_reference) ** 0.5 if apart.sum_square_reference else apart.max_abs
-        allowed = float(torch.finfo(value.dtype).eps ** 0.5)
+        spacing = tolerance_for(dtype_name(value), "").spacing
+        allowed = float(max(torch.finfo(value.dtype).eps, spacing) ** 0.5)
         if error > allowed:
             return (
                 f"the baseline is wrong: it is off the float64 oracle by {error:.3g} (relative L2), "

@@ -268,9 +268,9 @@ def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
     )
 
 
-def output_spacing(magnitude: float, dtype: torch.dtype) -> float:
-    """Return the gap between neighbouring numbers of a dtype at a magnitude."""
+def output_spacing(magnitude: float, dtype: torch.dtype, least: float = 0.0) -> float:
+    """Return the gap between neighbouring numbers of a dtype at a magnitude, no less than a part of it (a power of two)."""
     info = torch.finfo(dtype)
     if magnitude < info.tiny:
         return info.tiny * info.eps
-    return float(info.eps * 2.0 ** math.floor(math.log2(magnitude)))
+    return float(max(info.eps, least) * 2.0 ** math.floor(math.log2(magnitude)))

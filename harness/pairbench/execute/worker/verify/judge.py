@@ -184,7 +184,7 @@ def _judge_tensor(
     allowed = known.resolve(expected, tolerance)
     beyond = find_beyond(value, expected, truth, allowed)
     rtol, atol = allowed.rtol, float(allowed.atol_of(beyond.where, beyond.where + 1, value.numel()))
-    ratio, errors = _oracle_ratio(value, expected, truth, known)
+    ratio, errors = _oracle_ratio(value, expected, truth, tolerance, known)
     fraction = beyond.count / max(1, value.numel())
     correctness = Correctness(
         max_abs_error=errors.max_abs if errors else None,
@@ -253,7 +253,7 @@ def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
 
 
 def _oracle_ratio(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, known: Known
+    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance, known: Known
 ) -> tuple[float | None, Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
@@ -261,7 +261,7 @@ def _oracle_ratio(
     if not (value.is_floating_point() or value.is_complex()) or value.dtype in AS_EXACT_AS_THE_ORACLE:
         return None, mine
     theirs = known.distance(expected, truth)
-    spacing = output_spacing(mine.max_reference, value.dtype)
+    spacing = output_spacing(mine.max_reference, value.dtype, tolerance.spacing)
     return mine.max_abs / (theirs.max_abs + spacing / 2), mine
 
 
