@@ -139,6 +139,8 @@ def test_a_broken_suite_names_file_and_line_and_does_not_hide_others(project: Pr
         (["--pairbench-device", "cuda:7"], "--device 'cuda:7' is not here"),
         (["--pairbench-tier", "huge"], "tier 'huge' is unknown"),
         (["--pairbench-rounds", "0"], "setting 'rounds' is 0"),
+        (["--pairbench-tf32", "--pairbench-device", "cuda:7"], "--device 'cuda:7' is not here"),
+        (["--pairbench-tf32=maybe"], "ignored explicit argument 'maybe'"),
         (["--pairbench-gate", "suites"], "write --pairbench-gate=REFERENCE"),
         (["--pairbench-gate=nothing"], "--pairbench-gate=nothing"),
         (["--pairbench-gate", "-p", "no:benchmark"], "--pairbench-gate needs pytest-benchmark"),

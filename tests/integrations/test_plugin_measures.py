@@ -4,12 +4,16 @@ import json
 import re
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pandas as pd
 import pytest
 
+from pairbench.integrations.plugin.items import BENCH
+from pairbench.integrations.plugin.session import PluginSession
+from pairbench.model.record import Record
 from tests.integrations.pytest_project import EXTRA, SLOW, SUITE, WRONG, Finished, Project
 
 CASE = "double[n=256]"
@@ -184,3 +188,20 @@ def test_ops_are_counted_exactly_and_parameters_group(project: Project) -> None:
         f"{CASE}-baseline-eager": 1,
         f"{CASE}-scaled-eager": 3,
     }
+
+
+def test_the_precision_of_float32_on_a_gpu_is_said_at_the_end() -> None:
+    record = Record(
+        run_id="r", started_at="", suite="s", device_kind="cuda", device_name="d", torch="", python="", hostname="",
+        cpu="", environment_hash="", environment="{}", status="measured", float32_precision="tf32",
+    )  # fmt: skip
+    bench, said = SimpleNamespace(records=[record]), list[str]()
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(stash={BENCH: bench}), bench=bench, no_verdict=None, judged=None
+    )
+    PluginSession.summarise(session, SimpleNamespace(write_line=said.append))
+    (line,) = said
+    assert line.startswith("pairbench: float32 products and convolutions: TF32 allowed for both")
+    session.config.stash = {}
+    PluginSession.summarise(session, SimpleNamespace(write_line=said.append))
+    assert len(said) == 1

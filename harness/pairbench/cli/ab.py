@@ -11,6 +11,7 @@ from pairbench.cli.options import (
     ImplementationsOption,
     MinEffectOption,
     ModeOption,
+    Tf32Option,
     TierOption,
     TimeoutOption,
 )
@@ -44,10 +45,7 @@ def ab(
         ),
     ] = None,
     min_effect: MinEffectOption = None,
-    tf32: Annotated[
-        bool | None,
-        typer.Option("--tf32/--no-tf32", help="Let float32 use TF32, on both sides alike.", show_default=False),
-    ] = None,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     store: Annotated[
         str | None,
@@ -70,6 +68,7 @@ def ab(
     """
     from pairbench.report.comparison.render import render_comparison
     from pairbench.report.render import to_json
+    from pairbench.report.rows import precision_remark
     from pairbench.workflow.ab.arguments import read_arguments
     from pairbench.workflow.ab.keep import keep, open_store
     from pairbench.workflow.ab.measure import compare_commits
@@ -84,6 +83,8 @@ def ab(
         put(to_json(found.plain(strict=strict)), nl=False)
     else:
         put(render_comparison(found.comparison, output), nl=False)
+    for line in precision_remark(record for side in found.records for record in side):
+        say(f"pairbench: {line}")
     annotate_github(found.comparison)
     for reason in found.broken:
         say(f"pairbench: {reason}")

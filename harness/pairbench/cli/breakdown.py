@@ -12,6 +12,7 @@ from pairbench.cli.options import (
     FormatOption,
     OneOperator,
     StoreOption,
+    Tf32Option,
     TimeoutOption,
 )
 from pairbench.cli.say import configure, put, say
@@ -51,6 +52,7 @@ def breakdown(
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Also store it, so that the dashboard shows it.")] = False,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
@@ -68,7 +70,7 @@ def breakdown(
 
     if mode not in _MODES:
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")
-    config = configure(output, catalogue=catalogue, tier=["all"], mode=[mode], timeout=timeout, store=store)
+    config = configure(output, catalogue=catalogue, tier=["all"], mode=[mode], tf32=tf32, timeout=timeout, store=store)
     wanted = WantedBreakdown(
         operator=operator,
         case=case,

@@ -11,6 +11,7 @@ from pairbench.cli.options import (
     ModeOption,
     Select,
     StoreOption,
+    Tf32Option,
     TierOption,
     TimeoutOption,
 )
@@ -28,6 +29,7 @@ def calibrate(
     rounds: Annotated[
         int | None, typer.Option(help="Fresh worker processes in each run. Default: 3.", show_default=False)
     ] = None,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
@@ -43,7 +45,9 @@ def calibrate(
     from pairbench.workflow.calibrate import calibrate_machine, check_runs
 
     check_runs(runs)
-    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
+    config = configure(
+        output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout, store=store
+    )
     with open_request(config, select, device) as request:
         calibrated = calibrate_machine(request, runs=runs)
     if calibrated.calibrations:

@@ -4,7 +4,15 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import CaseOption, CatalogueOption, DeviceOption, FormatOption, OneOperator, TimeoutOption
+from pairbench.cli.options import (
+    CaseOption,
+    CatalogueOption,
+    DeviceOption,
+    FormatOption,
+    OneOperator,
+    Tf32Option,
+    TimeoutOption,
+)
 from pairbench.cli.say import configure, put, say
 
 
@@ -17,6 +25,7 @@ def diverge(
     everything: Annotated[
         bool, typer.Option("--all", help="Show every call of every module, however many there are.")
     ] = False,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -33,7 +42,7 @@ def diverge(
     from pairbench.workflow.inspect.diverge import find_divergence
     from pairbench.workflow.inspect.one_case import Wanted
 
-    config = configure(output, catalogue=catalogue, tier=["all"], mode=["eager"], timeout=timeout)
+    config = configure(output, catalogue=catalogue, tier=["all"], mode=["eager"], tf32=tf32, timeout=timeout)
     whole = find_divergence(config, Wanted(operator=operator, case=case, device=device), variant)
     found = whole.result
     if isinstance(found, NoDivergence) and output != "json":

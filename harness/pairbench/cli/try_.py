@@ -15,6 +15,7 @@ from pairbench.cli.options import (
     ModeOption,
     Select,
     StoreOption,
+    Tf32Option,
     TierOption,
     TimeoutOption,
 )
@@ -49,6 +50,7 @@ def try_(
             help="Try again whenever a file changes that a suite is made of, until Ctrl-C. With --format json a document a line.",
         ),
     ] = False,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
@@ -60,7 +62,7 @@ def try_(
 
     Example: pairbench try my_ops.py -i triton --watch
     """
-    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout, store=store)
+    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, tf32=tf32, timeout=timeout, store=store)
     suites = ask(config, select).files
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(open_context(config, suites, quick=True))

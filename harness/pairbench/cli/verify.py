@@ -11,6 +11,7 @@ from pairbench.cli.options import (
     ImplementationsOption,
     ModeOption,
     Select,
+    Tf32Option,
     TierOption,
     TimeoutOption,
 )
@@ -32,6 +33,7 @@ def verify(
             help="Audit the tolerances too: every impostor (a deliberately wrong implementation) must be rejected.",
         ),
     ] = False,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -44,7 +46,7 @@ def verify(
     from pairbench.report.render import render_rows, to_json
     from pairbench.workflow.run.devices import verify_devices
 
-    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, timeout=timeout)
+    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, tf32=tf32, timeout=timeout)
     with open_request(config, select, device, implementation or ()) as request:
         verified = verify_devices(request, impostors=impostors)
     broken, rows = request.chosen.survey.broken, verified.rows()

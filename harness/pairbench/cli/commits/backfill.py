@@ -13,6 +13,7 @@ from pairbench.cli.options import (
     RoundsOption,
     Select,
     StoreOption,
+    Tf32Option,
     TierOption,
     TimeoutOption,
 )
@@ -52,6 +53,7 @@ def backfill(
     tier: TierOption = None,
     mode: ModeOption = None,
     rounds: RoundsOption = None,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
@@ -70,7 +72,9 @@ def backfill(
 
     if (every is not None) + tags + (steps is not None) > 1:
         raise UsageError("--every, --tags and --steps each say which commits to take; name one of them")
-    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, timeout=timeout, store=store)
+    config = configure(
+        output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, tf32=tf32, timeout=timeout, store=store
+    )
     # With a commit named as the other side, no SELECT is taken for one.
     arguments = read_arguments(config, range_, ["HEAD", *(select or [])], tuple(implementation or ()))
     done = backfill(config, arguments, device, Which(every=every, tags=tags, steps=steps))

@@ -10,6 +10,7 @@ from pairbench.cli.options import (
     FormatOption,
     MinEffectOption,
     StoreOption,
+    Tf32Option,
     TimeoutOption,
 )
 from pairbench.cli.say import configure, put
@@ -57,6 +58,7 @@ def bisect(
     ] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Give up after so many rounds of commits.")] = 200,
     min_effect: MinEffectOption = None,
+    tf32: Tf32Option = None,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
@@ -75,7 +77,13 @@ def bisect(
 
     policy = policy_of(min_effect)
     config = configure(
-        output, catalogue=catalogue, mode=[mode] if mode else None, rounds=rounds or 5, timeout=timeout, store=store
+        output,
+        catalogue=catalogue,
+        mode=[mode] if mode else None,
+        rounds=rounds or 5,
+        tf32=tf32,
+        timeout=timeout,
+        store=store,
     )
     # What git knows by the name of a case is no commit here.
     arguments = read_arguments(config, good, [bad, select], (implementation,) if implementation else ())

@@ -1,5 +1,6 @@
 """The plugin's options and markers, and the settings that options and `[tool.pairbench]` come to."""
 
+import argparse
 import dataclasses
 from pathlib import Path
 
@@ -59,6 +60,12 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--pairbench-rounds", metavar="N", type=int, help="Worker processes that time each case. Default: 3."
     )
+    group.addoption(
+        "--pairbench-tf32",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="Let float32 products and convolutions use TF32, or not. Default: as the settings say, or not.",
+    )
     group.addoption("--pairbench-timer", metavar="TIMER", help="auto, or do_bench for Triton's own function.")
     group.addoption(
         "--pairbench-latency",
@@ -115,7 +122,7 @@ class Options:
         )
 
 
-_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "timeout")
+_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
 
 
 def distributes(config: pytest.Config) -> bool:

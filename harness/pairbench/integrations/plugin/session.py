@@ -222,7 +222,12 @@ class PluginSession:
         return pytest.ExitCode.TESTS_FAILED if code == 1 else GATE_FAILED if code else None
 
     def summarise(self, terminal: Any) -> None:
-        """Print the verdicts."""
+        """Print the verdicts, and in which precision float32 was multiplied."""
+        if BENCH in self.config.stash and self.bench.records:
+            from pairbench.report.rows import precision_remark
+
+            for line in precision_remark(self.bench.records):
+                terminal.write_line(f"pairbench: {line}")
         if self.no_verdict:
             terminal.section("pairbench gate", sep="=", red=True)
             terminal.write_line(safe(self.no_verdict))
