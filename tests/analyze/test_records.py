@@ -315,6 +315,13 @@ def test_a_configuration_that_not_all_rounds_chose_says_how_many_did() -> None:
     assert plain.autotuned is None
 
 
+@pytest.mark.parametrize("reuses", [True, False, None])
+def test_what_returns_the_same_memory_says_so(reuses: bool | None) -> None:
+    verified = Verification(entry=BASELINE, status=Status.VERIFIED, reuses_output=reuses)
+    (record,) = records(replace(outcome(BASELINE, *ROUNDS), verification=verified))
+    assert record.reuses_output is reuses
+
+
 def test_telemetry_over_rounds() -> None:
     readings = [
         Telemetry(sm_clock_mhz=1900, temperature_c=50, power_w=300, throttle_reasons=("sw_power_cap",)),

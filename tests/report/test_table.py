@@ -250,6 +250,13 @@ def test_a_rate_from_a_busy_cpu_is_not_shown(baseline: Make) -> None:
     assert "9.000 GB/s" not in render([row], "table", terminal=PIPE)
 
 
+def test_who_returns_the_same_memory_is_marked(baseline: Make, variant: Make) -> None:
+    said = "returns the same memory in each call"
+    records = [baseline(reuses_output=False), variant("fused", reuses_output=True), variant("slow")]
+    assert render(records, "table", terminal=PIPE).count(said) == 1
+    assert render(records, "markdown").count(said) == 1
+
+
 def test_what_the_autotuner_chose_stands_below_the_row(baseline: Make, variant: Make) -> None:
     row = variant("fused", autotuned=("norm: BLOCK=64, num_warps=4", "add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"))
     said = "autotuned norm: BLOCK=64, num_warps=4; add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"

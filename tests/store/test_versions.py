@@ -109,6 +109,7 @@ BASELINE: dict[str, Any] = {
     "compile_notes": ("norm breaks at norm.py:7: Unsupported Tensor.item() call", "norm again, 0/0: size mismatch"),
     "graph_capturable": False,
     "graph_capture_reason": "norm.py, line 7: AcceleratorError: operation not permitted when stream is capturing",
+    "reuses_output": True,
     "autotuned": ("norm: BLOCK=1024, num_warps=8, num_stages=3",),
     "n_samples": 300,
     "n_rounds": 3,

@@ -166,6 +166,7 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
         "first_call_ns": verification.first_call_ns,
         "graph_capturable": verification.capturable,
         "graph_capture_reason": verification.uncapturable,
+        "reuses_output": verification.reuses_output,
     }
     if (compilation := verification.compilation) is not None:
         columns |= {

@@ -79,4 +79,5 @@ _DETAILS = (
     "mismatched_fraction",
     "first_call_ns",
     "uncapturable",
+    "reuses_output",
 )

@@ -70,6 +70,8 @@ class Verification:
     """Whether the call can be captured as a CUDA graph; None where that was not tried."""
     compilation: Compilation | None = None
     """The compilations of the call; None in other modes than compile."""
+    reuses_output: bool | None = None
+    """Whether a call returns memory that an earlier call has returned; None where that was not seen."""
 
 
 @dataclass(frozen=True, kw_only=True)

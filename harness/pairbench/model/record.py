@@ -150,6 +150,10 @@ class Record:
     compile_notes: tuple[str, ...] | None = column("where it breaks and why, and why it compiled again")
     graph_capturable: bool | None = column("whether a CUDA graph can hold the call; null where that was not tried")
     graph_capture_reason: str | None = column("the call that forbids it, and where it is")
+    reuses_output: bool | None = column(
+        "whether a call returns memory that an earlier call returned and somebody still holds, inputs and what was prepared apart: the "
+        "earlier result changes; null in mode graph, whose replays all do, and where it was not looked for"
+    )
     autotuned: tuple[str, ...] | None = column(
         "configurations that Triton's autotuner chose in the processes that were timed, like `add: BLOCK=128, num_warps=4`, with the number "
         "of rounds where these differ; null where none was at work"

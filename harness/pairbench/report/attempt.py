@@ -136,7 +136,14 @@ def _words(one: Tried) -> list[str]:
         _work(record),
         _speedup(record),
     ]
-    further = [_rate(record), latency_words.remark(record), record.reason or "", autotuned(record), *_remarks(one)]
+    further = [
+        _rate(record),
+        latency_words.remark(record),
+        latency_words.same_memory(record),
+        record.reason or "",
+        autotuned(record),
+        *_remarks(one),
+    ]
     return [", ".join(filter(None, parts)), *_joined(filter(None, further))]
 
 

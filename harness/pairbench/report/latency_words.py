@@ -25,6 +25,10 @@ LEGEND = (
 """What a table of records from a GPU shows; on a CPU there is the call's latency alone."""
 
 
+SAME_MEMORY = "returns the same memory in each call"
+"""The remark on a call whose result of before changes, which saves it an allocation; it is legal, and the reader has to know."""
+
+
 def p50(record: Record | None, latency: Latency | None = None) -> str:
     """Return a median, that of the result if no latency is named; empty where there is none."""
     known = p50_of(record, latency) if record else None
@@ -102,3 +106,8 @@ def remark(record: Record) -> str:
         else ""
     )
     return "; ".join(filter(None, [host_bound(record), other]))
+
+
+def same_memory(record: Record) -> str:
+    """Return the remark on a call that returns the memory of the call before; empty for others."""
+    return SAME_MEMORY if record.reuses_output else ""

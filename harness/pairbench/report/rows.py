@@ -152,7 +152,7 @@ def note(record: Record) -> str:
     """Return why a record is not plainly measured, and what is to be known beside its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(part for part in (status, record.reason) if part)
-    parts = (why, latency_words.remark(record), autotuned(record))
+    parts = (why, latency_words.remark(record), latency_words.same_memory(record), autotuned(record))
     return clean("; ".join(part for part in parts if part))
 
 

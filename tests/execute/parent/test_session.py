@@ -309,6 +309,12 @@ def test_where_one_has_ended_the_others_are_judged_as_in_the_first_round(
     assert [job.thorough for job in jobs if isinstance(job, TimeCase)] == thorough
 
 
+def test_a_round_is_told_how_quick_calls_were_in_those_before(planned: Planned) -> None:
+    _, jobs = run([planned()], {})
+    told = [job.earlier_ns for job in jobs if isinstance(job, TimeCase)]
+    assert told == [(), (1.0, 1.0, 1.0)]
+
+
 def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:
     answers = FakeWorker.request
 

@@ -1,22 +1,25 @@
-"""Threads that a suite leaves behind: those that work are found, those that wait are left alone."""
+"""Threads that a suite leaves behind, at work or asleep: only those that wait for a process are left alone, and those of libraries."""
 
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.trusted import left_running
 from pairbench.suite.modules import load_module
 
 SUITE = """
-import subprocess, sys, threading, time
+import _thread, subprocess, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 
 ended = threading.Event()
+pool = ThreadPoolExecutor(1)
 
 def waits(process):
     process.wait()
@@ -29,9 +32,27 @@ def works(process):
     while process.poll() is None:
         sum(range(100_000))
 
-def works_in_a_library(process):
-    while process.poll() is None:
-        sorted(range(2_000_000), key=lambda_of_a_library)
+def start(target, *args):
+    thread = threading.Thread(target=target, args=args, daemon=True, name="one of ours")
+    thread.start()
+    return thread
+
+def start_by_itself(target, *args):
+    _thread.start_new_thread(target, args)
+
+def start_in_a_pool(target, *args):
+    pool.submit(target, *args)
+
+def start_later(target, *args):
+    threading.Timer(0.0, target, args).start()
+
+def start_by_another(target, *args):
+    thread = threading.Thread(target=threading.Thread(target=target, args=args, daemon=True).start)
+    thread.start()
+    thread.join()
+
+def call(function, *args):
+    return function(*args)
 """
 
 
@@ -42,44 +63,102 @@ def suite(tmp_path: Path) -> ModuleType:
 
 
 @pytest.fixture
-def start(suite: ModuleType) -> Iterator[Callable[[str], None]]:
-    """Start a function of the suite in a thread, which ends when a process does."""
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process, for which threads wait and with which they end."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        threads: list[threading.Thread] = []
-
-        def begin(name: str) -> None:
-            threads.append(threading.Thread(target=getattr(suite, name), args=[process], daemon=True))
-            threads[0].start()
-            time.sleep(0.05)
-
-        yield begin
+        yield process
         process.kill()
-        for thread in threads:
-            thread.join(10)
+    _until_there_is_none()
 
 
-def test_one_that_waits_for_a_process_is_left_alone(start: Callable[[str], None]) -> None:
+def _until_there_is_none() -> None:
+    until = time.monotonic() + 10
+    while left_running() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_one_that_waits_for_a_process_is_left_alone(suite: ModuleType, process: subprocess.Popen[bytes]) -> None:
     """As what watches the processes of a model that is spread over several GPUs."""
-    start("waits")
-    left_running()
-    time.sleep(0.05)
+    suite.start(suite.waits, process)
     assert left_running() is None
 
 
 @pytest.mark.parametrize("name", ["polls", "works"])
-def test_one_that_is_in_the_suite_s_own_code_is_found(start: Callable[[str], None], name: str) -> None:
-    start(name)
-    found = None
-    for _ in range(20):  # it may just be in the library that it asks whether the process is there
-        found = found or left_running()
-        time.sleep(0.005)
-    assert "leaves a thread running (threads.py, line " in (found or "")
+def test_one_that_is_at_work_is_found(suite: ModuleType, process: subprocess.Popen[bytes], name: str) -> None:
+    suite.start(getattr(suite, name), process)
+    assert "leaves a thread running (threads.py, line 21: 'one of ours')" in (left_running() or "")
 
 
-def test_one_that_works_within_a_library_is_found_by_its_processor_time(
-    start: Callable[[str], None], suite: ModuleType
-) -> None:
-    suite.lambda_of_a_library = abs  # type: ignore[attr-defined]
-    start("works_in_a_library")
-    time.sleep(0.2)
-    assert "leaves a thread running" in (left_running() or "")
+@pytest.mark.parametrize("how", ["start", "start_by_itself", "start_in_a_pool", "start_later", "start_by_another"])
+def test_one_that_waits_in_a_library_is_found_however_it_was_started(suite: ModuleType, how: str) -> None:
+    """None of its frames is the suite's."""
+    ends = threading.Event()
+    getattr(suite, how)(ends.wait, 60)
+    try:
+        found = left_running()
+        assert found and found.startswith("leaves a thread running (threads.py, line ")
+        assert found.endswith("; end it before the call returns")
+    finally:
+        ends.set()
+        suite.pool.shutdown()
+        _until_there_is_none()
+    assert left_running() is None, "it has ended"
+
+
+def test_one_that_ends_a_moment_later_is_left_alone(suite: ModuleType) -> None:
+    suite.start(time.sleep, trusted._GRACE_S / 5)
+    suite.pool.submit(int).result()
+    suite.pool.shutdown(wait=False)
+    assert left_running() is None
+
+
+def test_code_of_no_file_and_of_any_name_is_the_suite_s(suite: ModuleType) -> None:
+    ends = threading.Event()
+    elsewhere = {"__name__": "torch.elsewhere", "threading": threading}
+    code = "def start(target):\n threading.Thread(target=target, daemon=True).start()"
+    exec(code, elsewhere)  # noqa: S102 (what a suite may do)
+    suite.call(elsewhere["start"], ends.wait)
+    try:
+        assert "leaves a thread running (<string>, line 2: " in (left_running() or "")
+    finally:
+        ends.set()
+        _until_there_is_none()
+
+
+def test_those_of_a_library_are_its_own(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compiles, or shows progress, keeps threads for later; a suite that calls it stands above it."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "a_library_with_threads.py").write_text(
+        "import threading\ndef keep(target):\n threading.Thread(target=target, daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    import a_library_with_threads  # type: ignore[import-not-found]
+
+    ends = threading.Event()
+    try:
+        suite.call(a_library_with_threads.keep, ends.wait)
+        assert left_running() is None
+        at_work = threading.Event()
+
+        def works() -> None:
+            at_work.set()
+            suite.call(ends.wait)
+
+        suite.call(a_library_with_threads.keep, works)
+        at_work.wait(10)
+        assert "leaves a thread running (threads.py, line " in (left_running() or ""), "it is at work for the suite"
+    finally:
+        ends.set()
+        _until_there_is_none()
+
+
+def test_what_starts_threads_is_nobody_s_to_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "_start_new_thread", lambda *_: None)
+    assert "replaces threading._start_new_thread" in (trusted.replaced() or "")
+
+
+def test_a_thread_that_cannot_be_started_is_not_there(suite: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        suite.call(suite._thread.start_new_thread, print, "no tuple")
+    assert left_running() is None

@@ -244,6 +244,17 @@ def test_refused_and_skipped_come_with_reasons_and_counts() -> None:
     assert {row["best variant"] for row in rows_of(text, "best variant")} == {"none was measured"}
 
 
+def test_who_returns_the_same_memory_is_marked() -> None:
+    declared, said = operator(SIZES[0]), "returns the same memory in each call"
+    records = fixed(declared)
+    assert said not in page(declared, records)
+    text = page(declared, [replace(one, reuses_output=one.implementation == "fused") for one in records])
+    (row,) = rows_of(text, "best variant")
+    assert row[said] == "best"
+    marks = {one["implementation"]: one[said] for one in rows_of(text, "max error")}
+    assert marks == {"baseline": "", "fused": "yes"}
+
+
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_the_device_leads_on_a_gpu_and_the_call_on_a_cpu(kind: str) -> None:
     declared = operator(SIZES[0])

@@ -188,7 +188,12 @@ def test_only_what_can_be_told_apart_is_filtered_by(operator: OperatorFacts) -> 
 
 
 def test_remarks_say_what_is_to_be_known() -> None:
-    texts = {"throttle_reasons": "sw_power_cap", "stop_reason": "time_cap", "launch_status": "unreliable"}
+    texts = {
+        "throttle_reasons": "sw_power_cap",
+        "stop_reason": "time_cap",
+        "launch_status": "unreliable",
+        "reuses_output": "yes",
+    }
     odd = made.series_facts(texts=texts, reason="interrupted")
     odd = replace(odd, numbers={**odd.numbers, "remeasured_blocks": 3})
     (row,) = operator_view.rows(made.operator(series=(odd,), trends=()))
@@ -198,6 +203,7 @@ def test_remarks_say_what_is_to_be_known() -> None:
         "3 blocks measured again",
         "stopped by time_cap",
         "launches unreliable",
+        "returns the same memory in each call",
     )
 
 

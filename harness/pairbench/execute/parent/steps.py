@@ -3,6 +3,7 @@
 Which worker serves which step, and in what order cases come, is for the caller to say.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pairbench.execute.protocol import (
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
+from pairbench.stats import quick
 
 Enough = Callable[[CaseState], object]
 """Says whether what is known of a case is enough."""
@@ -68,9 +70,13 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
         before = [samples.entry for samples in state.rounds[-1].entries] if state.rounds else remaining
+        quick_ns = [{samples.entry: quick(samples.call_ns) for samples in timed.entries} for timed in state.rounds]
         job = TimeCase(
             **about(state, remaining),
             round=index,
+            earlier_ns=tuple(min(one.get(entry, math.inf) for one in quick_ns) for entry in remaining)
+            if quick_ns
+            else (),
             capturable=capturable,
             sparing=sparing,
             thorough=set(before) != set(remaining),

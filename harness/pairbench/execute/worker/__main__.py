@@ -78,7 +78,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
             heartbeat.begin_job(hello.settings.timeout_s)
         for result in server.serve(job):
             line.send(result)
-            bad = isinstance(result, Verification) and result.status is Status.FAILED
+            bad = isinstance(result, Verification) and result.status is not Status.VERIFIED
             if (bad or isinstance(result, Ended | ImpostorResult | BrokenSuite)) and server.is_spoilt():
                 line.send(Broken())
                 os._exit(1)
@@ -193,13 +193,15 @@ class _Server:
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:
-            from pairbench.execute.worker.trusted import replaced, watch
+            from pairbench.execute.worker.trusted import left_running, replaced, watch
 
             watch.see_own_modules()
             before = _own_modules()
             loaded = load_suite(path)
             if why := replaced():
                 raise SuiteError(f"suite {path.name}: {why}")
+            if why := left_running():
+                raise SuiteError(f"suite {path.name}: as it is imported it {why}")
             if more := _own_modules() - before:
                 raise SuiteError(
                     f"suite {path.name}: imports {min(more)}, which is the worker's own; a suite needs the names of `pairbench` alone"

@@ -12,15 +12,21 @@ from pairbench.model.outcome import Status
 
 
 def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
-    """Run a step that judges one entry, or is part of `guarded`, and return its result; what it raises becomes that entry's `Ended`."""
+    """Run a step that judges one entry, or is part of `guarded`, and return its result.
+
+    What it raises becomes that entry's `Ended`, and so does a thread that it leaves behind.
+    """
     try:
         with heartbeat.entry(index):
-            return step()
+            found = step()
     except SuiteFaultError:
         raise
     except BaseException as error:  # of the suite's: a worker is interrupted by its parent alone, which kills it
         status, reason = explain(error)
         return Ended(entry=job.entries[index], status=status, reason=reason)
+    if isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED:
+        return found
+    return Ended(entry=job.entries[index], status=Status.FAILED, reason=why) if (why := left_running()) else found
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
@@ -34,7 +40,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
         return Ended(entry=entry, status=Status.FAILED, reason=why)
     if isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED:
         return found
-    why = f"changes global flags, which are pinned alike for all: {changed}" if changed else left_running()
+    why = changed and f"changes global flags, which are pinned alike for all: {changed}"
     return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
 
 

@@ -36,6 +36,7 @@ from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.profile import launches, memory
 from pairbench.execute.worker.profile.honest import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
+from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
@@ -135,6 +136,8 @@ def _references(
         raise SuiteFaultError(
             status, reason if isinstance(error, DeclarationError) else f"inputs() failed: {reason}"
         ) from error
+    if why := left_running():
+        raise SuiteFaultError(Status.FAILED, f"inputs() {why}")
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
             # No generator: what raises may be StopIteration.
@@ -143,7 +146,8 @@ def _references(
     except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
-        status = Status.MISMATCHED
+        why = left_running()
+        status, wrong = (Status.FAILED, why) if why else (Status.MISMATCHED, wrong)
         if wrong is None:
             return references, []
     # Impostors alone have no entry to end; the end of the case is theirs.

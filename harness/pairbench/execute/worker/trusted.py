@@ -6,11 +6,15 @@ bound here, and a process in which anything watched has changed is given up: wha
 process is believed. This is no sandbox: native code, or a change that is taken back before anybody looks, is not seen.
 """
 
+import _thread
 import contextlib
+import functools
 import gc
 import random
 import re
+import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -93,6 +97,8 @@ class Watch:
         if nvml := sys.modules.get("pynvml"):
             # Not the hundreds of its structures: all of this is compared again and again.
             self._add("pynvml", vars(nvml), beginning="nvmlDevice")
+        for module, name in _STARTERS:
+            self._add(module.__name__, vars(module), beginning=name)
         self.see_own_modules()
 
     def see_own_modules(self) -> None:
@@ -131,6 +137,98 @@ class Watch:
         return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
 
 
+_STARTERS = tuple(
+    (module, name)
+    for module, names in (
+        (threading, ("_start_new_thread", "_start_joinable_thread")),
+        (_thread, ("start_new_thread", "start_new", "start_joinable_thread")),
+    )
+    for name in names
+    if hasattr(module, name)  # which of them there are depends on Python's version
+)
+"""What starts Python's threads, whoever is asked to."""
+
+
+class _Thread:
+    """A thread that a suite has started and that has not ended."""
+
+    def __init__(self, place: str, name: str) -> None:
+        self.place = place
+        """The line of the suite that started it."""
+        self.name = name
+        self.ident: int | None = None
+        """Its identity; None until it runs."""
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Be the thread, which is there from before it runs to the end of this."""
+        self.ident = threading.get_ident()
+        try:
+            function(*args, **kwargs)
+        finally:
+            _threads.discard(self)
+
+
+_threads = set[_Thread]()
+
+
+def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what starts threads as `start` does, and has `_threads` know those that a suite starts."""
+
+    def start_noticed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        place = _place_of_suite(sys._getframe(1))
+        if place is None:
+            return start(function, *args, **kwargs)
+        thread = getattr(function, "__self__", None)
+        name = thread.name if isinstance(thread, threading.Thread) else getattr(function, "__qualname__", "a thread")
+        started = _Thread(place, name)
+        _threads.add(started)
+        try:
+            return start(functools.partial(started.run, function), *args, **kwargs)
+        except BaseException:  # there can be no more threads
+            _threads.discard(started)
+            raise
+
+    return start_noticed
+
+
+def _place_of_suite(frame: FrameType | None) -> str | None:
+    """Return the line of a suite that starts a thread, given the frame of who asks for it, or None where a library does.
+
+    The nearest frame outside of Python's own library decides: a suite that compiles a function stands above torch, whose threads are not
+    the suite's. Code without a file is nobody's but the suite's, and so is what a thread of the suite starts by Python's library alone.
+    """
+    while frame is not None:
+        if _is_of_suite(frame) or (origin := _origin(frame.f_code.co_filename)) is None:
+            return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+        if frame.f_code is _Thread.run.__code__:
+            return str(frame.f_locals["self"].place)
+        if origin == "library":
+            return None
+        frame = frame.f_back
+    return None
+
+
+_PYTHON = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+_LIBRARIES = (
+    *(str(Path(str(module.__file__)).parent) for module in (torch, np)),  # wherever they are built
+    str(Path(__file__).parents[2]),
+)
+
+
+@functools.cache
+def _origin(file: str) -> str | None:
+    """Return whether a file is Python's or a library's; None where it is neither."""
+    if file.startswith(_LIBRARIES) or {"site-packages", "dist-packages"} & {*Path(file).parts}:
+        return "library"
+    return "python" if file.startswith((*_PYTHON, "<frozen ")) else None
+
+
+def _notice_threads() -> None:
+    for module, name in _STARTERS:
+        setattr(module, name, _noticed(getattr(module, name)))
+
+
+_notice_threads()
 _refuse_changes_of_gpus()
 watch = Watch()
 """The watch of this process. A worker imports this module before it loads a suite."""
@@ -144,38 +242,43 @@ def replaced() -> str | None:
     )
 
 
-_IDLE_NS = 2_000_000
-"""The processor time in ns that a thread which only waits may take between two looks."""
-_thread_ns: dict[int, int] = {}
-"""The processor time of each thread of a suite when it was last looked at."""
+_GRACE_S = 0.25
+"""Seconds in which a thread may end that has been told to."""
+_WAIT_FOR_A_PROCESS = {
+    function.__code__ for name in ("_wait", "_try_wait") if (function := getattr(subprocess.Popen, name, None))
+}
 
 
 def left_running() -> str | None:
-    """Return a sentence about a thread that is at work in a suite's code although no call is under way, or None.
+    """Return a sentence about a thread that a suite has left behind, or that is in a suite's code, although no call is under way.
 
-    It would take processors, or the interpreter's lock, from whatever is timed next. One that waits in a library, for a process of
-    its own to end, say, takes nothing, as long as it has taken no processor time either. Threads of native code are not seen.
+    It would take processors, or the interpreter's lock, from whatever is timed next, now or when it wakes up. One that waits for a process of
+    its own to end is left alone: it wakes up when nothing is timed any more. Threads of native code are not seen.
     """
-    for ident, top in sys._current_frames().items():
-        frame = top if ident != threading.get_ident() else None
+    until = perf_counter() + _GRACE_S
+    while words := _left_behind():
+        if perf_counter() > until:
+            return f"leaves a thread running ({words}), which slows what is timed next; end it before the call returns"
+        sleep(0.001)
+    return None
+
+
+def _left_behind() -> str | None:
+    """Return words on a thread that is there now, and does not wait for a process."""
+    tops = sys._current_frames()
+    for thread in [*_threads]:
+        top = tops.get(thread.ident or 0)
+        if top is None or top.f_code not in _WAIT_FOR_A_PROCESS:
+            return f"{thread.place}: {thread.name!r}"
+    # Those of a library may be at work for a suite.
+    for ident, top in tops.items():
+        frame = top if ident != threading.get_ident() and top.f_code not in _WAIT_FOR_A_PROCESS else None
         while frame is not None and not _is_of_suite(frame):
             frame = frame.f_back
-        if frame is not None and (frame is top or _took_ns(ident) > _IDLE_NS):
-            place = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
-            return f"leaves a thread running ({place}), which slows what is timed next; end it before the call returns"
+        if frame is not None:
+            return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
     return None
 
 
 def _is_of_suite(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}.")
-
-
-def _took_ns(ident: int) -> int:
-    """Return the processor time in ns that a thread has taken since this was last asked of it."""
-    try:
-        now = time.clock_gettime_ns(time.pthread_getcpuclockid(ident))
-    except OSError:  # it has just ended
-        return 0
-    taken = now - _thread_ns.get(ident, 0)
-    _thread_ns[ident] = now
-    return taken

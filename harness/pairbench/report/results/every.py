@@ -66,6 +66,7 @@ _COLUMNS: tuple[Column[MeasurementRow], ...] = (
     Column(header="the step alone", text=_gain),
     Column(header="launches", text=lambda row: rows.launches(row.record)),
     Column(header="peak memory", text=lambda row: units.size(row.record.peak_bytes)),
+    Column(header=latency_words.SAME_MEMORY, text=lambda row: "yes" if row.record.reuses_output else "", right=False),
     Column(header="max error", text=lambda row: units.error(row.record.max_abs_error)),
     Column(header="mean error", text=lambda row: units.error(row.record.mean_abs_error)),
     Column(header="oracle ratio", text=lambda row: units.significant(row.record.oracle_ratio, 3)),

@@ -117,6 +117,12 @@ def _host_bound(row: CaseRow) -> str:
     )
 
 
+def _same_memory(row: CaseRow) -> str:
+    """Return which of baseline and best return the same memory in each call."""
+    both = (("baseline", row.mode.baseline), ("best", row.mode.best))
+    return " and ".join(name for name, record in both if record and record.reuses_output)
+
+
 def _between(row: CaseRow, column: str) -> str:
     """Return baseline and best in one column of counts, sizes or parts."""
     before, after = row.mode.baseline, row.mode.best
@@ -167,6 +173,7 @@ _COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="95 %", text=lambda row: latency_words.speedup_range(row.mode.best)),
     Column(header="call", text=_calls),
     Column(header="host-bound", text=_host_bound, right=False),
+    Column(header=latency_words.SAME_MEMORY, text=_same_memory, right=False),
     Column(header="launches", text=lambda row: _between(row, "launches")),
     Column(header="peak memory", text=lambda row: _between(row, "peak_bytes")),
     Column(header="of the roof", text=lambda row: _between(row, "roofline_fraction")),

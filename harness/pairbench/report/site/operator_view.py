@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import STATES, RunHead, SeriesFacts, SiteFacts
+from pairbench.report import latency_words
 from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roof_fraction
 from pairbench.report.charts.speedup import state_of
@@ -140,6 +141,7 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",
         f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
+        latency_words.SAME_MEMORY if "reuses_output" in one.texts else "",
         f"accepted: {one.gate_status.accepted}" if one.gate_status.accepted else "",
     ]
     return tuple(filter(None, remarks))

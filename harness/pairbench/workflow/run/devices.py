@@ -120,6 +120,7 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
         "margin": correctness.margin if correctness else None,
         "first_call_ns": verification.first_call_ns if verification else None,
         "uncapturable": verification.uncapturable if verification else None,
+        "reuses_output": verification.reuses_output if verification else None,
         "reason": outcome.reason,
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure
 from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import TimedRound
@@ -139,3 +140,21 @@ def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(
     places = [int(output) for _, output in entries[0].kept]
     assert len(places) >= 2 and all(seen[place - 1] != seen[place] for place in places)
     assert all(sets[number]["x"] == seen[int(output)] for number, output in entries[0].kept)
+
+
+def test_a_busy_host_does_not_make_placing_look_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it looks slow, values change before few samples, and what was remembered of the call before is right in all others."""
+    now, slices_s = 0.0, iter([0.016, 0.008])
+    x = torch.zeros(1)
+    values = Values(shared={"x": x}, sets=({"x": x + 1}, {"x": x + 2}), place_s=0.0, free_s=0.0, judged=True)
+    put = values.put
+
+    def puts(index: int) -> None:
+        nonlocal now
+        now += 0.001 + next(slices_s, 0.0)
+        put(index)
+
+    monkeypatch.setattr(values, "put", puts)
+    monkeypatch.setattr(trusted, "perf_counter", lambda: now)
+    assert values._time_placing(torch.device("cpu")) == pytest.approx(0.001)
+    assert values.current == 0

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
 from pairbench.execute.worker.timing.values import Values
@@ -52,6 +53,17 @@ def test_who_changes_an_input_is_named(name: str, seen: bool, sets: int) -> None
         pass
     with pytest.raises(DeclarationError, match=f"changes its input '{name}' while it is timed"), watch.turn(0):
         (target if seen else target.data)[-1] += 1
+
+
+@pytest.mark.parametrize("block", [0, 1000])
+def test_who_leaves_a_thread_is_named_in_any_block(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(trusted, "left_running", lambda: next(iter(left), None))
+    _, watch = made()
+    with watch.turn(block):
+        pass
+    with pytest.raises(DeclarationError, match="leaves a thread"), watch.turn(block):
+        left.append("leaves a thread running")
 
 
 def test_a_later_write_that_torch_knows_of_is_named_in_any_block() -> None:

@@ -113,7 +113,52 @@ def test_one_buffer_for_all_calls_is_legal() -> None:
     def reuses(x: torch.Tensor) -> torch.Tensor:
         return torch.add(x, x, out=buffer)
 
-    assert verify(declare(reuses)).status is Status.VERIFIED
+    found = verify(declare(reuses))
+    assert found.status is Status.VERIFIED and found.reuses_output is True
+
+
+def test_memory_that_each_call_returns_is_named() -> None:
+    two, weight = [torch.empty(4, 8), torch.empty(4, 8)], torch.ones(3)
+
+    def takes_turns(x: torch.Tensor) -> torch.Tensor:
+        two.reverse()
+        return torch.add(x, x, out=two[0])
+
+    def through_numpy(x: torch.Tensor) -> torch.Tensor:
+        return torch.add(x, x, out=torch.from_numpy(two[0].numpy()))
+
+    def a_part(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + x, weight[1:]
+
+    for variant in (takes_turns, through_numpy):
+        assert verify(declare(variant)).reuses_output is True
+    assert verify(declare(a_part, baseline=lambda x: (x + x, torch.ones(2)))).reuses_output is True
+
+
+def test_memory_of_arguments_and_none_at_all_is_the_caller_s() -> None:
+    """A view of an input, of what was prepared or of a state is not what an earlier call has returned; nor are outputs without elements."""
+
+    def views(x: torch.Tensor, total: torch.Tensor, head: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total.copy_(x)
+        return x + x, x[1:], total.view(-1), head, x[:0], torch.empty(0)
+
+    def copies(x: torch.Tensor, total: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total.copy_(x)
+        return x + x, x[1:].clone(), x.flatten().clone(), weight[:2].clone(), x[:0], torch.empty(0)
+
+    operator = declare(
+        Variant(
+            lambda x, total, head, weight: views(x, total, head), prepare=lambda weight: {"head": weight[:2].clone()}
+        ),
+        baseline=copies,
+        inputs=lambda make, rows: {"x": make.normal(rows, 8), "total": make.zeros(rows, 8), "weight": make.normal(8)},
+        constants=["weight"],
+        state=["total"],
+    )
+    found = verify(operator)
+    assert found.status is Status.VERIFIED, found.reason
+    assert found.reuses_output is False
+    assert verify(declare()).reuses_output is False
 
 
 def test_an_output_that_is_the_input() -> None:

@@ -77,6 +77,7 @@ class Timed:
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
     call_ns: list[float] = field(default_factory=list)
+    fresh_ns: list[float] = field(default_factory=list)  # of those on other values than the call before
     host_ns: list[float] = field(default_factory=list)
     device_ns: list[float | None] = field(default_factory=list)
 
@@ -290,6 +291,7 @@ class Blocks:
                 timed.position.append(position)
                 timed.at_ns.append(at)
                 timed.call_ns.append(sample.call_ns)
+                timed.fresh_ns += [sample.call_ns] * changed
                 if timed.device_clock is not None:
                     self._change_values()
                 timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)

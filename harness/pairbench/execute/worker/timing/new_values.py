@@ -1,5 +1,7 @@
 """Calls on values that were never seen, and whether these take so much longer than others that results must be remembered."""
 
+import math
+import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
 from pairbench.execute.worker.trees import copy_tree, has_room, refill, same_form
+from pairbench.stats import quick
 
 _BLOCK_SEED, _FIRST_SEED, _APART, _ENTRIES_APART = 5_000, 10_000, 100, 1_000_000
 """Far from the seeds of verification and of timed calls, and of each other's rounds and entries: values that a call has seen would not be new."""
@@ -37,10 +40,20 @@ class _Short(NamedTuple):
 
 _SHORT = {"cpu": _Short(300e3, 0.25, 300.0), "cuda": _Short(_LONG_NS, 0.1, 2e3)}
 """Short calls by device kind."""
-_KNOWN = 6
-"""Number of calls on known values that are enough to tell how quick they can be now."""
-_PAIRS, _PAIRS_S = (9, 24), 5.0
+_KNOWN, _KNOWN_DOUBTED = 6, 18
+"""Number of calls on known values that are enough to tell how quick they can be now. More are needed where the call on new values took more than
+twice as long as those that were timed: a busy machine may slow a few that find what they remember."""
+_SLOWED = 2
+"""So many calls on known values that are twice as quick as any on new ones are no chance, whatever slowed the others."""
+_LEAST, _MOST, _MOST_S = 9, 24, 5.0
 """Least and most pairs of calls that are made before a call is said to remember; beyond the least, no more are begun after these seconds."""
+_DOUBTED, _DOUBTED_S = 60, 15.0
+"""Most pairs, and seconds, where two calls on known values were that quick."""
+_CERTAIN, _SURE = 1e-6, 1e-4
+"""Chance below which a call is said to remember at once, and in the end."""
+_BEFORE = (2, 3)
+"""So many untimed calls on known values go before each timed one of a pair, which of these is drawn: so who remembers the last call alone, or the
+one before it, is as quick in pairs as when it was timed."""
 
 
 def new_values(ready: Ready, count: int = 1, attempt: int = 0, *, entry: int = 0) -> list[dict[str, Any]]:
@@ -94,7 +107,7 @@ def _call_in_pairs(
     """Return latencies in ns of a call on known inputs and of one on new ones right behind it, for each of the new inputs."""
 
     def pair(new: dict[str, Any]) -> tuple[float, float]:
-        known_ns = _sample(ready, timed, known, known).call_ns
+        known_ns = _sample(ready, timed, known, known, before=secrets.choice(_BEFORE)).call_ns
         return known_ns, _sample(ready, timed, new, known, in_place=True).call_ns
 
     pairs = list(map(pair, news))
@@ -134,7 +147,13 @@ def compares(ready: Ready) -> bool:
 
 
 def _sample(
-    ready: Ready, timed: Timed, inputs: dict[str, Any], known: dict[str, Any] | None, *, in_place: bool = False
+    ready: Ready,
+    timed: Timed,
+    inputs: dict[str, Any],
+    known: dict[str, Any] | None,
+    *,
+    in_place: bool = False,
+    before: int | None = None,
 ) -> Sample:
     """Time a call right behind one on known inputs, with the processor's cores awake and memory for the outputs at hand.
 
@@ -144,12 +163,13 @@ def _sample(
         inputs: Of the call.
         known: Those of the call before; None to make none.
         in_place: Whether these are in place already.
+        before: How many calls on these go before; none, or one where the call is short, if not given.
     """
     call = ready.calls[timed.entry]
     # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
     lead_in = 0 if known is None or is_long(timed) else min(timed.lead_in, 1)
-    if known is not None and lead_in:
-        if in_place:
+    for place in range(lead_in if before is None else before):
+        if known is None or in_place or place:
             call.reset()
         else:
             _put(ready, call, known)
@@ -175,7 +195,18 @@ def is_long(timed: Timed) -> bool:
 
 def has_become_quick(timed: Timed) -> bool:
     """Return whether calls that were too long for a lead-in became so much quicker since that they may remember results by now."""
-    return not timed.lead_in and timed.warm_up_ns > _FACTOR * _quick_ns(timed) + _BEYOND_NS
+    return not timed.lead_in and timed.warm_up_ns > _twice_ns(_quick_ns(timed))
+
+
+def is_quicker_on_old_values(timed: Timed) -> bool:
+    """Return whether calls were so much quicker where the values were those of the call before that they may remember that one."""
+    return bool(timed.fresh_ns) and min(timed.fresh_ns) > _twice_ns(_quick_ns(timed))
+
+
+def is_quicker_than_before(ready: Ready, timed: Timed) -> bool:
+    """Return whether calls are so much quicker than in each earlier round that what was found of those says nothing of these."""
+    earlier_ns = ready.job.earlier_ns
+    return bool(earlier_ns) and earlier_ns[timed.index] > _twice_ns(_quick_ns(timed))
 
 
 def _is_short(timed: Timed, device_type: str) -> bool:
@@ -184,7 +215,9 @@ def _is_short(timed: Timed, device_type: str) -> bool:
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     """Return whether a call took so much longer on new values than on others that pairs of both must tell."""
-    return again.new_ns > limit_ns(timed, device_type)(min(again.known_ns, default=_quick_ns(timed)))
+    quick_ns = _quick_ns(timed)
+    # A busy machine may have slowed each of the few calls on known values.
+    return again.new_ns > min(limit_ns(timed, device_type)(min(again.known_ns, default=quick_ns)), _twice_ns(quick_ns))
 
 
 def remembers(ready: Ready, timed: Timed, again: Again, known: dict[str, Any]) -> str | None:
@@ -210,8 +243,11 @@ def judge_pairs(
 
     On a busy machine every other call may take twice as long, but none is quicker for it. So one call on new values that is as quick as
     quick calls among those that were timed shows that nothing is remembered. The machine may be slower now than it was then: so does one
-    that is as quick as the quicker quarter of the calls on known values, as soon as there are a few of these, and at the end one that is
-    as quick as half of them. If every other call is slowed by chance, all 24 are for one honest implementation in 17 millions.
+    that is as quick as the quicker quarter of the calls on known values, as soon as there are enough of these, and not two are twice as quick as
+    any on new values.
+
+    A call is said to remember if so many of those on known values are quicker than all on new ones that chance does not explain it. Whatever
+    slows calls, it does not know which values they have: of an honest call's times any order is as likely as any other.
 
     Args:
         more: Takes some pairs, given the number of the attempt from 1 on: latencies in ns of a call on known values and of one on
@@ -221,34 +257,49 @@ def judge_pairs(
         limit: Given a latency on known values, returns the one beyond which a call on new ones is slower.
     """
     known, new = list(known_ns), list[float]()
-    until = trusted.perf_counter() + _PAIRS_S
-    least, most = _PAIRS
-    attempt = 0
-    while len(new) < least or (len(new) < most and trusted.perf_counter() < until):
+    began = trusted.perf_counter()
+    attempt, chance, most, most_s = 0, 1.0, _MOST, _MOST_S
+    while len(new) < _LEAST or (len(new) < most and trusted.perf_counter() < began + most_s):
         attempt += 1
         for one_known, one_new in more(attempt):
             known.append(one_known)
             new.append(one_new)
-        if min(new) <= limit(quick_ns) or (len(known) >= _KNOWN and min(new) <= limit(sorted(known)[len(known) // 4])):
+        quickest = min(new)
+        if quickest <= limit(quick_ns):
             return None
-    typical_ns = statistics.median(known)
-    if min(new) <= limit(typical_ns):
+        doubted = sum(quickest > _twice_ns(one) for one in known) >= _SLOWED
+        enough = _KNOWN if quickest <= _twice_ns(quick_ns) else _KNOWN_DOUBTED
+        if len(known) >= enough and not doubted and quickest <= limit(sorted(known)[len(known) // 4]):
+            return None
+        most, most_s = (_DOUBTED, _DOUBTED_S) if doubted else (_MOST, _MOST_S)
+        chance = _chance(sum(quickest > limit(one) for one in known), len(known), len(new))
+        if len(new) >= _LEAST and chance < _CERTAIN:
+            break
+    if chance > _SURE:
         return None
     return (
-        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {typical_ns / 1e3:.1f} us on "
+        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {statistics.median(known) / 1e3:.1f} us on "
         "those that it has: it remembers results; nothing may be kept between calls"
     )
 
 
+def _chance(quicker: int, known: int, new: int) -> float:
+    """Return how likely it is that the quickest of all calls are this many on known values, if values make no difference."""
+    return math.comb(known - quicker + new, new) / math.comb(known + new, new)
+
+
+def _twice_ns(known_ns: float) -> float:
+    return _FACTOR * known_ns + _BEYOND_NS
+
+
 def _quick_ns(timed: Timed) -> float:
-    # Of few calls the quickest, for it alone may have been remembered.
-    return sorted(timed.call_ns)[len(timed.call_ns) // 10]
+    return quick(timed.call_ns)
 
 
 def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
     """Return a function of a call's latency in ns on known values: the latency beyond which one on new values is slower."""
-    factor, beyond_ns = _FACTOR, _BEYOND_NS
-    if _is_short(timed, device_type):
-        short = _SHORT[device_type]
-        factor, beyond_ns = 1.0, short.part * _quick_ns(timed) + short.beyond_ns
-    return lambda known_ns: factor * known_ns + beyond_ns
+    if not _is_short(timed, device_type):
+        return _twice_ns
+    short = _SHORT[device_type]
+    beyond_ns = short.part * _quick_ns(timed) + short.beyond_ns
+    return lambda known_ns: known_ns + beyond_ns

@@ -18,6 +18,8 @@ from pairbench.execute.worker.timing.new_values import (
     compares,
     has_become_quick,
     is_long,
+    is_quicker_on_old_values,
+    is_quicker_than_before,
     is_suspicious,
     new_values,
     remembers,
@@ -66,7 +68,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
     entries = [
         timed
         for timed in ready.timed
-        if timed.entry not in ended and (thorough or _began_on_new_values(timed) or has_become_quick(timed))
+        if timed.entry not in ended and (thorough or _began_on_new_values(timed) or _may_remember(ready, timed))
     ]
     if entries:
         yield from _recheck(ready, heartbeat, entries)
@@ -84,8 +86,8 @@ def _judge_kept(
     within `more_s` seconds. They are judged by outputs that were kept of the baseline, as long as these agree. Where the baseline's calls
     are long, and none of its outputs was kept of the same values, what is right is computed only if `thorough`.
 
-    Of long calls none is judged: `_recheck` judges a call on new values, and one that does less work on known values shows in its time. If the
-    first sample was that call, of the others those are that can be by what was kept of the baseline.
+    If the first sample was on values that no call had seen, and so is judged by `_recheck`, of the others those are that can be by what was
+    kept of the baseline.
     """
     ended: set[Entry] = set()
     baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
@@ -100,8 +102,7 @@ def _judge_kept(
     computes = thorough or not compares(ready) or not any(map(is_long, baselines))
     for timed in baseline_last(ready.timed):
         on_new = _began_on_new_values(timed)
-        by_recheck = is_long(timed) and compares(ready) and not on_new
-        left_out = by_recheck or (timed.is_eager_baseline and rights.vouched)
+        left_out = timed.is_eager_baseline and rights.vouched
         may_compute = computes and not on_new
         kept = [] if left_out else [item for item in timed.kept if may_compute or rights.is_at_hand(item[0])]
         timed.kept.clear()
@@ -111,6 +112,11 @@ def _judge_kept(
             reason = f"a timed call gave a wrong output: {verdict}; it was not finished when the call returned, or remembered"
             yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, reason)
     return ended
+
+
+def _may_remember(ready: Ready, timed: Timed) -> bool:
+    """Return whether the times of an entry's calls alone are a reason to make it on new values."""
+    return has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(ready, timed)
 
 
 def _began_on_new_values(timed: Timed) -> bool:

@@ -20,6 +20,8 @@ _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 """So short a time does not count, by device kind: on a GPU it is less than that of a flush, and each sample has several."""
 _WAIT_S = 1e-3
 """Seconds from which a wait for the device is a small part."""
+_TRIES = 3
+"""How often placing is timed."""
 _FIRST_SEED = 1000
 """Far from those of verification."""
 
@@ -87,16 +89,21 @@ class Values:
         return values
 
     def _time_placing(self, device: torch.device) -> float:
-        """Return the seconds that it takes to put a set in place. The first is in place afterwards."""
-        for pairs in (1, 8):  # more of them, where most of the time was the wait for the device
+        """Return the seconds that it takes to put a set in place. The first is in place afterwards.
+
+        The quickest of some tries: what a busy host adds says nothing of how long it takes.
+        """
+        tries = list[float]()
+        for pairs in (1, 1, 1, 8):  # more of them, where most of the time was the wait for the device
             began = trusted.perf_counter()
             for index in (1, 0) * pairs:
                 self.put(index)
             synchronize(device)
             took = trusted.perf_counter() - began
-            if took > _WAIT_S:
+            tries.append(took / (2 * pairs))
+            if len(tries) == _TRIES and min(tries) * 2 > _WAIT_S:
                 break
-        return took / (2 * pairs)
+        return min(tries)
 
     def put(self, index: int) -> None:
         """Put a set in place, at the same addresses."""

@@ -106,8 +106,8 @@ class Watch:
             block: Number of blocks before this one.
 
         Raises:
-            DeclarationError: the entry has changed something.
-            SuiteFaultError: somebody did, in a turn that was not looked at.
+            DeclarationError: the entry has changed something, or left a thread behind.
+            SuiteFaultError: somebody has changed something, in a turn that was not looked at.
         """
         began = trusted.perf_counter()
         self._owed_s = max(0.0, self._owed_s - _PART * (began - self._looked))
@@ -118,6 +118,8 @@ class Watch:
         yield
         after = trusted.perf_counter()
         self._clean = looks
+        if why := trusted.left_running():
+            raise DeclarationError(why)
         if looks and (why := self.changed_flags()):
             raise DeclarationError(why)
         if self._have_moved() or (looks and secrets.randbelow(block + _COMPARED) < _COMPARED):

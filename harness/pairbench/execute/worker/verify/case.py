@@ -158,7 +158,8 @@ def _verify(
     first_call_ns = time.perf_counter_ns() - started
     if path := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
         return _mismatched(entry, about_changed_input(path))
-    verdicts = list(_verdicts(operator, call, outputs, references, device))
+    reused = _Reused(call, outputs)
+    verdicts = list(_verdicts(operator, call, outputs, references, device, reused))
     del outputs  # what comes needs the memory
     compilation = compilations() if entry.mode == "compile" else None
     correctnesses = [item.correctness for item in verdicts if item.correctness]
@@ -177,16 +178,66 @@ def _verify(
         uncapturable=uncapturable,
         capturable=uncapturable is None if tried else None,
         compilation=compilation,
+        reuses_output=reused.found if entry.mode != "graph" else None,
     )
 
 
+class _Reused:
+    """Whether calls return memory that the first one returned, whose outputs are held meanwhile.
+
+    Memory of arguments and what is prepared of them may be returned by each call: it is the caller's. So may nothing at all.
+    """
+
+    def __init__(self, call: Call, outputs: Any) -> None:
+        self._of_state = bool(call.operator.state)
+        given = tensors([call.shared, call.kwargs, call.given])
+        arguments = [_whole(tensor) for tensor in given if _has_address(tensor)]
+        self._held = [extent for extent in self._extents(outputs) if not _overlap(extent, arguments)]
+        self.found = False
+
+    def look(self, outputs: Any) -> None:
+        """Look at the outputs of a later call."""
+        self.found |= any(_overlap(extent, self._held) for extent in self._extents(outputs))
+
+    def _extents(self, observed: Any) -> list[tuple[int, int]]:
+        returned = tensors(observed["output"] if self._of_state and observed is not None else observed)
+        return [_extent(tensor) for tensor in returned if _has_address(tensor) and tensor.numel()]
+
+
+def _has_address(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the addresses of a tensor's first byte and of the one behind its last."""
+    length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + length * tensor.element_size()
+
+
+def _whole(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the addresses of all that a tensor is a view of."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    begin, end = extent
+    return any(begin < other_end and other_begin < end for other_begin, other_end in others)
+
+
 def _verdicts(
-    operator: Operator, call: Call, outputs: Any, references: tuple[ExpectedOutputs, ...], device: torch.device
+    operator: Operator,
+    call: Call,
+    outputs: Any,
+    references: tuple[ExpectedOutputs, ...],
+    device: torch.device,
+    reused: "_Reused",
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Args:
         outputs: Of the first call, with the first reference's inputs.
+        reused: Is shown the outputs of the others.
     """
     first, second = references
 
@@ -201,7 +252,9 @@ def _verdicts(
                 Status.FAILED, "inputs() gives other shapes or dtypes for another seed; a case is one shape"
             )
         # Read by a copy behind the call in its own stream: what another stream has yet to write is not in it.
-        outputs = _copied(call.observe())
+        observed = call.observe()
+        reused.look(observed)
+        outputs = _copied(observed)
         synchronize(device)
         return outputs
 
