@@ -7,11 +7,23 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.analyze.plausible import BANDWIDTH_LIMIT, RATE_LIMIT, believed
+from pairbench.analyze.plausible import BANDWIDTH_LIMIT, RATE_LIMIT, believed, why_no_replay
+from pairbench.analyze.records import to_samples
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Launches, Outcome, Profile, Status
 from pairbench.model.plan import Entry
-from tests.analyze.test_records import BASELINE, CASE, ENVIRONMENT, FAST, OPERATOR, outcome, records, round_of, samples
+from tests.analyze.test_records import (
+    BASELINE,
+    CASE,
+    ENVIRONMENT,
+    FAST,
+    OPERATOR,
+    RUN,
+    outcome,
+    records,
+    round_of,
+    samples,
+)
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "records"
 CPU = replace(ENVIRONMENT, device=Device(selector="cpu", kind="cpu", name="a CPU"))
@@ -145,3 +157,97 @@ def test_no_honest_implementation_of_the_reference_runs_is_near_the_limits() -> 
     assert len(rows) >= 2880
     assert 0.9 < highest_rate < 1 < RATE_LIMIT["cuda"]
     assert 1 < highest_bandwidth < 1.1 < BANDWIDTH_LIMIT
+
+
+def replayed(
+    entry: Entry, device_us: float, stream_us: float | None, launches: int | None = 1, **more: float
+) -> Outcome:
+    """Return an outcome of two rounds, with samples of a stream in two of twenty blocks."""
+    call_us, host_us = more.get("call_us", stream_us or device_us), more.get("host_us", 5.0)
+    streams = None if stream_us is None else (None, stream_us * 1e3, stream_us * 1e3, *(None,) * 17)
+    of_round = replace(
+        samples(entry, (call_us * 1e3,) * 20, (device_us * 1e3,) * 20), host_ns=(host_us * 1e3,) * 20, stream_ns=streams
+    )
+    rounds = tuple(round_of(of_round, round=number) for number in range(2))
+    return outcome(entry, *rounds, profile=None if launches is None else profile(entry, 1, launches))
+
+
+@pytest.mark.parametrize(
+    ("device_us", "stream_us", "launches"),
+    [
+        (18.6, 24.3, 8),  # a chain: 0.7 us a launch
+        (262.0, 285.4, 7),  # the honest entry that is nearest to the limit: 87 % of it
+        (1402.0, 1407.0, 1),
+        (4.5, 4.3, 1),  # a single kernel, by a tick
+        (7.33, 7.07, 1),
+        (27.0, None, 1),
+        (27.0, 60.0, None),  # nothing is known of its launches yet
+    ],
+)
+def test_a_replay_that_its_stream_explains_is_believed(
+    device_us: float, stream_us: float | None, launches: int | None
+) -> None:
+    found = judged(replayed(FAST, device_us, stream_us, launches))
+    assert why_no_replay(found) is None and found.reason is None
+    assert {one.device_timer for timed in found.rounds for one in timed.entries} == {"graph_replay"}
+
+
+@pytest.mark.parametrize(
+    ("device_us", "stream_us", "launches", "words"),
+    [
+        (26.9, 581.6, 2, "its own launches take 581.6 us on the device, a replay of the captured call 26.9 us, and 2"),
+        (100.0, 110.0, 2, "2 launches explain 9.0 us at most"),
+        (100.0, 96.0, 8, "its own launches take 96.0 us on the device, and a replay of the captured call 100.0 us"),
+        (4.5, 3.8, 1, "its own launches take 3.8 us"),
+    ],
+)
+def test_a_replay_that_its_stream_contradicts_is_not_believed(
+    device_us: float, stream_us: float, launches: int, words: str
+) -> None:
+    """Then the case has the latencies of its streams, the baseline too: a replay is not divided by a stream."""
+    slow = replayed(BASELINE, 600.0, 610.0, 8)
+    ours = replayed(FAST, device_us, stream_us, launches)
+    base, fast = records(slow, ours)
+    assert fast.status == base.status == "measured"
+    assert fast.device_timer == base.device_timer == "spin"
+    assert fast.device_p50_ns == fast.stream_p50_ns == pytest.approx(stream_us * 1e3)
+    assert base.device_p50_ns == pytest.approx(610e3)
+    assert fast.device_speedup == fast.stream_speedup == pytest.approx(610 / stream_us)
+    reason = "its device latency is that of its own launches, for a replay is not believed: "
+    assert str(fast.reason).startswith(reason) and words in str(fast.reason)
+    assert base.reason == "its device latency is that of its own launches, for a replay beside it is not believed"
+    other = replace(ours, entry=replace(FAST, mode="compile"))
+    assert records(slow, other)[0].device_timer == "graph_replay", "another mode is another pair"
+
+
+def test_a_call_that_takes_longer_than_device_and_host_together() -> None:
+    """In each round: what else runs slows single ones."""
+    ours = replayed(FAST, 27.0, None, 1, call_us=581.0, host_us=93.0)
+    (found,) = records(ours)
+    assert "a call takes 581.0 us, although the device needs 27.0 us for a replay of it and the host 93.0 us" in str(
+        found.reason
+    )
+    assert str(found.reason).startswith("its device latency is not known, for a replay is not believed: ")
+    assert found.device_p50_ns is None and found.device_timer is None, "there is no stream to take its place"
+    assert found.call_p50_ns == pytest.approx(581e3)
+    honest = replayed(FAST, 27.0, None, 1, call_us=150.0, host_us=93.0)
+    mixed = replace(ours, rounds=(ours.rounds[0], honest.rounds[1]))
+    assert records(mixed)[0].reason is None
+
+
+def test_raw_samples_of_a_replay_that_is_not_believed_are_kept() -> None:
+    rows = to_samples(RUN, ENVIRONMENT, [replayed(FAST, 26.9, 581.6, 2)])
+    assert rows[0].device_ns == (26.9e3,) * 20 and rows[0].stream_ns is not None
+
+
+def test_a_replay_is_not_divided_by_launches() -> None:
+    """Where a call cannot be captured, its device latency is that of its launches, and the speedup that of both streams."""
+    base = replayed(BASELINE, 47.5, 51.0, 6)
+    launched = replayed(FAST, 52.7, 52.7, 2)
+    spun = [
+        replace(timed, entries=(replace(timed.entries[0], device_timer="spin", stream_ns=(52.7e3,) * 20),))
+        for timed in launched.rounds
+    ]
+    slow, fast = records(base, replace(launched, rounds=tuple(spun)))
+    assert (slow.device_timer, fast.device_timer) == ("graph_replay", "spin")
+    assert fast.device_speedup == fast.stream_speedup == pytest.approx(51.0 / 52.7)

@@ -322,6 +322,8 @@ OTHER = Entry(implementation="other", mode="eager")
         (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0,)),))]),
         (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0, 2.0, -1.0, 3.0, 4.0)),))]),
         (TIME, [replace(timed_round(5), entries=(replace(samples(5), call_ns=(1.0, 2.0, math.nan, 3.0, 4.0)),))]),
+        (TIME, [replace(timed_round(5), entries=(replace(samples(5), stream_ns=(1.0,)),))]),
+        (TIME, [replace(timed_round(5), entries=(replace(samples(5), stream_ns=(None, -1.0, None, 3.0, 4.0)),))]),
     ],
 )
 def test_an_answer_that_was_not_asked_for_or_contradicts_itself(job: Any, answers: list[Any]) -> None:
@@ -336,3 +338,10 @@ def test_answers_that_fit() -> None:
     Answers(VERIFY).check(Verification(entry=ENTRY, status=Status.VERIFIED))
     Answers(TIME).check(timed_round(5))
     Answers(TIME).check(Ended(entry=None, status=Status.FAILED, reason=""))
+    Answers(TIME).check(replace(timed_round(5), entries=(replace(samples(5), stream_ns=(None, 1.0, None, None, 2.0)),)))
+
+
+@pytest.mark.parametrize("stream_ns", [(1.0,) * 5, (None, 1.0, None, None, 2.0), (1.0,) * 200])
+def test_samples_that_are_not_of_all_blocks_come_back_as_they_were(stream_ns: tuple[float | None, ...]) -> None:
+    message = replace(timed_round(5), entries=(replace(samples(5), stream_ns=stream_ns),))
+    assert decode(encode(message), ALL) == message

@@ -288,3 +288,27 @@ def test_the_precision_of_float32_is_one_line(
         [said] if said else []
     )
     assert "float32 products" not in render([replace(one, device_kind="cpu") for one in records], "table")
+
+
+def test_where_replays_and_launches_tell_different_stories_both_speedups_are_said(
+    baseline: Make, variant: Make
+) -> None:
+    told = replace(variant("fused", device_timer="graph_replay"), device_speedup=4.1, stream_speedup=5.7)
+    for output in ("table", "markdown"):
+        text = render([baseline(), told], output, terminal=PIPE)
+        assert text.count("4.100x by kernels alone, 5.700x as eager code launches them") == 1
+    compiled = replace(told, mode="compile", device_speedup=5.7, stream_speedup=4.1)
+    assert "as compile code launches them" not in render([baseline(), compiled], "table", terminal=PIPE)
+    assert "4.100x as compiled code launches them" in render([baseline(), compiled], "table", terminal=PIPE)
+    for alike in (
+        replace(told, stream_speedup=4.4),
+        replace(told, stream_speedup=None),
+        replace(told, device_timer="spin"),
+    ):
+        assert "by kernels alone" not in render([baseline(), alike], "table", terminal=PIPE)
+
+
+def test_a_speedup_of_launches_is_told_where_one_alone_is_replayed(baseline: Make, variant: Make) -> None:
+    launched = replace(variant("own_graph", device_timer="spin"), device_speedup=0.97, stream_speedup=0.97)
+    text = render([baseline(), launched], "table", terminal=PIPE)
+    assert "the speedup is of the calls' own launches: baseline and variant cannot both be replayed" in text

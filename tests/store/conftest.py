@@ -22,12 +22,12 @@ _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def _strategy(hint: Any) -> st.SearchStrategy[Any]:
+    if hint in _SCALARS:
+        return _SCALARS[hint]
     options = [inner for inner in typing.get_args(hint) if inner is not type(None)]
     if typing.get_origin(hint) is tuple:
-        return st.lists(_SCALARS[options[0]], max_size=3).map(tuple)
-    if options:
-        return st.none() | _strategy(options[0])
-    return _SCALARS[hint]
+        return st.lists(_strategy(options[0]), max_size=3).map(tuple)
+    return st.none() | _strategy(options[0])
 
 
 def any_row(row_type: type[Any]) -> st.SearchStrategy[Any]:

@@ -1,5 +1,6 @@
 """The raw call latencies of a run by series, as its statistics take them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,9 @@ def test_samples_that_were_pruned_are_none(tmp_path: Path) -> None:
     for path in (tmp_path / "samples").rglob("*.parquet"):
         path.unlink()
     assert latency_samples(tmp_path, run_id) == ({}, ())
+
+
+def test_a_stream_has_the_samples_of_the_blocks_in_which_it_was_taken(tmp_path: Path) -> None:
+    taken = replace(round_of(0, (1.0, 2.0, 3.0), (False, True, False)), stream_ns=(None, 0.2, 0.3))
+    found = latency_samples(tmp_path, write(tmp_path, taken)).value[SERIES]
+    assert list(found["stream"]) == pytest.approx([0.3])

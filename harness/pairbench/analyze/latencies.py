@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, Latency
+from pairbench.model.latency import CALL, DEVICE, ENDS, HOST, HOST_JUDGED, LATENCIES, STREAM, Latency
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import Entry
 from pairbench.stats import (
@@ -28,9 +28,10 @@ class SampledRounds(NamedTuple):
     device: Rounds | None
     """Device latencies; None where a round has none."""
     host: Rounds | None
+    stream: Rounds | None
 
     def of(self, latency: Latency) -> Rounds | None:
-        """Return the samples of one of the three latencies."""
+        """Return the samples of one of the four latencies."""
         rounds: Rounds | None = getattr(self, latency.name)
         return rounds
 
@@ -42,14 +43,20 @@ def sampled_rounds(outcome: Outcome) -> SampledRounds:
     def kept(latency: Latency) -> Rounds | None:
         rounds = []
         for item, samples in timed:
-            values = getattr(samples, f"{latency.name}_ns")
+            values = samples.on_device_ns if latency is DEVICE else getattr(samples, f"{latency.name}_ns")
             if values is None:
                 return None
             labelled = zip(values, item.throttled, strict=False)
-            rounds.append([value for value, throttled in labelled if not (item.remeasured and throttled)])
+            counting = [
+                value for value, throttled in labelled if value is not None and not (item.remeasured and throttled)
+            ]
+            # Of a stream there are few samples, and none may be left.
+            rounds += [counting] if counting or latency not in (DEVICE, STREAM) else []
         return rounds
 
-    return SampledRounds(call=kept(CALL) or [], device=kept(DEVICE) or None, host=kept(HOST) or None)
+    return SampledRounds(
+        call=kept(CALL) or [], device=kept(DEVICE) or None, host=kept(HOST) or None, stream=kept(STREAM) or None
+    )
 
 
 def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
@@ -157,15 +164,27 @@ def _speedup_columns(
     beside = sampled_rounds(control)
     for latency in latencies:
         ours, theirs = rounds.of(latency), beside.of(latency)
+        if latency is DEVICE and _device_timers(outcome) != _device_timers(control):
+            # A replay is not divided by launches, whose pauses it does not have.
+            ours, theirs = rounds.stream, beside.stream
         if ours and theirs:
-            of_pair = _host_speedup if latency is HOST else _speedup
-            columns |= interval_columns(latency.speedup, of_pair(ours, theirs, resamples))
+            if latency is HOST:
+                found = _independent_speedup([_quietest(ours)], [_quietest(theirs)], resamples)
+            elif ours is rounds.stream or len(ours) != len(theirs):
+                found = _independent_speedup(ours, theirs, resamples)
+            else:
+                found = _speedup(ours, theirs, resamples)
+            columns |= interval_columns(latency.speedup, found)
     return columns
 
 
-def _host_speedup(ours: Rounds, theirs: Rounds, resamples: int) -> Interval:
-    quietest = (latency_intervals([_quietest(rounds)], (50,), resamples=resamples)[0] for rounds in (theirs, ours))
-    return ratio_interval(*quietest)
+def _device_timers(outcome: Outcome) -> set[str | None]:
+    return {found.device_timer for timed in outcome.rounds if (found := samples_of(timed, outcome.entry))}
+
+
+def _independent_speedup(ours: Rounds, theirs: Rounds, resamples: int) -> Interval:
+    """Return the speedup where samples are not paired by blocks."""
+    return ratio_interval(*(latency_intervals(rounds, (50,), resamples=resamples)[0] for rounds in (theirs, ours)))
 
 
 def _speedup(ours: Sequence[list[float]], theirs: Sequence[list[float]], resamples: int) -> Interval:

@@ -84,6 +84,7 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
                     call_ns=samples.call_ns,
                     host_ns=samples.host_ns,
                     device_ns=samples.device_ns,
+                    stream_ns=samples.stream_ns,
                     throttled=timed.throttled[:count],
                     outlier=tuple(bool(label) for label in outliers(samples.call_ns)),
                 )

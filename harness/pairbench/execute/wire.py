@@ -211,7 +211,7 @@ def _one_of(readers: list[_Reader]) -> _Reader:
 def _tuple_of(arguments: tuple[Any, ...]) -> _Reader:
     same = len(arguments) == 2 and arguments[1] is Ellipsis
     readers = [_reader(one) for one in (arguments[:1] if same else arguments)]
-    code = {int: "q", float: "d"}.get(arguments[0]) if same else None
+    code = {int: "q", float: "d", float | None: "d"}.get(arguments[0]) if same else None
 
     def read(value: Any, numbers: bytes | bytearray) -> Any:
         if isinstance(value, dict) and code:

@@ -9,7 +9,7 @@ from pairbench.model.record import Record, Samples, columns
 if TYPE_CHECKING:
     import pandas as pd
 
-_LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "throttled", "outlier")
+_LISTS = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
 """The columns of samples that have a value for each."""
 
 
@@ -38,7 +38,11 @@ def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
 
     names = list(columns(Samples))
     rows = pd.DataFrame([vars(one) for one in samples], columns=names)
-    for name in ("host_ns", "device_ns"):  # None where the latency could not be taken, and then of all of a round
+    for name in (
+        "host_ns",
+        "device_ns",
+        "stream_ns",
+    ):  # None where the latency could not be taken, and then of all of a round
         rows[name] = [
             list(values) if values is not None else [None] * len(calls)
             for values, calls in zip(rows[name], rows["call_ns"], strict=True)

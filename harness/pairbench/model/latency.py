@@ -1,13 +1,14 @@
-"""The three latencies of a call, the columns that hold them, and which of them is a record's result.
+"""The four latencies of a call, the columns that hold them, and which of them is a record's result.
 
-`device` is what the GPU needs, with the host's work hidden; `host` is what the CPU needs to issue the call; `call` is what
+`device` is what the GPU needs, with the host's work hidden: a replay of the captured call, which has no gaps between launches.
+`stream` is the same for the call's own launches, gaps included; `host` is what the CPU needs to issue the call; `call` is what
 the caller of a single call sees. On a GPU the result is the device's, wherever it could be taken: it repeats between runs,
 and the call's does not where the host limits it. On a CPU there is the call's alone.
 """
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -18,7 +19,7 @@ from pairbench.stats import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """One of the three, by the names of its columns; latencies are in ns."""
+    """One of the four, by the names of its columns; latencies are in ns."""
 
     name: str
     rounds: tuple[str, str]
@@ -38,10 +39,11 @@ class Latency:
 
 
 DEVICE = Latency(name="device", rounds=("device_round_p50_ns", "device_round_p95_ns"), speedup="device_speedup")
+STREAM = Latency(name="stream", rounds=("stream_round_p50_ns", "stream_round_p95_ns"), speedup="stream_speedup")
 # Without the name in front, as in the files of all versions.
 CALL = Latency(name="call", rounds=("round_p50_ns", "round_p95_ns"), speedup="speedup")
 HOST = Latency(name="host", rounds=("host_round_p50_ns", "host_round_p95_ns"), speedup="host_speedup")
-LATENCIES = (DEVICE, CALL, HOST)
+LATENCIES = (DEVICE, STREAM, CALL, HOST)
 HOST_JUDGED = "host_round_lower_mean_ns"
 """The column with the rounds of the host's time that are divided by those of the baseline, and that `ab` judges."""
 ENDS = ("", "_low", "_high")
@@ -51,6 +53,7 @@ RESULT_COLUMNS = (
     *("device_kind", "timer", "device_timer", "bound", "host_p50_ns"),
     *(f"{metric}{end}" for one in (DEVICE, CALL) for metric in (one.p50, one.p95) for end in ENDS),
     *(f"{one.speedup}{end}" for one in (DEVICE, CALL) for end in ENDS),
+    STREAM.speedup,
 )
 """The columns of a record that it takes to show its result, and what lies beside it."""
 
@@ -58,6 +61,19 @@ RESULT_COLUMNS = (
 def result_of(record: Record) -> Latency:
     """Return the latency that is a record's result."""
     return DEVICE if record.device_kind != "cpu" and _positive(record.device_p50_ns) else CALL
+
+
+def sampled_as(record: Record, known: Container[str]) -> str:
+    """Return the name of the latency whose raw samples a record's result is derived from.
+
+    Where a replay was not believed, the device's latency is derived from samples of the stream.
+
+    Args:
+        record: Measured.
+        known: The names of latencies that there are samples of.
+    """
+    name = result_of(record).name
+    return STREAM.name if name == DEVICE.name and record.device_timer == "spin" and STREAM.name in known else name
 
 
 def p50_of(record: Record, latency: Latency | None = None) -> Interval | None:

@@ -112,10 +112,17 @@ class EntrySamples:
     host_ns: tuple[float, ...] | None
     device_ns: tuple[float, ...] | None
     device_timer: str | None
+    stream_ns: tuple[float | None, ...] | None = None
+    """Latencies of the call's own launches; None in blocks in which it was not taken, and for all of them where it cannot be."""
     first_call_ns: float | None = None
     """Latency of the first call in this round's fresh process, in ns; what was compiled before is found on disk."""
     autotuned: tuple[str, ...] = ()
     """Configurations that Triton's autotuner chose in this round's process, like `add: BLOCK=128, num_warps=4`."""
+
+    @property
+    def on_device_ns(self) -> tuple[float | None, ...] | None:
+        """The samples that the device latency is derived from: those of the stream where its own launches are timed, which not all blocks have."""
+        return (self.stream_ns if self.device_timer == "spin" else None) or self.device_ns
 
 
 PRECISE, SAMPLE_CAP, TIME_CAP = "precise", "sample_cap", "time_cap"

@@ -99,7 +99,8 @@ class Record:
         "how a sample was taken: cuda_event, do_bench or perf_counter; of imported runs `asv`, or `pytest-benchmark` and its timer's name; never compared across"
     )
     device_timer: str | None = column(
-        "how the device latency was taken: graph_replay or spin; null where it could not be"
+        "how the device latency was taken: graph_replay, or spin where it is that of the stream, because the call cannot be captured or its replay "
+        "is not believed; null where it could not be taken"
     )
     device_p50_ns: float | None = column(
         "median latency on the device, cold L2, with the host's work hidden; on a GPU the result"
@@ -111,6 +112,17 @@ class Record:
     device_p95_ns_high: float | None = column("upper end of its 95 % interval")
     device_round_p50_ns: tuple[float, ...] | None = column("median device latency of each round")
     device_round_p95_ns: tuple[float, ...] | None = column("95th percentile of the device latency of each round")
+    stream_p50_ns: float | None = column(
+        "median latency of the call's own launches on the device, cold L2, with the host's work hidden: what eager code needs where the host keeps up; "
+        "null where the host cannot be hidden, and in mode graph"
+    )
+    stream_p50_ns_low: float | None = column("lower end of its 95 % interval")
+    stream_p50_ns_high: float | None = column("upper end of its 95 % interval")
+    stream_p95_ns: float | None = column("95th percentile of that latency")
+    stream_p95_ns_low: float | None = column("lower end of its 95 % interval")
+    stream_p95_ns_high: float | None = column("upper end of its 95 % interval")
+    stream_round_p50_ns: tuple[float, ...] | None = column("median of it in each round")
+    stream_round_p95_ns: tuple[float, ...] | None = column("95th percentile of it in each round")
     call_p50_ns: float | None = column(
         "median latency of a call, cold L2 on a GPU, as its caller sees it; on a CPU the result"
     )
@@ -170,10 +182,13 @@ class Record:
     speedup_low: float | None = column("lower end of its 95 % interval")
     speedup_high: float | None = column("upper end of its 95 % interval")
     device_speedup: float | None = column(
-        "baseline's median device latency over this one's, same mode; on a GPU the result"
+        "baseline's median device latency over this one's, same mode; on a GPU the result; where one of the two alone is replayed, that of the streams"
     )
     device_speedup_low: float | None = column("lower end of its 95 % interval")
     device_speedup_high: float | None = column("upper end of its 95 % interval")
+    stream_speedup: float | None = column("baseline's median latency in a stream over this one's, same mode")
+    stream_speedup_low: float | None = column("lower end of its 95 % interval")
+    stream_speedup_high: float | None = column("upper end of its 95 % interval")
     host_speedup: float | None = column("baseline's median host time over this one's, same mode")
     host_speedup_low: float | None = column("lower end of its 95 % interval")
     host_speedup_high: float | None = column("upper end of its 95 % interval")
@@ -234,6 +249,9 @@ class Samples:
     call_ns: tuple[float, ...] = column("call latency")
     host_ns: tuple[float, ...] | None = column("time until the call returned")
     device_ns: tuple[float, ...] | None = column("device latency; null where it could not be taken")
+    stream_ns: tuple[float | None, ...] | None = column(
+        "latency of the call's own launches on the device; null in the blocks in which it was not taken"
+    )
     throttled: tuple[bool, ...] = column(
         "taken while the GPU throttled; left out of the statistics where measured again"
     )

@@ -4,6 +4,7 @@ from pairbench.model.latency import (
     CALL,
     DEVICE,
     HOST,
+    STREAM,
     Latency,
     interval_of,
     p50_of,
@@ -16,8 +17,15 @@ from pairbench.model.outcome import Status
 from pairbench.model.record import Record
 from pairbench.report import units
 
-AXES = {DEVICE.name: "latency on the device", CALL.name: "latency of a call", HOST.name: "time to issue a call"}
+AXES = {
+    DEVICE.name: "latency on the device",
+    STREAM.name: "latency of its own launches",
+    CALL.name: "latency of a call",
+    HOST.name: "time to issue a call",
+}
 """What the axis of a chart says, by the name of the latency."""
+_OTHER_STORY = 1.1
+"""Factor between a speedup by replays and the same by streams from which both are shown."""
 LEGEND = (
     "P50, P95 and speedup: on a GPU of the device, with the host's work hidden, wherever that could be taken; "
     "call: as the caller of one call sees it; host: to issue it"
@@ -75,6 +83,34 @@ def common(*records: Record | None) -> Latency:
     return DEVICE if all(result_of(one) == DEVICE for one in records if one) else CALL
 
 
+def as_launched(record: Record | None) -> str:
+    """Return the speedup of the record's own launches where it differs from that of replays; else empty."""
+    return _as_launched(_of_replays(record), record.stream_speedup) if record else ""
+
+
+def _of_replays(record: Record) -> float | None:
+    known = speedup_of(record)
+    by_replays = record.device_timer == "graph_replay" and speedup_is_of(record) == DEVICE
+    return known.estimate if known and by_replays else None
+
+
+def _as_launched(device: float | None, stream: float | None) -> str:
+    differ = device and stream and not 1 / _OTHER_STORY < stream / device < _OTHER_STORY
+    return units.ratio(stream) if stream and differ else ""
+
+
+def both_speedups(device: float | None, stream: float | None, mode: str | None) -> str:
+    """Return like `4.1x by kernels alone, 5.7x as eager code launches them`; empty where the two are about the same.
+
+    Args:
+        device: Speedup by replays of captured calls; None where the device's latency is another.
+        stream: Speedup by the calls' own launches.
+        mode: Of the calls.
+    """
+    launched, code = _as_launched(device, stream), "compiled" if mode == "compile" else mode
+    return f"{units.ratio(device)} by kernels alone, {launched} as {code} code launches them" if launched else ""
+
+
 def host_bound(record: Record) -> str:
     """Return like `host-bound: 88 us to issue 18 us of work`; empty for what the device limits, or where that is not known."""
     if record.bound != "host":
@@ -105,7 +141,10 @@ def remark(record: Record) -> str:
         and speedup_is_of(record) == CALL
         else ""
     )
-    return "; ".join(filter(None, [host_bound(record), other]))
+    if record.device_speedup and record.device_speedup == record.stream_speedup and not record.reason:
+        other = "the speedup is of the calls' own launches: baseline and variant cannot both be replayed"
+    both = both_speedups(_of_replays(record), record.stream_speedup, record.mode)
+    return "; ".join(filter(None, [both, host_bound(record), other]))
 
 
 def same_memory(record: Record) -> str:

@@ -1,7 +1,7 @@
 """What a worker may answer to a job. All else is refused: its suite may have written anything to the line."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pairbench.execute.protocol import (
@@ -140,11 +140,11 @@ def _why_no_round(answer: TimedRound) -> str | None:
 
 
 def _is_complete(samples: EntrySamples, blocks: int) -> bool:
-    columns = [samples.position, samples.at_ns, samples.call_ns, samples.host_ns, samples.device_ns]
+    columns = [samples.position, samples.at_ns, samples.call_ns, samples.host_ns, samples.device_ns, samples.stream_ns]
     lengths = {len(column) for column in columns if column is not None}
-    times = [column for column in columns[2:] if column is not None]
+    times = [[value for value in column if value is not None] for column in columns[2:] if column is not None]
     return len(lengths) == 1 and 0 < max(lengths) <= blocks and all(map(_are_times, times))
 
 
-def _are_times(values: tuple[float, ...]) -> bool:
-    return min(values) >= 0 and max(values) < math.inf and not any(map(math.isnan, values))
+def _are_times(values: Sequence[float]) -> bool:
+    return min(values, default=0) >= 0 and max(values, default=0) < math.inf and not any(map(math.isnan, values))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.graphs import Replay, Rotation, capture
+from pairbench.execute.worker.graphs import Replay, capture
 from pairbench.execute.worker.training import Training, arguments
 from pairbench.execute.worker.trees import copy_tree, refill, tensors
 from pairbench.model.operator import Operator, Variant
@@ -49,11 +49,6 @@ class Call:
     def given(self) -> dict[str, Any]:
         """The arguments as the implementation sees them: in training those with leaves of this call's own."""
         return self.training.kwargs if self.training else self.kwargs
-
-    @property
-    def captures(self) -> int:
-        """How many runs it takes to replay each capture once; 1 without a rotation."""
-        return len(self.run.replays) if isinstance(self.run, Rotation) else 1
 
     def observe(self) -> Any:
         """Put the state back, run once and return what is `observed` of it.

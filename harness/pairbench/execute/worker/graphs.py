@@ -46,6 +46,11 @@ class Replay:
     again: "Callable[[], Replay] | None" = None
     """Captures the call once more, where `capture` alone does not."""
 
+    @property
+    def replays(self) -> "tuple[Replay, ...]":
+        """All captures: this one. A `Rotation` has several."""
+        return (self,)
+
     def __call__(self) -> Any:
         """Replay the graph and return its outputs."""
         self.graph.replay()
@@ -195,6 +200,16 @@ def _replays_us(replay: Replay, times: int) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3 / times
+
+
+def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
+    """Return a function that tells whether a tensor lies in memory that belongs to captured graphs alone."""
+    owned = [
+        (segment["address"], segment["address"] + segment["total_size"])
+        for segment in torch.cuda.memory_snapshot()
+        if tuple(segment["segment_pool_id"]) != (0, 0)
+    ]
+    return lambda tensor: any(begin <= tensor.data_ptr() < end for begin, end in owned)
 
 
 def _give_back(pool: tuple[int, int], *, release: bool) -> None:

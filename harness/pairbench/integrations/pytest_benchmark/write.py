@@ -16,7 +16,7 @@ from pairbench.integrations.pytest_benchmark.fields import (
     run_info_of,
     steady,
 )
-from pairbench.model.latency import CALL, DEVICE, Latency, result_of
+from pairbench.model.latency import CALL, DEVICE, STREAM, Latency, result_of, sampled_as
 from pairbench.model.record import Record, Samples
 from pairbench.model.series import Series
 
@@ -29,8 +29,6 @@ _S = 1e-9
 
 _Place = tuple[Series | None, str | None]
 """A series, and on which of several devices of a model."""
-_Timed = tuple[Series | None, str | None, str]
-"""A series, on which of several devices of a model, and the name of a latency."""
 
 
 class Exported(NamedTuple):
@@ -55,7 +53,8 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
     benchmarks, rest = [], []
     for record in records:
         latency = result_of(record)
-        timed = _timed(record, latency, rounds.get((*_place(record), latency.name), []))
+        of_record = rounds.get(_place(record), {})
+        timed = _timed(record, latency, of_record.get(sampled_as(record, of_record), []))
         extra = extra_info_of(record) | _differing(record, machine)
         if timed is None:
             rest.append((record, extra))
@@ -189,12 +188,12 @@ def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
 
 
-def _by_place(samples: Sequence[Samples]) -> dict[_Timed, list[tuple[float, ...]]]:
-    """Return the latencies in ns, of calls and of the device, that the statistics rest on, by round.
+def _by_place(samples: Sequence[Samples]) -> dict[_Place, dict[str, list[tuple[float, ...]]]]:
+    """Return the latencies in ns that the statistics rest on, of each round, by the name of the latency.
 
     What was taken while the GPU throttled is left out of a round where it was measured again, as in the statistics.
     """
-    latencies: dict[_Timed, list[tuple[float, ...]]] = {}
+    latencies: dict[_Place, dict[str, list[tuple[float, ...]]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
         series = Series(
             device_name=row.device_name,
@@ -203,12 +202,14 @@ def _by_place(samples: Sequence[Samples]) -> dict[_Timed, list[tuple[float, ...]
             implementation=row.implementation,
             mode=row.mode,
         )
-        of_device = [(DEVICE, row.device_ns)] if row.device_ns else []
-        for latency, taken in [(CALL, row.call_ns), *of_device]:
-            good = [value for value, throttled in zip(taken, row.throttled, strict=True) if not throttled]
-            kept = tuple(good) if 2 * len(good) > len(taken) else tuple(taken)
+        for latency, taken in ((CALL, row.call_ns), (DEVICE, row.device_ns), (STREAM, row.stream_ns)):
+            labelled = [
+                (value, bad) for value, bad in zip(taken or (), row.throttled, strict=False) if value is not None
+            ]
+            good = [value for value, throttled in labelled if not throttled]
+            kept = good if 2 * len(good) > len(labelled) else [value for value, _ in labelled]
             if kept:
-                latencies.setdefault((series, row.device_uuid, latency.name), []).append(kept)
+                latencies.setdefault((series, row.device_uuid), {}).setdefault(latency.name, []).append(tuple(kept))
     return latencies
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbench.errors import SelectionError
-from pairbench.model.latency import CALL, DEVICE, HOST, interval_of, p50_of, result_of, speedup_of
+from pairbench.model.latency import CALL, DEVICE, HOST, LATENCIES, STREAM, interval_of, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
@@ -94,7 +94,7 @@ class AxisChart:
 
 
 def _latency(name: str, scale: float) -> Callable[[Record], Interval | None]:
-    by_name = {one.name: one for one in (DEVICE, CALL, HOST)}
+    by_name = {one.name: one for one in LATENCIES}
 
     def value(record: Record) -> Interval | None:
         known = p50_of(record, by_name.get(name))
@@ -118,6 +118,7 @@ def _rate(work: Callable[[Record], float | None]) -> Callable[[Record], Interval
 QUANTITIES: dict[str, Callable[[Record], Interval | None]] = {
     "p50_us": _latency("", 1e3),
     "device_p50_us": _latency(DEVICE.name, 1e3),
+    "stream_p50_us": _latency(STREAM.name, 1e3),
     "call_p50_us": _latency(CALL.name, 1e3),
     "host_p50_us": _latency(HOST.name, 1e3),
     "speedup": lambda record: Interval(1.0, 1.0, 1.0) if record.role == BASELINE else speedup_of(record),
@@ -127,6 +128,7 @@ QUANTITIES: dict[str, Callable[[Record], Interval | None]] = {
 """What can be drawn, by name: the value of a record with its interval, or None. `p50_us` is the result: the device's latency on a GPU."""
 _WORDS = {
     "device_p50_us": f"{AXES[DEVICE.name]}, P50 (us)",
+    "stream_p50_us": f"{AXES[STREAM.name]}, P50 (us)",
     "call_p50_us": f"{AXES[CALL.name]}, P50 (us)",
     "host_p50_us": f"{AXES[HOST.name]}, P50 (us)",
     "speedup": "speedup over the baseline",
@@ -299,7 +301,7 @@ def _panel(title: str, group: Sequence[Record], places: Sequence[float], quantit
 
 def _speedup(record: Record, quantity: str) -> float | None:
     """Return the ratio by which a variant and its baseline cross: of the latency that is drawn."""
-    column = {"call_p50_us": CALL.speedup, "host_p50_us": HOST.speedup, "device_p50_us": DEVICE.speedup}.get(quantity)
+    column = {f"{one.name}_p50_us": one.speedup for one in LATENCIES}.get(quantity)
     known = interval_of(record, column) if column else speedup_of(record)
     return known.estimate if known else None
 

@@ -171,6 +171,7 @@ _COLUMNS: tuple[Column[CaseRow], ...] = (
     Column(header="P50", text=lambda row: _latency(row, row.mode.best)),
     Column(header="speedup", text=lambda row: latency_words.speedup(row.mode.best)),
     Column(header="95 %", text=lambda row: latency_words.speedup_range(row.mode.best)),
+    Column(header="as launched", text=lambda row: latency_words.as_launched(row.mode.best)),
     Column(header="call", text=_calls),
     Column(header="host-bound", text=_host_bound, right=False),
     Column(header=latency_words.SAME_MEMORY, text=_same_memory, right=False),

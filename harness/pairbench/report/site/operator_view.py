@@ -12,6 +12,7 @@ from pairbench.report import latency_words
 from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roof_fraction
 from pairbench.report.charts.speedup import state_of
+from pairbench.report.latency_words import both_speedups
 from pairbench.report.limits import LIMITS, Limit, limit_of
 from pairbench.report.site.operator_payload import implementations, series_id
 from pairbench.report.site.values import OperatorFacts
@@ -133,8 +134,12 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     of_call = "speedup" in one.numbers and one.texts.get("latency") != one.texts.get(
         "speedup_of", one.texts.get("latency")
     )
+    by_replays = one.texts.get("device_timer") == "graph_replay" and not of_call
     remarks = [
         one.reason or "",
+        both_speedups(
+            one.numbers.get("speedup") if by_replays else None, one.numbers.get("stream_speedup"), one.series.mode
+        ),
         "the speedup is of the call: the baseline has no latency on the device" if of_call else "",
         f"speedup withheld: {busy}" if (busy := one.texts.get("withheld")) else "",
         f"throttled: {throttled}" if throttled else "",

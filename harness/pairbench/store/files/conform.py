@@ -25,8 +25,10 @@ _OBJECTS = ("axes", "environment")
 """Columns of text that hold a JSON object."""
 _LOOKED_AT = frozenset({"run_id", *_OBJECTS})
 """Columns of text whose values are looked at one by one."""
-_BESIDE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "throttled", "outlier")
+_BESIDE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
 """Columns of samples that have a value for each sample."""
+_WITH_GAPS = frozenset({"stream_ns"})
+"""Columns whose lists have nothing for samples of which a latency was not taken."""
 _WORDS = {"string": "text", "double": "numbers", "int64": "whole numbers", "bool": "true or false"}
 
 
@@ -191,6 +193,8 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _check_inside(name: str, values: pa.Array) -> None:
+    if name in _WITH_GAPS:
+        return
     several = [values] if not pa.types.is_struct(values.type) else [values, *values.flatten()]
     if any(one.null_count for one in several):
         raise UnsoundError(f"column {name!r} has lists with nothing in a place, expected a value in each")

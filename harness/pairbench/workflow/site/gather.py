@@ -14,7 +14,7 @@ from pairbench.analyze.site.overview import overview_rows
 from pairbench.analyze.site.series_events import SeriesEvent, series_events
 from pairbench.analyze.site.status import gate_status_of, with_open
 from pairbench.config import Config
-from pairbench.model.latency import RESULT_COLUMNS, result_of
+from pairbench.model.latency import RESULT_COLUMNS, sampled_as
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
@@ -237,7 +237,8 @@ class _Samples:
         """Return the samples in ns of the latency that is a record's result; None where they have been pruned."""
         if record.run_id not in self._runs:
             self._runs[record.run_id] = latency_samples(self._store, record.run_id).value
-        return self._runs[record.run_id].get(series, {}).get(result_of(record).name)
+        found = self._runs[record.run_id].get(series, {})
+        return found.get(sampled_as(record, found))
 
 
 def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:

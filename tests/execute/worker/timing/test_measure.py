@@ -228,3 +228,49 @@ def test_a_long_call_is_warm_after_one(
     values = Values(shared={}, sets=({},), place_s=0.0, free_s=0.0, judged=False)
     measure._warm_up(timed(slow=call), FakeTimer(), heartbeat, Watch(values))
     assert made == calls
+
+
+def with_streams(one: Timed, stream_ns: float | None = 70.0) -> list[int]:
+    """Give an entry clocks of its replay and of its own launches, and return the number of calls behind which the latter was read, as they come."""
+    read = list[int]()
+    one.device_clock = FakeClock(lambda: 50.0)  # type: ignore[assignment]
+    one.stream_clock = FakeClock(lambda: read.append(len(one.call_ns)) or stream_ns)  # type: ignore[assignment, func-returns-value]
+    return read
+
+
+def test_of_a_stream_few_samples_are_taken_and_some_in_any_round(take: Callable[..., TimedRound]) -> None:
+    entries = timed(baseline=noisy(100, 0), a=noisy(100, 1))
+    with_streams(entries[0])
+    found = take(entries, target=1e-9, least=30, most=30)
+    first, other = found.entries
+    assert first.device_ns is not None and first.stream_ns is not None and len(first.stream_ns) == len(first.call_ns)
+    taken = [number for number, value in enumerate(first.stream_ns) if value is not None]
+    assert taken[:6] == [2, 3, 4, 10, 18, 26] and {first.stream_ns[number] for number in taken} == {70.0}
+    assert other.stream_ns is None and other.device_ns is None
+
+
+def test_a_long_call_is_made_once_more_for_its_stream(
+    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
+    entries = timed(baseline=noisy(100, 0))
+    read = with_streams(entries[0])
+    assert len(take(entries, target=1e-9, least=30, most=30).throttled) >= 30
+    assert read == [3]
+
+
+def test_where_the_device_s_clock_times_the_launches_themselves_they_are_not_timed_again(
+    take: Callable[..., TimedRound],
+) -> None:
+    entries = timed(baseline=noisy(100, 0))
+    clock = FakeClock(lambda: 50.0)
+    clock.name, entries[0].device_clock = "spin", clock  # type: ignore[assignment]
+    (found,) = take(entries).entries
+    assert found.stream_ns == found.device_ns == (50.0,) * len(found.call_ns)
+
+
+def test_a_host_that_cannot_be_hidden_leaves_no_stream(take: Callable[..., TimedRound]) -> None:
+    entries = timed(baseline=noisy(100, 0))
+    with_streams(entries[0], None)
+    (found,) = take(entries).entries
+    assert found.stream_ns is None and found.device_ns is not None

@@ -8,10 +8,12 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from pairbench.execute.worker.graphs import Replay
 from pairbench.execute.worker.timing import recheck
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.rights import Rights
+from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
@@ -30,7 +32,7 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
 
     def call_again(_: Any, timed: Timed, __: Any, ___: Any) -> Again:
         called.append(timed)
-        return Again([str(timed.entry)], 0.0)
+        return Again(str(timed.entry), 0.0)
 
     def right(_: Any, __: Any, given: Any, into: list[Any] = given) -> Any:
         into.append(given)
@@ -72,7 +74,7 @@ def test_where_one_remembers_those_that_began_on_new_values_are_called_in_pairs(
         paired.append(timed.entry.implementation)
         return "remembers" if timed.entry.implementation == "with lead-in" else None
 
-    monkeypatch.setattr(recheck, "call_again", lambda *_: Again([None], 9e6 if lies == "after a lead-in" else 1e5))
+    monkeypatch.setattr(recheck, "call_again", lambda *_: Again(None, 9e6 if lies == "after a lead-in" else 1e5))
     monkeypatch.setattr(recheck, "new_values", lambda *_: [{}])
     monkeypatch.setattr(recheck, "remembers", remembers)
     monkeypatch.setattr(recheck, "Right", lambda *_, **__: SimpleNamespace(vouched=False, contradicts=lambda _: None))
@@ -107,7 +109,9 @@ class Judging:
         self.values = SimpleNamespace(sets=({}, {}), spent_s=2.0)
         watch = SimpleNamespace(changed=lambda: None, changed_flags=lambda: None)
         job = SimpleNamespace(round=round_index, sparing=sparing, thorough=False, earlier_ns=())
-        self.ready: Any = SimpleNamespace(watch=watch, job=job, values=self.values, inputs={}, timed=self.timed)
+        self.ready: Any = SimpleNamespace(
+            watch=watch, job=job, values=self.values, inputs={}, timed=self.timed, replays={}
+        )
 
     def _take(self, _: Any, __: Any, entries: list[Any]) -> Iterator[Any]:
         self.rechecked.append(entries)
@@ -252,3 +256,163 @@ def test_a_timed_call_that_gave_a_wrong_output_is_ended(monkeypatch: pytest.Monk
     assert str(ended.entry) == "liar (eager)" and ended.status == Status.MISMATCHED
     assert ended.reason.startswith("a timed call gave a wrong output: output differs")
     assert judged == ["right", "wrong", *([] if agree else ["of the baseline"])]
+
+
+class Replayed:
+    """A case on a GPU that is not there: what graphs write lies in the host's memory, and what a replay computes is said by name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sets: int = 3, **computes: list[Any]) -> None:
+        """Capture calls.
+
+        Args:
+            monkeypatch: Of the test.
+            sets: Sets of values.
+            computes: What each capture of each entry computes, given its input and its output.
+        """
+        self.x = torch.zeros(4)
+        self.owned = set[int]()
+        """Addresses of tensors that belong to graphs."""
+        self.seen = list[tuple[str, float]]()
+        """The entries that were replayed, and the first value of their input."""
+        monkeypatch.setattr(
+            recheck, "memory_of_graphs", lambda: lambda tensor: tensor.untyped_storage().data_ptr() in self.owned
+        )
+        monkeypatch.setattr(recheck, "attributed", lambda job, index, heartbeat, step: step())
+        monkeypatch.setattr(recheck, "build_inputs", lambda *_, like: {"x": torch.full((4,), 77.0)})
+        self.timed = [entry_of(name, call_ns=[1e4]) for name in computes]
+        operator = Operator(
+            "op",
+            baseline=lambda x: x + 1,
+            variants={"v": lambda x: x + 1},
+            inputs=lambda make: {"x": make.ones(4)},
+            cases=[{}],
+        )
+        calls: dict[Entry, Any] = {
+            timed.entry: SimpleNamespace(refill=lambda _: True, observed=lambda outputs: outputs)
+            for timed in self.timed
+        }
+        replays = {
+            timed.entry: SimpleNamespace(replays=tuple(self._capture(name, one) for one in captures))
+            for timed, (name, captures) in zip(self.timed, computes.items(), strict=True)
+        }
+        values = [{"x": torch.full((4,), float(number))} for number in range(sets)]
+        self.ready: Any = SimpleNamespace(
+            operator=operator,
+            job=SimpleNamespace(case=operator.cases[0]),
+            device=torch.device("cpu"),
+            inputs={"x": self.x},
+            inputs_s=0.0,
+            calls=calls,
+            replays=replays,
+            timed=self.timed,
+            values=SimpleNamespace(sets=values, current=1),
+        )
+
+    def _capture(self, name: str, computes: Any) -> Replay:
+        # The first output of a capture is in its memory, unless the capture says where it is.
+        outputs = getattr(computes, "outputs", None)
+        if outputs is None:
+            outputs = torch.zeros(4)
+            self.owned.add(outputs.untyped_storage().data_ptr())
+
+        def replay() -> None:
+            self.seen.append((name, float(self.x[0])))
+            computes(self.x, outputs)
+
+        graph: Any = SimpleNamespace(replay=replay)
+        return Replay(lambda: None, graph, outputs)
+
+    def judge(self, *, thorough: bool = True) -> dict[str, str]:
+        """Return why entries end."""
+        inputs = recheck._values_for_replays(self.ready, thorough=thorough)
+        assert inputs is not None
+        heartbeat: Any = None
+        ends = recheck._judge_replays(self.ready, heartbeat, self.timed, inputs)
+        return {end.entry.implementation: end.reason for end in ends if end.entry}
+
+
+def right(x: torch.Tensor, outputs: torch.Tensor) -> None:
+    torch.add(x, 1, out=outputs)
+
+
+def less(x: torch.Tensor, outputs: torch.Tensor) -> None:
+    outputs[:1] = x[:1] + 1
+
+
+def stale(_: torch.Tensor, outputs: torch.Tensor) -> None:
+    outputs.fill_(1.0)
+
+
+@pytest.mark.parametrize("lie", [less, stale])
+@pytest.mark.parametrize("place", [0, 1, 6])
+@pytest.mark.parametrize("thorough", [True, False])
+def test_each_capture_of_each_entry_is_judged(
+    monkeypatch: pytest.MonkeyPatch, lie: Any, place: int, thorough: bool
+) -> None:
+    captures = [right] * 7
+    captures[place] = lie
+    case = Replayed(monkeypatch, baseline=[right] * 7, liar=captures, honest=[right] * 7)
+    ended = case.judge(thorough=thorough)
+    assert list(ended) == ["liar"]
+    assert ended["liar"].startswith("a replay of its captured call computes something else: output ")
+    replayed = [name for name, _ in case.seen]
+    assert replayed.count("honest") == 7 and replayed.count("liar") == place + 1
+    assert replayed.count("baseline") in (7, 8), "one that others vouch for is judged by them"
+
+
+def test_replays_have_values_that_no_capture_has_seen_and_that_the_calls_before_did_not_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A graph that copies what the last call computed has the right answer for that call's values."""
+    case = Replayed(monkeypatch, sets=4, baseline=[right])
+    drawn = set[float]()
+    for _ in range(40):
+        case.seen.clear()
+        case.judge(thorough=False)
+        drawn |= {value for _, value in case.seen}
+    assert drawn == {2.0, 3.0}, "0 was captured, and 1 is in place"
+    case.seen.clear()
+    case.judge(thorough=True)
+    assert {value for _, value in case.seen} == {77.0}
+    case.ready.values.sets = case.ready.values.sets[:1]
+    assert recheck._values_for_replays(case.ready, thorough=False) is not None
+    case.ready.inputs_s = 0.2
+    assert recheck._values_for_replays(case.ready, thorough=False) is None, "it takes longer than a round allows"
+    assert recheck._values_for_replays(case.ready, thorough=True) is not None
+
+
+def test_a_baseline_is_judged_itself_where_no_other_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Replayed(monkeypatch, baseline=[stale], honest=[right])
+    assert list(case.judge()) == ["baseline"]
+    assert list(Replayed(monkeypatch, baseline=[right, stale]).judge()) == ["baseline"]
+    assert list(Replayed(monkeypatch, baseline=[right, stale], honest=[right]).judge()) == ["baseline"]
+    assert list(Replayed(monkeypatch, baseline=[right, right], liar=[stale]).judge()) == ["liar"]
+
+
+def test_outputs_outside_of_the_graphs_memory_are_not_poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer of the variant's own may hold what no call writes again; two captures may write to the same one."""
+    own = torch.tensor([78.0, 0.0, 0.0, 78.0])
+
+    def middle(x: torch.Tensor, outputs: torch.Tensor) -> None:
+        outputs[1:3] = x[1:3] + 1
+
+    def nothing(_: torch.Tensor, __: torch.Tensor) -> None:
+        pass
+
+    middle.outputs, nothing.outputs = own, own  # type: ignore[attr-defined]
+    assert Replayed(monkeypatch, baseline=[right], keeps=[middle]).judge() == {}
+    own[1:3] = 5.0
+    assert list(Replayed(monkeypatch, baseline=[right], lies=[nothing, middle]).judge()) == ["lies"]
+
+
+def test_state_is_put_back_before_each_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the second replay would begin with what the first one left."""
+    case = Replayed(monkeypatch, baseline=[right], counts=[right] * 3)
+    state, put = torch.zeros(1), list[int]()
+    entry = case.timed[1].entry
+    object.__setattr__(case.ready.operator, "state", ("seen",))
+    case.ready.calls[entry] = SimpleNamespace(
+        refill=lambda _: put.append(1), observed=lambda outputs: {"output": outputs, "state": state}
+    )
+    case.ready.calls[case.timed[0].entry].observed = lambda outputs: {"output": outputs, "state": torch.zeros(1)}
+    assert case.judge() == {} and len(put) == 3

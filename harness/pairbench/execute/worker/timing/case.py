@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pairbench.execute.garbage import no_collection
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
@@ -57,7 +58,8 @@ def time_case(
     except (EntryTimeoutError, EntryFailedError) as error:
         yield end_of(job, config, error)
         return
-    judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
+    with no_collection(collect=False):  # a collection takes 60 ms, as long as judging several cases
+        judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
     yield replace(result, judging_s=judging_s)
 
 

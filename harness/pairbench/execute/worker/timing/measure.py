@@ -34,6 +34,9 @@ _KEPT = 2
 _SAME_BLOCKS = 2
 """So many blocks from the first one on have the same values, where those of the first are new: a result that was remembered shows in the second.
 A round that begins on new values has at least as many."""
+_STREAM_FIRST, _STREAM_EVERY = 2, 8
+"""The latency of a call's own launches is taken in this block, the two after it, and in each so many: a check and a second view of the device's
+latency need few samples. Of calls without a lead-in one is enough."""
 _BOTH_CLOCKS = 2
 """Times the latency of its calls that a block may take: on a GPU each call is made again for the device's clock."""
 
@@ -56,6 +59,8 @@ class Timed:
     entry: Entry
     run: Callable[[], Any]
     device_clock: DeviceClock | None = None
+    stream_clock: DeviceClock | None = None
+    """Times the call's own launches; None where the device's clock does so already, and for graphs, which have one launch."""
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
     autotuned: tuple[str, ...] = ()
@@ -80,6 +85,7 @@ class Timed:
     fresh_ns: list[float] = field(default_factory=list)  # of those on other values than the call before
     host_ns: list[float] = field(default_factory=list)
     device_ns: list[float | None] = field(default_factory=list)
+    stream_ns: list[float | None] = field(default_factory=list)
 
     @property
     def is_eager_baseline(self) -> bool:
@@ -98,13 +104,14 @@ class Timed:
             host_ns=tuple(self.host_ns),
             device_ns=None if device is None else tuple(device),
             device_timer=None if device is None else clock,
+            stream_ns=tuple(self.stream_ns) if any(self.stream_ns) else None,
             first_call_ns=self.first_call_ns,
             autotuned=self.autotuned,
         )
 
     def forget_last(self) -> None:
         """Take the newest sample out; its output, where that was kept, is judged all the same."""
-        for samples in (self.position, self.at_ns, self.call_ns, self.host_ns, self.device_ns):
+        for samples in (self.position, self.at_ns, self.call_ns, self.host_ns, self.device_ns, self.stream_ns):
             samples.pop()
 
     def complete_device_ns(self) -> list[float] | None:
@@ -295,6 +302,7 @@ class Blocks:
                 if timed.device_clock is not None:
                     self._change_values()
                 timed.device_ns.append(timed.device_clock.sample() if timed.device_clock is not None else None)
+                timed.stream_ns.append(self._stream_sample(timed))
                 # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
                 host_ns = None
                 if timed.lead_in:
@@ -304,6 +312,14 @@ class Blocks:
             self._throttling.end_turn(trusted.perf_counter_ns() - self._began - at)
             if self._heartbeat.exhausted(timed.index):
                 raise EntryTimeoutError(timed.index)
+
+    def _stream_sample(self, timed: Timed) -> float | None:
+        if timed.stream_clock is None:
+            launches_itself = timed.device_clock is not None and timed.device_clock.name == "spin"
+            return timed.device_ns[-1] if launches_itself else None
+        beyond = len(self.throttled) - _STREAM_FIRST
+        due = beyond == 0 or (timed.lead_in > 0 and beyond > 0 and (beyond < 3 or beyond % _STREAM_EVERY == 0))
+        return timed.stream_clock.sample() if due else None
 
     def _change_values(self, *, due: bool = False) -> bool:
         if self._renewed and len(self.throttled) < _SAME_BLOCKS:

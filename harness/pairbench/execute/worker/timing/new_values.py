@@ -68,8 +68,7 @@ def new_values(ready: Ready, count: int = 1, attempt: int = 0, *, entry: int = 0
 class Again:
     """Calls of one entry on new inputs."""
 
-    outputs: list[Any]
-    """Outputs of each capture."""
+    outputs: Any
     new_ns: float
     """Latency of the first of these calls."""
     known_ns: tuple[float, ...] = ()
@@ -77,7 +76,7 @@ class Again:
 
 
 def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str, Any] | None) -> Again:
-    """Call each capture, or once, on new inputs.
+    """Call once on new inputs.
 
     Args:
         ready: The case.
@@ -85,20 +84,15 @@ def call_again(ready: Ready, timed: Timed, new: dict[str, Any], known: dict[str,
         new: Inputs that no call has seen.
         known: Inputs that came again and again, for calls that go before; None to make none.
     """
-    call, known_ns = ready.calls[timed.entry], tuple[float, ...]()
+    known_ns = tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
         known_ns = tuple(
             _sample(ready, timed, known, known, in_place=place > 0).call_ns for place in range(_PAIRS_AT_ONCE)
         )
     first = _sample(ready, timed, new, known, in_place=bool(known_ns))
-    outputs = [first.kept]
-    for _ in range(call.captures - 1):
-        _put(ready, call, new)
-        ready.timer.flush()
-        outputs.append(ready.timer.sample(call.observe, keep=copy_tree).kept)
     synchronize(ready.device)
-    return Again(outputs, first.call_ns, known_ns)
+    return Again(first.kept, first.call_ns, known_ns)
 
 
 def _call_in_pairs(

@@ -23,7 +23,7 @@ from pairbench.execute.worker.timing.telemetry import TelemetryRecorder, open_nv
 from pairbench.execute.worker.timing.timers import CudaTimer, DeviceClock, HostTimer, Timer
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.timing.watch import FirstCalls, Watch
-from pairbench.execute.worker.trees import refill
+from pairbench.execute.worker.trees import refill, tensors
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
@@ -40,7 +40,11 @@ class Ready:
     operator: Operator
     device: torch.device
     inputs: dict[str, Any]
+    inputs_s: float
+    """Seconds that it took to make them."""
     calls: dict[Entry, Call]
+    replays: dict[Entry, Replay | Rotation]
+    """What is timed of captured calls, of which no replay was judged yet."""
     timed: list[Timed]
     """The entries that have a call, in the job's order."""
     timer: Timer
@@ -55,7 +59,10 @@ def make_ready(
     job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
+    began = time.perf_counter()
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
+    synchronize(device)
+    inputs_s = time.perf_counter() - began
     first_calls = FirstCalls(
         {name: value for name, value in inputs.items() if name not in operator.state},
         lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0], like=inputs)),
@@ -87,9 +94,10 @@ def make_ready(
             yield made
         else:
             calls[entry], first_call_ns[entry], autotuned[entry] = made
-    clocks: dict[Entry, DeviceClock] = {}
-    if isinstance(timer, CudaTimer):
-        clocks = yield from _device_clocks(job, calls, timer, heartbeat, first_calls)
+    replays: dict[Entry, Replay | Rotation] = {}
+    if device.type == "cuda":
+        replays = yield from _capture(job, calls, inputs, heartbeat, first_calls)
+    clocks = {entry: _clocks(timer, entry, call, replays.get(entry)) for entry, call in calls.items()}
     if why := first_calls.changed():
         raise SuiteFaultError(Status.FAILED, f"one of the implementations {why}")
     timed = [
@@ -99,7 +107,8 @@ def make_ready(
             run=calls[entry].run,
             reset=calls[entry].reset,
             observed=calls[entry].observed,
-            device_clock=clocks.get(entry),
+            device_clock=clocks[entry][0],
+            stream_clock=clocks[entry][1],
             first_call_ns=first_call_ns[entry],
             autotuned=autotuned[entry],
         )
@@ -116,7 +125,9 @@ def make_ready(
         operator=operator,
         device=device,
         inputs=inputs,
+        inputs_s=inputs_s,
         calls=calls,
+        replays=replays | {entry: call.run for entry, call in calls.items() if isinstance(call.run, Replay | Rotation)},
         timed=timed,
         timer=timer,
         recorder=TelemetryRecorder(nvml, beside),
@@ -126,10 +137,10 @@ def make_ready(
     )
 
 
-def _device_clocks(
-    job: TimeCase, calls: dict[Entry, Call], timer: CudaTimer, heartbeat: Heartbeat, first_calls: FirstCalls
-) -> Generator[Ended, None, dict[Entry, DeviceClock]]:
-    """Return the clocks of the calls that are no replays themselves; they replay graphs where those leave room for the calls.
+def _capture(
+    job: TimeCase, calls: dict[Entry, Call], inputs: dict[str, Any], heartbeat: Heartbeat, first_calls: FirstCalls
+) -> Generator[Ended, None, dict[Entry, Replay | Rotation]]:
+    """Capture the calls that are no replays themselves; none where graphs would not leave room for the calls.
 
     Calls that change an input as they are captured end, and are taken out. The graphs share their memory: each with its own, ten forms of a
     video decoder held all 140 GB of an H200.
@@ -148,13 +159,24 @@ def _device_clocks(
         elif replay is not None and not isinstance(replay, Ended):
             replays[entry] = replay
     torch.cuda.empty_cache()
-    if torch.cuda.mem_get_info()[0] < _ROOM * needed:
-        replays = {}
-    return {
-        entry: DeviceClock(timer, call.run, replays.get(entry), getattr(replays.get(entry), "before", call.reset))
-        for entry, call in calls.items()
-        if entry.mode != "graph"
-    }
+    # Replays are judged on other inputs, beside a copy of what the baseline's gives.
+    beside = tensors(
+        [inputs, *(replay.replays[0].outputs for entry, replay in replays.items() if entry.role == "baseline")]
+    )
+    room = _ROOM * needed + sum(tensor.nbytes for tensor in beside)
+    return replays if torch.cuda.mem_get_info()[0] >= room else {}
+
+
+def _clocks(
+    timer: Timer, entry: Entry, call: Call, replay: Replay | Rotation | None
+) -> tuple[DeviceClock | None, DeviceClock | None]:
+    """Return the clock of a call's device latency and, where that is another one, of its own launches. Those of a graph are the timer's own."""
+    if not isinstance(timer, CudaTimer) or entry.mode == "graph":
+        return None, None
+    of_launches = DeviceClock(timer, call.run, call.reset)
+    if replay is None:
+        return of_launches, None
+    return DeviceClock(timer, replay, replay.before, "graph_replay"), of_launches
 
 
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:

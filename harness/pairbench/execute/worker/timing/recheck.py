@@ -10,7 +10,9 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import attributed, guarded
+from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
@@ -26,8 +28,10 @@ from pairbench.execute.worker.timing.new_values import (
 )
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.rights import Right, Rights
-from pairbench.execute.worker.trees import copy_tree
+from pairbench.execute.worker.trees import copy_tree, refill, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
+from pairbench.execute.worker.verify.case import poison
+from pairbench.execute.worker.verify.judge import same_outputs
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
@@ -36,6 +40,8 @@ _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
 third of the time of timing; the third is for runs in which judging has had its part of the time."""
 _SPARING_KEPT = 0.25
 """Chance that kept outputs are judged in a round after the first one once judging has had its part of the time."""
+_QUICKLY_MADE_S = 0.1
+"""Seconds that inputs may take to make, for further ones to be made for replays in a later round."""
 _MORE = 0.005
 """Part of the time of timing in which more than one of the outputs that were kept of an entry is judged."""
 
@@ -71,9 +77,14 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
         if timed.entry not in ended and (thorough or _began_on_new_values(timed) or _may_remember(ready, timed))
     ]
     if entries:
-        yield from _recheck(ready, heartbeat, entries)
+        for end in _recheck(ready, heartbeat, entries):
+            ended.update([end.entry] if end.entry else [])
+            yield end
         if why := ready.watch.changed_flags() or replaced() or left_running():
             raise SuiteFaultError(Status.FAILED, f"while they were judged, one of the implementations {why}")
+    replayed = [timed for timed in ready.timed if timed.entry in ready.replays and timed.entry not in ended]
+    if replayed and (inputs := _values_for_replays(ready, thorough=thorough)):
+        yield from _judge_replays(ready, heartbeat, replayed, inputs)
     return ready.values.spent_s + trusted.perf_counter() - began
 
 
@@ -148,7 +159,7 @@ def _recheck(ready: Ready, heartbeat: Heartbeat, entries: list[Timed]) -> Iterat
                 again.append((timed, made))
         remembered = yield from _judge_again(ready, heartbeat, again, new, known)
     samples = [
-        (timed, Again([timed.first_observed], timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
+        (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
     ]
     if samples and known is not None:
         first = {**known, **ready.values.sets[0]}
@@ -177,7 +188,7 @@ def _judge_again(
     Returns:
         Whether one is known to remember now.
     """
-    given = next((made.outputs[0] for timed, made in again if timed.is_eager_baseline), None)
+    given = next((made.outputs for timed, made in again if timed.is_eager_baseline), None)
     right = Right(ready, new, given=given)
     for timed, made in again:
         verdict = attributed(ready.job, timed.index, heartbeat, functools.partial(_contradicted, timed, made, right))
@@ -196,8 +207,96 @@ def _judge_again(
 def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
     if timed.is_eager_baseline and right.vouched:
         return None
-    wrong = next(filter(None, map(right.contradicts, again.outputs)), None)
+    wrong = right.contradicts(again.outputs)
     return wrong and f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
+
+
+def _values_for_replays(ready: Ready, *, thorough: bool) -> dict[str, Any] | None:
+    """Return inputs that no capture has seen, and that were not those of the calls before; None where making them takes too long for this round.
+
+    A graph that copies what a call has left behind has the right answer for the values of that call alone.
+    """
+    sets = ready.values.sets
+    others = [values for number, values in enumerate(sets) if number not in (0, ready.values.current)]
+    if others and not thorough:
+        return {**ready.inputs, **secrets.choice(others)}
+    if not thorough and ready.inputs_s > _QUICKLY_MADE_S:
+        return None
+    return build_inputs(ready.operator, ready.job.case, ready.device, secrets.randbits(60), like=ready.inputs)
+
+
+def _judge_replays(ready: Ready, heartbeat: Heartbeat, entries: list[Timed], inputs: dict[str, Any]) -> Iterator[Ended]:
+    """Judge what each capture writes when it is replayed on these inputs, at the addresses of those that it was captured with.
+
+    Each is judged before the next one is replayed, for their graphs share memory. A copy of what the baseline's replay gave comes first, and the
+    others are judged by that, as long as they agree; the baseline itself is judged where none of them did.
+    """
+    replay_of = _Replays(ready, inputs)
+    baseline = next((timed for timed in entries if timed.is_eager_baseline), None)
+    given = None
+    if baseline is not None:
+        given = attributed(ready.job, baseline.index, heartbeat, functools.partial(replay_of.first_copied, baseline))
+        if isinstance(given, Ended):
+            yield given
+            given, entries = None, [timed for timed in entries if timed is not baseline]
+    right = Right(ready, inputs, given=given)
+    for timed in baseline_last(entries):
+        step = functools.partial(replay_of.contradicted, timed, right)
+        verdict = attributed(ready.job, timed.index, heartbeat, step)
+        if verdict is not None:
+            yield verdict if isinstance(verdict, Ended) else _mismatched(timed.entry, verdict)
+
+
+class _Replays:
+    """Replays captured calls on other inputs."""
+
+    def __init__(self, ready: Ready, inputs: dict[str, Any]) -> None:
+        self._ready = ready
+        self._inputs = inputs
+        self._of_graphs = memory_of_graphs()
+
+    def first_copied(self, timed: Timed) -> Any:
+        """Return a copy of what the first capture gives, and leave none of it behind."""
+        replay = self._ready.replays[timed.entry].replays[0]
+        self._put(timed)
+        copied = copy_tree(self._observe(timed, replay))
+        self._poison(replay)
+        return copied
+
+    def contradicted(self, timed: Timed, right: Right) -> str | None:
+        """Return what is wrong with the captures of an entry, or None; others have vouched for the baseline's first one, or it is judged as well."""
+        captures = self._ready.replays[timed.entry].replays
+        if timed.is_eager_baseline and right.vouched:
+            captures = captures[1:]
+        first = None
+        for number, replay in enumerate(captures):
+            if not number or self._ready.operator.state:
+                self._put(timed)
+            outputs = self._observe(timed, replay)
+            # Captures of one call mostly agree to the bit. In memory of its own, the first one's outputs are still there.
+            if first is not None and same_outputs(outputs, first):
+                continue
+            if wrong := right.contradicts(outputs, drawn=True):
+                return (
+                    f"a replay of its captured call computes something else: {wrong}; it does other work while it is captured, or copies what "
+                    "an earlier call has computed"
+                )
+            first = outputs if all(map(self._of_graphs, tensors(outputs))) else None
+        return None
+
+    def _put(self, timed: Timed) -> None:
+        refill(self._ready.inputs, self._inputs)
+        self._ready.calls[timed.entry].refill(self._inputs)
+
+    def _observe(self, timed: Timed, replay: Replay) -> Any:
+        self._poison(replay)
+        replay.before()
+        return self._ready.calls[timed.entry].observed(replay())
+
+    def _poison(self, replay: Replay) -> None:
+        """Poison the outputs in the graph's own memory. Elsewhere they may be constants, which no call writes."""
+        for tensor in filter(self._of_graphs, tensors(replay.outputs)):
+            poison(tensor)
 
 
 def _mismatched(entry: Entry, reason: str) -> Ended:

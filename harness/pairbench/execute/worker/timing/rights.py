@@ -10,7 +10,7 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_tree
 from pairbench.execute.worker.verify.case import oracle_or_why
-from pairbench.execute.worker.verify.judge import Known, clearly_right, judge
+from pairbench.execute.worker.verify.judge import Known, clear_where_drawn, clearly_right, judge
 
 
 class Right:
@@ -43,10 +43,16 @@ class Right:
         """Whether outputs of another implementation agreed with those given of the baseline, and none contradicted."""
         return self._given is not None and self._agreed
 
-    def contradicts(self, outputs: Any) -> str | None:
-        """Return what is wrong with outputs, or None."""
+    def contradicts(self, outputs: Any, *, drawn: bool = False) -> str | None:
+        """Return what is wrong with outputs, or None.
+
+        Args:
+            outputs: Of a call.
+            drawn: Whether some elements of large outputs are enough, if nothing is wrong with them.
+        """
         if self._given is not None:
-            if self._mismatch(outputs, self._given) is None:
+            by = self._ready.operator.tolerance_for
+            if (drawn and clear_where_drawn(outputs, self._given, by)) or self._mismatch(outputs, self._given) is None:
                 self._agreed = True
                 return None
             self._given, self._known = None, Known()

@@ -12,7 +12,7 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.dispatch import TransparentMode
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
-from pairbench.execute.worker.graphs import CaptureError, Replay
+from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import (
     about_changed_input,
@@ -245,7 +245,7 @@ def _verdicts(
         """Run on poisoned memory, from the reference's own state."""
         poison_freed(reference.outputs)
         if isinstance(call.run, Replay):
-            for tensor in tensors(call.run.outputs):
+            for tensor in filter(memory_of_graphs(), tensors(call.run.outputs)):
                 poison(tensor)
         if not (refill(call.shared, reference.inputs) and call.refill(reference.inputs)):
             raise SuiteFaultError(
@@ -329,8 +329,9 @@ class PoisonEmpty(TransparentMode):
 
 
 def poison(tensor: torch.Tensor) -> None:
-    """Overwrite a tensor with NaN, True, or the largest integer of its dtype."""
+    """Overwrite a tensor with NaN, True, or the largest integer of its dtype; elements that share memory once."""
     with torch.no_grad():
+        tensor = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
         if tensor.is_floating_point() or tensor.is_complex():
             tensor.fill_(float("nan"))
         elif tensor.dtype == torch.bool:
