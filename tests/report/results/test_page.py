@@ -287,6 +287,25 @@ def test_the_device_leads_on_a_gpu_and_the_call_on_a_cpu(kind: str) -> None:
     assert "1.270x" in text if kind == "cuda" else "1.270x" not in text
 
 
+def test_a_speedup_of_launches_that_differs_from_that_of_replays_stands_beside_it() -> None:
+    declared = operator(SIZES[0])
+    records = [
+        replace(
+            one,
+            device_kind="cuda",
+            device_p50_ns=1e4,
+            device_speedup=4.1,
+            device_timer="graph_replay",
+            stream_speedup=5.7,
+        )
+        for one in fixed(declared)
+    ]
+    (row,) = rows_of(page(declared, records), "best variant")
+    assert (row["speedup"], row["as launched"]) == ("4.100x", "5.700x")
+    alike = [replace(one, stream_speedup=4.2) for one in records]
+    assert "as launched" not in rows_of(page(declared, alike), "best variant")[0]
+
+
 def test_modes_stand_beside_one_another_with_what_compiling_costs() -> None:
     declared = operator(SIZES[0])
     eager = fixed(declared)

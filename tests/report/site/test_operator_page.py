@@ -207,6 +207,15 @@ def test_remarks_say_what_is_to_be_known() -> None:
     )
 
 
+def test_both_speedups_are_said_where_replays_and_launches_differ() -> None:
+    one = made.series_facts(texts={"device_timer": "graph_replay", "latency": "device", "speedup_of": "device"})
+    one = replace(one, numbers={**one.numbers, "speedup": 4.1, "stream_speedup": 5.7})
+    (row,) = operator_view.rows(made.operator(series=(one,), trends=()))
+    assert row.remarks == ("4.100x by kernels alone, 5.700x as eager code launches them",)
+    alike = replace(one, numbers={**one.numbers, "stream_speedup": 4.2})
+    assert operator_view.rows(made.operator(series=(alike,), trends=()))[0].remarks == ()
+
+
 @pytest.mark.parametrize(
     ("facts", "operator", "says", "command"),
     [
