@@ -132,10 +132,10 @@ def test_an_operator_arrives_whole(script: Script) -> None:
         "from pairbench import Operator, Variant, Tolerance, Claim, grid\n"
         "def cost(n):\n    return (n, 2 * n)\n"
         "op = Operator('double', baseline=lambda x, w: x + x, variants={'one': Variant(lambda x, w: 2 * x, needs='cpu', valid=lambda x, w: True),\n"
-        "    'two': Variant(lambda x, w: x * 2, builds_on='one')},\n"
+        "    'two': Variant(lambda x, w: x * 2, builds_on='one', consumes=['x'])},\n"
         "    inputs=lambda make, n: {'x': make.normal(n), 'w': make.ones(n)}, cases={'smoke': grid(n=[1, 2]), 'real': [dict(n=(3, 4))]},\n"
         "    impostors={'zero': lambda x, w: x * 0}, oracle=lambda x, w: x + x, tolerance={'float32': Tolerance(rtol=0.1)}, cost=cost,\n"
-        "    constants=['w'], source='a paper', owner='@us')\n"
+        "    constants=['w'], consumes=['x'], accepts_constant=True, source='a paper', owner='@us')\n"
     )
     source = SourceText()
     add_operator(source, names["op"])
@@ -143,9 +143,10 @@ def test_an_operator_arrives_whole(script: Script) -> None:
     exec(source.text(), there)  # noqa: S102 (it is the test's own)
     (found,) = (value for value in there.values() if isinstance(value, Operator))
     given = names["op"]
-    for name in ("name", "cases", "tolerance", "constants", "state", "reset", "source", "owner"):
+    for name in ("name", "cases", "tolerance", "constants", "state", "reset", "accepts_constant", "source", "owner"):
         assert getattr(found, name) == getattr(given, name), name
     assert found.variants["one"].needs == ("cpu",) and found.variants["two"].builds_on == "one"
+    assert found.baseline.consumes == found.variants["two"].consumes == ("x",) and not found.variants["one"].consumes
     assert found.variants["two"].function(3, 1) == 6 and found.impostors["zero"].function(3, 1) == 0
     assert found.cost is not None and found.cost(n=2) == (2, 4)
     assert found.oracle is not None and found.oracle(2, 0) == 4

@@ -257,6 +257,18 @@ def test_who_returns_the_same_memory_is_marked(baseline: Make, variant: Make) ->
     assert render(records, "markdown").count(said) == 1
 
 
+@pytest.mark.parametrize(
+    ("consumes", "said"), [(("a", "b"), "overwrites its inputs a, b"), (("z",), "overwrites its input z")]
+)
+def test_an_input_that_is_lost_is_said_beside_the_latency(
+    consumes: tuple[str, ...], said: str, baseline: Make, variant: Make
+) -> None:
+    row = variant("fused", consumes=consumes)
+    for shape in ("table", "markdown"):
+        assert render([baseline(), row], shape, terminal=PIPE).count(said) == 1
+    assert json.loads(render([baseline(), row], "json"))["records"][1]["consumes"] == list(consumes)
+
+
 def test_what_the_autotuner_chose_stands_below_the_row(baseline: Make, variant: Make) -> None:
     row = variant("fused", autotuned=("norm: BLOCK=64, num_warps=4", "add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"))
     said = "autotuned norm: BLOCK=64, num_warps=4; add: BLOCK=8, num_warps=1 (in 1 of 3 rounds)"

@@ -94,13 +94,13 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
 
 def _record(run: Run, environment: Environment, outcome: Outcome, control: Outcome | None, resamples: int) -> Record:
     operator, case, entry = outcome.operator, outcome.case, outcome.entry
-    hashes = {item.name: item.hash for item in operator.implementations}
+    declared = operator.implementation(entry.implementation)
     return Record(
         **_run_columns(run, environment),
         suite=operator.suite,
         operator=operator.name,
         definition_hash=operator.definition_hash,
-        implementation_hash=hashes[entry.implementation],
+        implementation_hash=declared.hash,
         case=case.key,
         axes=json.dumps(dict(case.axes)),
         tier=case.tier,
@@ -110,6 +110,7 @@ def _record(run: Run, environment: Environment, outcome: Outcome, control: Outco
         mode=entry.mode,
         status=outcome.status.value,
         reason=_reason(outcome),
+        consumes=declared.consumes or None,
         **_correctness_columns(outcome),
         **_time_columns(outcome, control, environment, resamples),
         **_profile_columns(outcome),

@@ -51,7 +51,7 @@ def add_operator(source: SourceText, operator: Operator) -> None:
         "claims": operator.claims and source.expression(operator.claims, f"claims= of {what}"),
         **{
             name: repr(value)
-            for name in ("constants", "state", "gradients", "source", "owner")
+            for name in ("constants", "state", "gradients", "accepts_constant", "source", "owner")
             if (value := getattr(operator, name))
         },
     }
@@ -72,6 +72,7 @@ def _variant(source: SourceText, variant: Variant, what: str) -> str:
         "valid": variant.valid and source.expression(variant.valid, f"valid= of {what}"),
         "needs": variant.needs and repr(variant.needs),
         "builds_on": variant.builds_on and repr(variant.builds_on),
+        "consumes": variant.consumes and repr(variant.consumes),
     }
     given = "".join(f", {name}={text}" for name, text in more.items() if text)
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function

@@ -111,6 +111,10 @@ def _checked(operator: str, axis: str, value: object) -> AxisValue:
 Direction = Literal["fwd", "bwd", "fwd_bwd"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
+OUTPUT_GRADIENTS = "output gradient"
+"""Name under which the gradients of outputs are among a case's inputs, by the path of the output; no parameter has such a name."""
+SAVED = "saved tensors"
+"""Name under which `consumes` has what a forward saves for its backward and is no input."""
 _GRADIENT_OF = re.compile(r"(?:^|\.)gradient of (?P<name>.+)$")
 
 

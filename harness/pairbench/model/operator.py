@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import (
+    OUTPUT_GRADIENTS,
+    SAVED,
     TIERS,
     Case,
     Direction,
@@ -52,6 +54,10 @@ class Variant:
     `triton` is met for verification only, through Triton's interpreter."""
     builds_on: str = ""
     """Name of an earlier variant that this one extends by one step, whose gain is then shown by itself; empty for none."""
+    consumes: tuple[str, ...] = ()
+    """Inputs that a call may overwrite, in the forward or the backward pass. It has copies of its own of them, which are restored before each
+    call, outside of the clock; what a call leaves in them is not judged. `output gradient` stands for the gradients of the outputs, and
+    `saved tensors` for what the forward has saved beside its inputs: no graph is gone through twice then."""
 
     def __init__(
         self,
@@ -61,6 +67,7 @@ class Variant:
         valid: Callable[..., bool | str] | None = None,
         needs: str | Sequence[str] = (),
         builds_on: str = "",
+        consumes: Sequence[str] = (),
     ) -> None:
         for what, value in (("function", function), ("prepare", prepare), ("valid", valid)):
             if not callable(value) and (value is not None or what == "function"):
@@ -72,7 +79,8 @@ class Variant:
                     f"Variant: needs={need!r} is unknown, expected cpu, cuda, triton, sm_NN or gpus:N"
                 )
         fields: dict[str, object] = {"function": function, "prepare": prepare, "valid": valid, "needs": wanted}
-        for name, field_value in {**fields, "builds_on": builds_on}.items():
+        fields |= {"builds_on": builds_on, "consumes": _names("Variant", "consumes", consumes)}
+        for name, field_value in fields.items():
             object.__setattr__(self, name, field_value)
 
 
@@ -121,6 +129,8 @@ class Operator:
     reset: bool | Callable[..., object] = False
     """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
+    accepts_constant: bool = False
+    """Whether outputs that are the same for all inputs are meant, as those of a mask that sizes alone determine. Part of no hash."""
     source: str = ""
     """The pair's origin: a pull request, a paper; empty where none is given."""
     owner: str = ""
@@ -145,6 +155,8 @@ class Operator:
         gradients: Sequence[str] = (),
         gradient_tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
         reset: bool | Callable[..., object] = False,
+        consumes: Sequence[str] = (),
+        accepts_constant: bool = False,
         source: str = "",
         owner: str = "",
         claims: Sequence[Claim] = (),
@@ -162,21 +174,24 @@ class Operator:
             )
         set_field = object.__setattr__
         set_field(self, "name", name)
-        set_field(self, "baseline", _implementation(name, "baseline", baseline))
+        plain = _implementation(name, "baseline", baseline)
+        consumed = (*plain.consumes, *_names(f"operator {name!r}", "consumes", consumes))
+        set_field(self, "baseline", replace(plain, consumes=tuple(dict.fromkeys(consumed))))
         set_field(self, "variants", _steps(name, _implementations(name, "variant", variants)))
         set_field(self, "impostors", _implementations(name, "impostor", impostors or {}))
         set_field(self, "inputs", inputs)
-        set_field(self, "gradients", _names(name, "gradients", gradients))
+        set_field(self, "gradients", _names(f"operator {name!r}", "gradients", gradients))
         set_field(self, "cases", _cases(name, inputs, cases, directed=bool(self.gradients)))
         set_field(self, "oracle", oracle)
         set_field(self, "tolerance", _tolerance(name, tolerance))
         set_field(self, "cost", cost)
-        set_field(self, "constants", _names(name, "constants", constants))
-        set_field(self, "state", _names(name, "state", state))
+        set_field(self, "constants", _names(f"operator {name!r}", "constants", constants))
+        set_field(self, "state", _names(f"operator {name!r}", "state", state))
         set_field(self, "gradient_tolerance", _gradient_tolerance(name, gradient_tolerance, self.gradients))
         set_field(self, "direction", None)
         set_field(self, "tf32", False)
         set_field(self, "reset", _reset(name, reset, self.state))
+        set_field(self, "accepts_constant", bool(accepts_constant))
         set_field(self, "source", str(source))
         set_field(self, "owner", _owner(name, owner))
         set_field(self, "claims", check_claims(name, claims, self.cases, self.variants))
@@ -185,6 +200,8 @@ class Operator:
                 f"operator {name!r}: input {min(both)!r} is declared as constant and as state, expected one"
             )
         check_gradients(name, self.gradients, self.constants, self.state)
+        for key, variant in {**self.implementations, **self.impostors}.items():
+            _check_consumed(self, key, variant.consumes)
         for key, variant in {"baseline": self.baseline, **self.variants}.items():
             if variant.prepare is not None and not self.constants:
                 raise DeclarationError(
@@ -351,9 +368,19 @@ def _owner(operator: str, value: Any) -> str:
     return value
 
 
-def _names(operator: str, what: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
-        raise DeclarationError(
-            f"operator {operator!r}: {what} is {value!r}, expected a list of input names: [{value!r}]"
-        )
+def _names(owner: str, what: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise DeclarationError(f"{owner}: {what} is {value!r}, expected a list of input names: [{value!r}]")
     return tuple(value)
+
+
+def _check_consumed(operator: Operator, key: str, consumes: tuple[str, ...]) -> None:
+    for what, others in (("constant, which stays", operator.constants), ("state, which is judged", operator.state)):
+        if both := set(consumes) & set(others):
+            raise DeclarationError(
+                f"operator {operator.name!r}: {key!r} consumes {min(both)!r}, which is declared as {what}; expected one of them"
+            )
+    if (of_backward := {OUTPUT_GRADIENTS, SAVED} & set(consumes)) and not operator.gradients:
+        raise DeclarationError(
+            f"operator {operator.name!r}: {key!r} consumes {min(of_backward)!r}, but there is no backward without gradients=['x']"
+        )

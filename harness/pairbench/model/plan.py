@@ -17,6 +17,7 @@ class ImplementationDescription:
     needs: tuple[str, ...]
     hash: str
     builds_on: str = ""
+    consumes: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:

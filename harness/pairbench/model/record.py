@@ -80,6 +80,10 @@ class Record:
     status: str = column("measured, mismatched, failed, timeout, oom or skipped")
     reason: str | None = column("why, in a sentence; null where plainly measured")
 
+    consumes: tuple[str, ...] | None = column(
+        "inputs that a call may overwrite, as declared: its caller loses them; null where none are"
+    )
+
     max_abs_error: float | None = column("largest |output - oracle|")
     mean_abs_error: float | None = column("mean |output - oracle|")
     rel_l2_error: float | None = column("L2 norm of (output - oracle) over that of the oracle")

@@ -1,5 +1,7 @@
 """A record's latencies as text: the result first, what lies beside it, and a sentence where the host limits the call."""
 
+from collections.abc import Sequence
+
 from pairbench.model.latency import (
     CALL,
     DEVICE,
@@ -124,8 +126,17 @@ def issuing(host_ns: float | None, device_ns: float | None) -> str:
     return f"{units.rough(host_ns)} to issue {units.rough(device_ns)} of work" if host_ns and device_ns else ""
 
 
+def overwrites(consumes: Sequence[str] | None) -> str:
+    """Return like `overwrites its inputs a, b`; empty where an implementation leaves its inputs alone."""
+    return f"overwrites its input{'s' if len(consumes) > 1 else ''} {', '.join(consumes)}" if consumes else ""
+
+
 def remark(record: Record) -> str:
     """Return what is to be known beside a record's latency; empty where nothing is."""
+    return "; ".join(filter(None, [overwrites(record.consumes), _of_latency(record)]))
+
+
+def _of_latency(record: Record) -> str:
     if (
         record.device_kind != "cpu"
         and record.status == Status.MEASURED

@@ -14,7 +14,7 @@
 #   6  commit_subject, commit_author, commit_number, pull_request: whose a change is
 #   7  saved_bytes
 #   8  host_round_lower_mean_ns
-#   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output
+#   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output; consumes
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence

@@ -14,10 +14,11 @@ from pairbench.execute.worker import training
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.training import OUTPUT_GRADIENTS, arguments
+from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import leaves, refill
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import make_expected, verify_entry
+from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 from pairbench.suite.load import load_suite

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.execute.worker.trees import changed_input, copy_tree, leaves, refill, same_bits, tensors, upcast_tree
+from pairbench.execute.worker.trees import changed_inputs, copy_tree, leaves, refill, same_bits, tensors, upcast_tree
 
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 (what users write)
 
@@ -187,9 +187,9 @@ def test_bits() -> None:
 def test_a_changed_input_is_named_by_its_path() -> None:
     before = {"x": torch.zeros(2), "cache": [torch.zeros(2), {"key": torch.zeros(2)}]}
     after = copy_tree(before)
-    assert changed_input(before, after) is None
+    assert changed_inputs(before, after) == []
     after["cache"][1]["key"][0] = 1
-    assert changed_input(before, after) == "cache[1].key"
+    assert changed_inputs(before, after) == ["cache[1].key"]
 
 
 def test_upcast_keeps_what_requires_a_gradient() -> None:

@@ -78,6 +78,14 @@ def test_a_row_is_a_case_the_smallest_first() -> None:
     assert rows[0]["published"] == ""
 
 
+def test_what_overwrites_its_inputs_is_named() -> None:
+    declared = operator(*SIZES, claims=(Claim(speedup=3.0, source="them", device="a GPU", cases=[SIZES[0]]),))
+    plain, fused, *others = declared.implementations
+    declared = replace(declared, implementations=(plain, replace(fused, consumes=("a", "b")), *others))
+    text = page(declared, fixed(declared))
+    assert f"{fused.name} overwrites its inputs a, b, which its caller loses." in text and text.count("overwrites") == 1
+
+
 def test_the_runs_behind_it_are_named_with_their_environment() -> None:
     declared = operator(*SIZES)
     (line,) = [line for line in page(declared, fixed(declared)).splitlines() if line.startswith("- run ")]

@@ -193,12 +193,14 @@ def test_remarks_say_what_is_to_be_known() -> None:
         "stop_reason": "time_cap",
         "launch_status": "unreliable",
         "reuses_output": "yes",
+        "consumes": "a, b",
     }
     odd = made.series_facts(texts=texts, reason="interrupted")
     odd = replace(odd, numbers={**odd.numbers, "remeasured_blocks": 3})
     (row,) = operator_view.rows(made.operator(series=(odd,), trends=()))
     assert row.remarks == (
         "interrupted",
+        "overwrites its inputs a, b",
         "throttled: sw_power_cap",
         "3 blocks measured again",
         "stopped by time_cap",

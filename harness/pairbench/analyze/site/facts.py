@@ -66,6 +66,7 @@ def series_facts(
         texts={"latency": result_of(record).name, "speedup_of": speedup_is_of(record).name}
         | {name: value for name, value in texts if value}
         | ({"reuses_output": "yes"} if record.reuses_output else {})
+        | ({"consumes": ", ".join(record.consumes)} if record.consumes else {})
         | ({"withheld": why} if (why := withheld(record.device_kind, record.environment)) else {}),
         kernels=record.kernels,
         quantiles=percentiles(samples, range(101)) if samples is not None else (),

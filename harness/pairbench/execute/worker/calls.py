@@ -11,7 +11,8 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, capture
 from pairbench.execute.worker.training import Training, arguments
-from pairbench.execute.worker.trees import copy_tree, refill, tensors
+from pairbench.execute.worker.trees import changed_inputs, copy_tree, refill, tensors
+from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.operator import Operator, Variant
 
 
@@ -25,12 +26,15 @@ class Call:
     shared: dict[str, Any]
     """The case's inputs, the same objects for every implementation."""
     kwargs: dict[str, Any]
-    """The keyword arguments of the call: the shared inputs, its own copies of state, what it prepared."""
+    """The keyword arguments of the call: the shared inputs, its own copies of state and of what it consumes, what it prepared."""
     run: Callable[[], Any]
     reset: Callable[[], None]
-    """Puts its state back, if the operator declares how, and builds the graph of a backward; to be called before `run`, outside of the clock."""
+    """Puts its state back, if the operator declares how, restores what it consumes, and builds the graph of a backward; to be called before
+    each `run`, outside of the clock and before a flush."""
     initial: dict[str, Any]
-    """What `reset` restores; empty where it restores no values."""
+    """What `reset` restores of state; empty where it restores no values."""
+    consumed: dict[str, Any]
+    """Copies of the inputs that the call may overwrite. `reset` restores them from the shared inputs, and so to the values that are in place."""
     training: Training | None = None
     """What `run` goes through in training; None where no gradients are named."""
 
@@ -44,6 +48,10 @@ class Call:
         if tensors({name: fresh[name] for name in self.operator.constants}):
             replacement |= _prepared(self.operator, self.variant, fresh)
         return refill({name: self.kwargs[name] for name in replacement}, replacement)
+
+    def overwritten(self) -> set[str]:
+        """Return the inputs that the run which has just ended has overwritten, of those that it consumes."""
+        return {name for name, copied in self.consumed.items() if changed_inputs(self.shared[name], copied)}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -98,10 +106,16 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     """
     state = _own_state(operator, inputs)
     initial = copy_tree(state) if operator.reset is True else {}
-    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial)
-    kwargs = {**arguments(inputs), **state, **_prepared(operator, variant, inputs)}
+    consumed = {name: copy_tree(inputs[name]) for name in variant.consumes if name in inputs}
+    given = {**inputs, **consumed}
+    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs)
+    kwargs = {**arguments(given), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
-    training = Training.of(operator, function, kwargs, inputs, reset) if operator.direction else None
+    training = (
+        Training.of(operator, function, kwargs, given, reset, once=bool(set(variant.consumes) - {OUTPUT_GRADIENTS}))
+        if operator.direction
+        else None
+    )
     run: Callable[[], Any] = training.run if training else functools.partial(function, **kwargs)
     if mode == "graph":
         run = training.capture() if training else capture(run, before=reset)
@@ -117,15 +131,26 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
         run=run,
         reset=reset,
         initial=initial,
+        consumed=consumed,
         training=training,
     )
 
 
-def _reset(operator: Operator, state: dict[str, Any], initial: dict[str, Any]) -> None:
+def _reset(
+    operator: Operator,
+    state: dict[str, Any],
+    initial: dict[str, Any],
+    consumed: dict[str, Any],
+    inputs: dict[str, Any],
+) -> None:
     if callable(operator.reset):
         operator.reset(**state)
     elif operator.reset:
         refill(state, initial)
+    if not refill(consumed, {name: inputs[name] for name in consumed}):
+        raise DeclarationError(
+            f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
+        )
 
 
 def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:

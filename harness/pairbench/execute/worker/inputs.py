@@ -12,9 +12,8 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.faults import is_out_of_memory
-from pairbench.execute.worker.training import OUTPUT_GRADIENTS
 from pairbench.execute.worker.trees import leaves, named_tensors
-from pairbench.model.case import Case
+from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, Case
 from pairbench.model.operator import Operator
 
 
@@ -98,7 +97,7 @@ def build_inputs(
         like: Inputs of the same case, which have gradients of outputs in the right form: without them the baseline is asked for its outputs.
 
     Raises:
-        DeclarationError: `inputs` does not return a dict, or not the inputs that `constants` and `state` name.
+        DeclarationError: `inputs` does not return a dict, or not the inputs that `constants`, `state` and `consumes` name.
     """
     number = zlib.crc32(f"{case.key}:{seed}".encode())
     make = Make(device=device, seed=number)
@@ -113,10 +112,16 @@ def build_inputs(
         inputs = operator.inputs(make, **case.axes_for(operator.inputs, ["direction"] if operator.gradients else []))
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
         raise DeclarationError(f"inputs() returned {type(inputs).__name__}, expected a dict of keyword arguments")
-    for name in (*operator.constants, *operator.state):
-        if name not in inputs:
-            what = "constants" if name in operator.constants else "state"
-            raise DeclarationError(f"{what} names {name!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}")
+    named = {"constants": operator.constants, "state": operator.state}
+    for key, variant in {**operator.implementations, **operator.impostors}.items():
+        named[f"consumes of {key!r}"] = tuple(
+            name for name in variant.consumes if name not in (OUTPUT_GRADIENTS, SAVED)
+        )
+    for what, names in named.items():
+        if missing := next((name for name in names if name not in inputs), None):
+            raise DeclarationError(
+                f"{what} names {missing!r}, but inputs() returns only {', '.join(inputs) or 'nothing'}"
+            )
     for path, leaf in leaves(inputs):
         if why := _unsupported(leaf):
             raise DeclarationError(f"inputs() returned {path!r} as {why}")

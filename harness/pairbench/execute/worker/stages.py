@@ -38,11 +38,20 @@ from pairbench.execute.worker.profile.honest import profiled_otherwise
 from pairbench.execute.worker.timing.case import time_case
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
-from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
+from pairbench.execute.worker.verify.case import (
+    ExpectedOutputs,
+    check_baseline,
+    make_expected,
+    verify_entry,
+    why_anything_passes,
+)
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint_outputs, save_outputs
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry
+
+_MORE_SEEDS = range(100, 104)
+"""Far from those of verification: of inputs that tell whether small outputs are the same by chance."""
 
 
 def run_stage(job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
@@ -107,15 +116,22 @@ def _verify(job: VerifyCase, operator: Operator, heartbeat: Heartbeat, device: t
         reason = f"the tolerance lets impostors through ({', '.join(let_through)}), so it cannot tell right from wrong; tighten it"
         yield Ended(entry=None, status=Status.FAILED, reason=reason)
         return
+    refused: Ended | Verification | None = None
     for index, entry in enumerate(job.entries):
         variant = operator.implementations[entry.implementation]
+        if refused is not None and entry.role == "variant":
+            yield from without_baseline((entry,), refused.status, str(refused.reason))
+            continue
 
         def step(entry: Entry = entry, variant: Any = variant) -> Verification:
             if why := why_invalid(variant, references[0].inputs):
                 return Verification(entry=entry, status=Status.SKIPPED, reason=why)
             return verify_entry(operator, variant, entry, references, device)
 
-        yield guarded(job, index, heartbeat, step)
+        found = guarded(job, index, heartbeat, step)
+        yield found
+        if entry.role == "baseline" and entry.mode == "eager" and found.status is not Status.VERIFIED:
+            refused = found
     # Last, for an impostor may do worse than be wrong.
     for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
         with heartbeat.entry(index):
@@ -142,11 +158,13 @@ def _references(
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
             # No generator: what raises may be StopIteration.
             references = tuple([make_expected(operator, given) for given in inputs])
-            wrong = check_baseline(references[0], operator.tolerance_for)
+            more = (build_inputs(operator, job.case, device, seed) for seed in _MORE_SEEDS)
+            useless = why_anything_passes(operator, job.case, references, more)
+            wrong = useless or check_baseline(references[0], operator.tolerance_for)
     except BaseException as error:  # of the suite's, as in `guarded`
         status, wrong = explain(error)
     else:
-        why = left_running()
+        why = useless or left_running()
         status, wrong = (Status.FAILED, why) if why else (Status.MISMATCHED, wrong)
         if wrong is None:
             return references, []
@@ -190,7 +208,7 @@ def _profile_entry(
         counted = (
             Launches(status="unavailable", reason=unavailable)
             if unavailable
-            else launches.count_launches(call.run, call.reset if operator.reset else None)
+            else launches.count_launches(call.run, call.reset if operator.reset or variant.consumes else None)
         )
     if why := profiled_otherwise(call, inputs, device):
         raise DeclarationError(why)

@@ -1,7 +1,8 @@
 """Calls of an operator with gradients: forward, backward or both, of one implementation, and sentences on what goes wrong.
 
 `fwd` is the forward pass as training runs it, with the graph for a backward. `bwd` is `torch.autograd.grad` over such a graph, which is
-built outside of the clock, and again whenever the inputs have other values; it is retained, for it is gone through several times.
+built outside of the clock, and again whenever the inputs have other values, or a call may have overwritten what was saved; it is retained,
+for it is gone through several times.
 `fwd_bwd` is both in one call, after which the graph is let go. Nothing is ever computed by subtraction.
 """
 
@@ -16,11 +17,9 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.graphs import Replay, capture, capture_behind
 from pairbench.execute.worker.trees import leaves, map_tensors, named_tensors, tensors
-from pairbench.model.case import gradient_path
+from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, gradient_path
 from pairbench.model.operator import Operator
 
-OUTPUT_GRADIENTS = "output gradient"
-"""Name under which the gradients of outputs are among a case's inputs, by the path of the output; no parameter has such a name."""
 _NO_BACKWARD = (
     "must implement either the backward",
     "no autograd formula was registered",
@@ -28,6 +27,10 @@ _NO_BACKWARD = (
     "not differentiable",
 )
 """How torch says that an operator has no backward."""
+_IN_PLACE_ON_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
+"""How torch says that an operator would write to a leaf."""
+_OVERWRITTEN = "has been modified by an inplace operation"
+"""How torch says that what was saved is not what it was."""
 
 
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +52,9 @@ class Training:
     watched: list[torch.Tensor]
     """The inputs that the graph depends on, and that change their values only as they are refilled."""
     reset: Callable[[], None]
-    """Puts the call's state back."""
+    """Puts the call's state back, and restores what a call overwrites."""
+    once: bool
+    """Whether a call may overwrite what was saved, so that no graph is gone through twice."""
     _outputs: Any = field(default=None, init=False)
     _versions: list[int] | None = field(default=None, init=False)
 
@@ -61,6 +66,8 @@ class Training:
         kwargs: dict[str, Any],
         inputs: dict[str, Any],
         reset: Callable[[], None],
+        *,
+        once: bool,
     ) -> "Training":
         """Make leaves at the addresses of the inputs.
 
@@ -69,7 +76,8 @@ class Training:
             function: The implementation, compiled or not.
             kwargs: Its arguments.
             inputs: Of the case, which the gradients of the outputs are among.
-            reset: Puts its state back.
+            reset: Puts its state back, and restores what a call overwrites.
+            once: Whether a call may overwrite what was saved.
         """
         named = dict(named_tensors(kwargs))
         own = _own_leaves(kwargs, [named[name] for name in operator.gradients])
@@ -82,6 +90,7 @@ class Training:
             output_gradients=inputs.get(OUTPUT_GRADIENTS, {}),
             watched=tensors({name: value for name, value in kwargs.items() if name not in operator.state}),
             reset=reset,
+            once=once,
         )
 
     def run(self) -> Any:
@@ -104,10 +113,10 @@ class Training:
 
     @property
     def stale(self) -> bool:
-        """Return whether backward would go through a graph of other values than those in place."""
+        """Return whether backward would go through a graph of other values than those in place, or through one that may be overwritten."""
         if self.operator.direction != "bwd":
             return False
-        return bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
+        return self.once or bool(self.operator.state) or self._versions != [tensor._version for tensor in self.watched]
 
     def ready(self, build: Callable[[], Any] | None = None) -> None:
         """Do what comes before each call, outside of the clock: put its state back, and build the graph where it is stale.
@@ -150,6 +159,16 @@ class Training:
         """Return a sentence on why a call failed that says more than torch does, or None."""
         if why := self._own_backward():
             return why
+        if _IN_PLACE_ON_LEAF in str(error):
+            return (
+                "writes in place to an input that needs a gradient, by an operator of torch's that autograd follows, which is refused for inputs "
+                "of a graph; write within a torch.autograd.Function, or return another tensor"
+            )
+        if _OVERWRITTEN in str(error) and self.operator.direction == "bwd" and not self.once:
+            return (
+                f"overwrites what was saved for its backward, so that no graph is gone through twice; declare consumes=({SAVED!r},), or the inputs "
+                "that it overwrites, if its caller goes through a graph once"
+            )
         text = str(error).strip().partition("\n")[0]
         if isinstance(error, RuntimeError | NotImplementedError) and any(part in text for part in _NO_BACKWARD):
             return f"has no backward: {text}"
@@ -211,6 +230,7 @@ class Training:
                 kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
+        self.reset()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             outputs = self._forward()
         total = sum(kept.values())
@@ -244,6 +264,7 @@ class Training:
             output_gradients=self.output_gradients,
             watched=self.watched,
             reset=self.reset,
+            once=self.once,
         )
 
 

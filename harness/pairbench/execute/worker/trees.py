@@ -4,7 +4,8 @@ A tree is a tensor, a module, or a dict, list or tuple of trees; anything else i
 """
 
 import copy
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -102,14 +103,18 @@ def has_room(tree: Any, *, copies: int = 1) -> bool:
     return not any(tensor.is_cuda for tensor in found) or copies * size <= _SMALL_PART * torch.cuda.mem_get_info()[0]
 
 
-def about_changed_input(name: str, when: str = "") -> str:
-    """Return what is said of an implementation that writes to an input.
+def about_changed_inputs(names: Sequence[str], when: str = "") -> str:
+    """Return what is said of an implementation that writes to inputs.
 
     Args:
-        name: The input.
+        names: The inputs.
         when: Words on when it does so, with a space before them; none where it does so in any call.
     """
-    return f"changes its input {name!r}{when}; an operator leaves its inputs alone, or declares state="
+    roots = tuple(dict.fromkeys(re.split(r"[.\[]", name, maxsplit=1)[0] for name in names))
+    return (
+        f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: declare consumes={roots!r} if its caller may lose "
+        f"{'them' if len(roots) > 1 else 'it'}, or state= if what a call leaves there is a result"
+    )
 
 
 def refill(tree: Any, fresh: Any) -> bool:
@@ -152,9 +157,12 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
-def changed_input(before: Any, after: Any) -> str | None:
-    """Return the path of the first tensor that differs, or None."""
-    for (path, old), (_, new) in zip(leaves(before), leaves(after), strict=True):
-        if isinstance(old, torch.Tensor) and not same_bits(old, new):
-            return path
-    return None
+def changed_inputs(before: Any, after: Any) -> list[str]:
+    """Return the paths of the tensors that differ, or are no longer there."""
+    now = dict(leaves(after))
+    return [
+        path
+        for path, old in leaves(before)
+        if isinstance(old, torch.Tensor)
+        and not (isinstance(new := now.get(path), torch.Tensor) and same_bits(old, new))
+    ]

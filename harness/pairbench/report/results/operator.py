@@ -46,6 +46,11 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
     sentences = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
+    sentences += [
+        f"{item.name} {latency_words.overwrites(item.consumes)}, which its caller loses."
+        for item in results.operator.implementations
+        if item.consumes
+    ]
     yield Paragraph(text=" ".join([*sentences, *(f"{note}." for note in results.notes)]))
     yield Items(texts=tuple(map(_run, results.runs)))
     shown = [

@@ -12,7 +12,7 @@ from pairbench.report import latency_words
 from pairbench.report.case_labels import case_labels
 from pairbench.report.charts.roofline import roof_fraction
 from pairbench.report.charts.speedup import state_of
-from pairbench.report.latency_words import both_speedups
+from pairbench.report.latency_words import both_speedups, overwrites
 from pairbench.report.limits import LIMITS, Limit, limit_of
 from pairbench.report.site.operator_payload import implementations, series_id
 from pairbench.report.site.values import OperatorFacts
@@ -137,6 +137,7 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     by_replays = one.texts.get("device_timer") == "graph_replay" and not of_call
     remarks = [
         one.reason or "",
+        overwrites(consumes.split(", ")) if (consumes := one.texts.get("consumes")) else "",
         both_speedups(
             one.numbers.get("speedup") if by_replays else None, one.numbers.get("stream_speedup"), one.series.mode
         ),

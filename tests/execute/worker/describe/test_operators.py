@@ -169,6 +169,9 @@ def test_what_changes_nothing(described: Describe, change: tuple[str, str]) -> N
         (("    oracle=oracle,\n", ""), {"definition"}),
         (('{"fast": fast,', '{"fast": fast, "another": fast,'), {"another"}),
         (('needs="cuda"', 'needs="cpu"'), set()),
+        (('needs="cuda"', 'needs="cuda", consumes=["x"]'), {"prepared"}),
+        (('source="a paper"', 'consumes=["x"]'), {"baseline"}),
+        (('source="a paper"', "accepts_constant=True"), set()),
     ],
     ids=[
         "code",
@@ -186,6 +189,9 @@ def test_what_changes_nothing(described: Describe, change: tuple[str, str]) -> N
         "no oracle",
         "one more variant",
         "needs",
+        "consumes",
+        "baseline consumes",
+        "accepts constant",
     ],
 )
 def test_what_changes_what(described: Describe, change: tuple[str, str], names: set[str]) -> None:

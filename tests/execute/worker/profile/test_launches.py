@@ -142,6 +142,36 @@ def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
     return count_launches(lambda: None)
 
 
+def test_what_comes_before_each_call_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be all of a backward's forward, and the copy that restores an input: each call is between sentinels of its own."""
+    trace = Trace()
+
+    def recorded(run: Any, _activities: Any) -> list[Event]:
+        trace.__init__()  # type: ignore[misc]
+        del trace.events[1:]
+        run()
+        return trace.events
+
+    monkeypatch.setattr(launches, "run_sentinel", trace.sentinel)
+    monkeypatch.setattr(launches, "raw_trace", recorded)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    order = list[str]()
+
+    def run() -> None:
+        order.append("run")
+        trace.call("add", memcpy=8)
+
+    def reset() -> None:
+        order.append("reset")
+        trace.call("copy", "forward", memcpy=512, syncs=1)
+
+    found = count_launches(run, reset)
+    assert order == ["reset", "run"] * sum(launches.CALLS)
+    assert (found.status, found.reason) == ("exact", None)
+    assert (found.launches, found.kernels, found.memcpy_bytes, found.syncs) == (1, 1, 8, 0)
+    assert [(kernel.name, kernel.total_ns) for kernel in found.kernel_counts or ()] == [("add", 2500)]
+
+
 def several(count: int, *kernels: str, **more: Any) -> Trace:
     trace = Trace()
     for _ in range(count):

@@ -39,7 +39,7 @@ class FakeTimer:
     def lead_in(self, call_ns: float) -> int:
         return 1
 
-    def sample_host(self, run: Callable[[], Any]) -> float | None:
+    def sample_host(self, run: Callable[[], Any], reset: Callable[[], None]) -> float | None:
         return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench import Operator
+from pairbench import Operator, Variant
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.timing.case import time_case
@@ -41,7 +41,7 @@ def do_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(testing, "do_bench", times)
 
 
-def results(variant: Callable[[torch.Tensor], torch.Tensor], heartbeat: Heartbeat) -> list[Any]:
+def results(variant: Callable[[torch.Tensor], torch.Tensor] | Variant, heartbeat: Heartbeat) -> list[Any]:
     operator = Operator(
         "op",
         baseline=lambda x: x + 1,
@@ -58,6 +58,13 @@ def test_its_times_are_the_samples(heartbeat: Heartbeat) -> None:
     assert isinstance(timed, TimedRound) and timed.timer == "do_bench"
     assert [samples.entry for samples in timed.entries] == list(ENTRIES)
     assert all(len(samples.call_ns) == 7 and min(samples.call_ns) > 100 for samples in timed.entries)
+
+
+def test_what_overwrites_its_inputs_is_left_out_and_the_others_are_timed(heartbeat: Heartbeat) -> None:
+    ended, timed = results(Variant(lambda x: x.add_(1), consumes=["x"]), heartbeat)
+    assert (ended.entry, ended.status) == (ENTRIES[1], Status.SKIPPED)
+    assert "do_bench cannot restore inputs between its calls, which consumes= asks for" in ended.reason
+    assert [samples.entry for samples in timed.entries] == [ENTRIES[0]]
 
 
 def test_what_it_timed_is_judged_as_well(heartbeat: Heartbeat) -> None:

@@ -142,7 +142,7 @@ def test_a_change_behind_torch_s_back_before_anything_is_timed_is_found_in_the_e
     looks = first_calls(x)
     x.data.zero_()
     looks.look()
-    assert (
-        looks.changed()
-        == "changes its input 'x' as it is made ready to be timed; an operator leaves its inputs alone, or declares state="
+    assert looks.changed() == (
+        "changes its input 'x' as it is made ready to be timed; an operator leaves its inputs alone: declare consumes=('x',) if its caller "
+        "may lose it, or state= if what a call leaves there is a result"
     )

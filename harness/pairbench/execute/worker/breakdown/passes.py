@@ -127,7 +127,6 @@ class _Subject:
     def _warm(self) -> float:
         self._restore()
         started = time.perf_counter()
-        self._call.reset()
         self._call.run()
         synchronize(self._device)
         return time.perf_counter() - started
@@ -136,8 +135,9 @@ class _Subject:
         return {name: self._call.kwargs[name] for name in self._call.operator.state}
 
     def _restore(self) -> None:
-        """Put the state back to what the case declares."""
+        """Put the state back to what the case declares, and do what comes before each call."""
         refill(self._state(), {name: self._call.shared[name] for name in self._call.operator.state})
+        self._call.reset()
         synchronize(self._device)
 
     def _record(self, run: Callable[[], Any], calls: int, keep: Path | None) -> list[_Recorded]:

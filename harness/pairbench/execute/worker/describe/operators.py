@@ -35,7 +35,11 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
 
     def described(name: str, variant: Variant) -> ImplementationDescription:
         return ImplementationDescription(
-            name=name, needs=variant.needs, hash=next(digests), builds_on=variant.builds_on
+            name=name,
+            needs=variant.needs,
+            hash=next(digests),
+            builds_on=variant.builds_on,
+            consumes=variant.consumes,
         )
 
     return OperatorDescription(
@@ -76,8 +80,15 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         *_gradients_text(operator),
     ]
     variants = (*operator.implementations.values(), *operator.impostors.values())
-    parts = ([source(one.function), source(one.prepare) if one.prepare else ""] for one in variants)
+    parts = (
+        [source(one.function), source(one.prepare) if one.prepare else "", *_consumes_text(one)] for one in variants
+    )
     return (_digest(definition), *map(_digest, parts))
+
+
+def _consumes_text(variant: Variant) -> list[str]:
+    """Return what `consumes` adds to an implementation: nothing where it is not declared, as in all before there was one."""
+    return [f"consumes {sorted(variant.consumes)}"] if variant.consumes else []
 
 
 def _functions(operator: Operator) -> list[Callable[..., Any]]:

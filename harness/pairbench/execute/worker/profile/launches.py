@@ -5,10 +5,12 @@ if kernels of known number before and after the calls are in the trace, and if 1
 4 times as much of everything.
 """
 
+import functools
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -79,10 +81,10 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
 
     Args:
         run: The call.
-        reset: What puts its state back, if that is declared. It must not be counted, so each group of calls has a session of its own.
+        reset: What comes before each call, if anything is put back. It is not counted: there are sentinels around each call then.
     """
     try:
-        counted = _trace(run, CALLS) if reset is None else [_after(reset, run, calls) for calls in CALLS]
+        counted = _trace(run, CALLS) if reset is None else [_each(reset, run, calls) for calls in CALLS]
     except _TraceError as error:
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
@@ -109,10 +111,17 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
     )
 
 
-def _after(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
+def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
+    """Count some calls, and nothing of what comes before each of them, in one session."""
+    turns = itertools.cycle((run, reset))
+
+    def turn() -> None:
+        next(turns)()
+
     reset()
-    (counted,) = _trace(run, (calls,))
-    return counted
+    spans = _trace(turn, (1,) * (2 * calls - 1))[::2]
+    names = [item.name for item in fields(Counts)]
+    return Counts(**{name: functools.reduce(operator.add, [getattr(one, name) for one in spans]) for name in names})
 
 
 def _difference(one: Counts, several: Counts, calls: int) -> str:

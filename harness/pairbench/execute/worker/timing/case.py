@@ -29,6 +29,13 @@ def time_case(
 ) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of those that can be timed."""
     ready = yield from make_ready(job, operator, config, heartbeat, device)
+    if config.settings.timer == "do_bench":
+        for timed in [one for one in ready.timed if ready.calls[one.entry].variant.consumes]:
+            reason = (
+                "do_bench cannot restore inputs between its calls, which consumes= asks for; leave out --timer do_bench"
+            )
+            yield Ended(entry=timed.entry, status=Status.SKIPPED, reason=reason)
+            ready.timed.remove(timed)
     if not ready.timed:
         return
     try:

@@ -66,7 +66,7 @@ class Timed:
     autotuned: tuple[str, ...] = ()
     """Configurations that Triton's autotuner chose in this process."""
     reset: Callable[[], None] = _nothing
-    """Puts the call's state back; it comes before the flush, outside of the clock."""
+    """Puts the call's state back and restores what it consumes; it comes before the flush, outside of the clock."""
     observed: Callable[[Any], Any] = _as_they_are
     """Returns all that is judged of a call that has just ended, given its outputs."""
     lead_in: int = 0
@@ -306,8 +306,7 @@ class Blocks:
                 # A call without a lead-in is so long that what is queued before it does not matter, nor can it be made twice more.
                 host_ns = None
                 if timed.lead_in:
-                    timed.reset()  # the device's clock may have a graph of its own, and put its state back alone
-                    host_ns = self._timer.sample_host(timed.run)
+                    host_ns = self._timer.sample_host(timed.run, timed.reset)
                 timed.host_ns.append(sample.host_ns if host_ns is None else host_ns)
             self._throttling.end_turn(trusted.perf_counter_ns() - self._began - at)
             if self._heartbeat.exhausted(timed.index):

@@ -17,7 +17,7 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.flags import changed_flags, restore_flags, watched_flags
 from pairbench.execute.worker.timing.values import Values
-from pairbench.execute.worker.trees import about_changed_input, leaves, same_bits
+from pairbench.execute.worker.trees import about_changed_inputs, leaves, same_bits
 from pairbench.model.outcome import Status
 
 _PART = 0.05
@@ -61,11 +61,10 @@ class FirstCalls:
                 raise DeclarationError(changed)
 
     def changed(self) -> str | None:
-        """Return a sentence on the first input that is not as it was, whoever wrote to it, or None."""
+        """Return a sentence on the inputs that are not as they were, whoever wrote to them, or None."""
         pairs = zip(self._tensors, self._sums, strict=True)
-        return next(
-            (about_changed_input(name, _BEFORE) for (name, tensor), then in pairs if _sum(tensor) != then), None
-        )
+        changed = [name for (name, tensor), then in pairs if _sum(tensor) != then]
+        return about_changed_inputs(changed, _BEFORE) if changed else None
 
 
 class Watch:
@@ -154,12 +153,12 @@ class Watch:
         return self.changed_flags() or self.changed_input()
 
     def changed_input(self) -> str | None:
-        """Return a sentence on the first input that is not as it should be, to the bit, or None."""
+        """Return a sentence on the inputs that are not as they should be, to the bit, or None."""
         expected = _tensors(self._values.sets[self._values.current])
         pairs = [] if self._lone() else zip(self._shared, expected, strict=True)
         changed = [name for (name, now), (_, then) in pairs if not same_bits(now, then)]
         changed += [name for name, tensor in (*self._constants, *self._lone()) if _sum(tensor) != self._sums[name]]
-        return about_changed_input(changed[0], _WHILE) if changed else None
+        return about_changed_inputs(changed, _WHILE) if changed else None
 
 
 def _tensors(tree: Any) -> list[tuple[str, torch.Tensor]]:

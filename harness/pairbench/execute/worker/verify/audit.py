@@ -8,11 +8,11 @@ import torch
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
-from pairbench.execute.worker.training import OUTPUT_GRADIENTS, arguments
+from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_tree, leaves, refill, same_bits
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import judge
-from pairbench.model.case import gradient_of
+from pairbench.model.case import OUTPUT_GRADIENTS, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
@@ -61,7 +61,7 @@ def _spoilt(right: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         return
     yield "zeros", torch.zeros_like(right)
     if right.is_floating_point():
-        yield "mean", torch.full_like(right, float(right.double().nanmean()))
+        yield "mean", torch.full_like(right, float(right.detach().double().nanmean()))
     for axis in range(right.dim()):
         if right.shape[axis] > 1:
             yield f"shifted by one along axis {axis}", right.roll(1, axis)

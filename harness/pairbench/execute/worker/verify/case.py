@@ -1,7 +1,7 @@
 """Verifies that an entry's outputs are within tolerance of the baseline's, before it may be timed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,16 +15,19 @@ from pairbench.execute.worker.flags import changed_flags, restore_flags, watched
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import (
-    about_changed_input,
-    changed_input,
+    about_changed_inputs,
+    changed_inputs,
     copy_tree,
     has_room,
+    leaves,
     refill,
+    same_bits,
     tensors,
     upcast_tree,
 )
 from pairbench.execute.worker.verify.compiled import compilations, forget_compilations
 from pairbench.execute.worker.verify.judge import Known, OutputVerdict, dtype_name, judge, same_outputs, worst
+from pairbench.model.case import SAVED, Case
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Correctness, Status, Verification
 from pairbench.model.plan import Entry
@@ -37,6 +40,9 @@ _EMPTY = {
     torch.ops.aten.new_empty.default,
     torch.ops.aten.new_empty_strided.default,
 }
+_PLAIN = (bool, int, float, complex, str)
+_SMALL = 1024
+"""Elements up to which outputs may be the same for two seeds by chance, as the index of the largest of a few."""
 _HANDED_BACK = 32 << 20
 """Size in bytes above which freed blocks of the host's memory go back to the kernel; those that come next are zero."""
 
@@ -92,6 +98,50 @@ def _oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
         operator.reset(**{name: exact[name] for name in operator.state})
     outputs = operator.oracle(**exact)
     return {"output": outputs, "state": {name: exact[name] for name in operator.state}} if operator.state else outputs
+
+
+def why_anything_passes(
+    operator: Operator, case: Case, references: tuple[ExpectedOutputs, ...], more: Iterable[dict[str, Any]]
+) -> str | None:
+    """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are.
+
+    Args:
+        operator: At the case.
+        case: One in the tier `edge` may be so small that there is one answer.
+        references: For each seed.
+        more: Further inputs, for small outputs may be the same by chance.
+    """
+    first, second = references
+    outputs = [leaf for _, leaf in leaves(first.outputs) if leaf is not None]
+    if not outputs:
+        return (
+            "returns nothing to compare, and no state is declared, so anything passes: return the outputs, or name the inputs that a call "
+            "writes its results into: state=['out']"
+        )
+    sizes = [leaf.numel() if isinstance(leaf, torch.Tensor) else 1 for leaf in outputs]
+    if operator.accepts_constant or case.tier == "edge" or not any(sizes):
+        return None
+    if _equal(first.inputs, second.inputs) or not _equal(first.outputs, second.outputs):
+        return None
+    if sum(sizes) <= _SMALL:
+        for inputs in more:
+            if not _equal(first.outputs, make_call(operator, operator.baseline, "eager", inputs).observe()):
+                return None
+    return (
+        "the output is the same for all inputs, so anything passes that returns it: have inputs() make inputs on which it depends, or declare "
+        "accepts_constant=True if that is meant"
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two trees are equal to the bit; False where what is in them cannot be compared."""
+    mine, theirs = list(leaves(one)), list(leaves(other))
+    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
+        same_bits(value, like)
+        if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor) and value.layout is torch.strided
+        else value is like or (type(value) is type(like) and isinstance(value, _PLAIN) and value == like)
+        for (_, value), (_, like) in zip(mine, theirs, strict=True)
+    )
 
 
 def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str], Tolerance]) -> str | None:
@@ -156,10 +206,12 @@ def _verify(
         )
     synchronize(device)
     first_call_ns = time.perf_counter_ns() - started
-    if path := changed_input(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
-        return _mismatched(entry, about_changed_input(path))
+    if paths := changed_inputs(_without(references[0].inputs, operator.state), _without(inputs, operator.state)):
+        return _mismatched(entry, about_changed_inputs(paths))
+    written = call.overwritten()
     reused = _Reused(call, outputs)
     verdicts = list(_verdicts(operator, call, outputs, references, device, reused))
+    written |= call.overwritten()
     del outputs  # what comes needs the memory
     compilation = compilations() if entry.mode == "compile" else None
     correctnesses = [item.correctness for item in verdicts if item.correctness]
@@ -172,7 +224,10 @@ def _verify(
     return Verification(
         entry=entry,
         status=Status.VERIFIED,
-        reason=references[0].oracle_missing or _strays(verdicts),
+        reason="; ".join(
+            filter(None, [references[0].oracle_missing or _strays(verdicts), _unwritten(operator, call, written)])
+        )
+        or None,
         correctness=correctness,
         first_call_ns=float(first_call_ns),
         uncapturable=uncapturable,
@@ -271,9 +326,14 @@ def _verdicts(
         return of_first if alike else first.judge(outputs, operator.tolerance_for)
 
     yield judged(run(first))
-    if operator.direction == "bwd":
+    if call.training and operator.direction == "bwd" and not call.training.once:
+        if call.consumed:
+            call.reset()
         verdict = judged(_copied(call.run()))
-        again_why = "its second backward over one graph, which is retained, gives something else; what was saved is not to be written over: "
+        again_why = (
+            f"its second backward over one graph, which is retained, gives something else; it leaves what was saved alone, or declares "
+            f"consumes=({SAVED!r},) if its caller goes through a graph once: "
+        )
         yield replace(verdict, mismatch=again_why + verdict.mismatch) if verdict.mismatch else verdict
     if call.mode == "eager":
         with PoisonEmpty():
@@ -292,6 +352,12 @@ def _strays(verdicts: list[OutputVerdict]) -> str | None:
     if not most:
         return None
     return f"elements beyond the tolerance to the baseline that the float64 oracle finds right: {most}"
+
+
+def _unwritten(operator: Operator, call: Call, written: set[str]) -> str | None:
+    """Return a sentence on inputs that no call overwrites although that is declared; a backward may, which `fwd` has not."""
+    names = ", ".join(repr(name) for name in call.consumed if name not in written)
+    return f"consumes names {names}, which no call writes" if names and operator.direction != "fwd" else None
 
 
 def _uncapturable(call: Call) -> str | None:
