@@ -201,6 +201,7 @@ class _Mother:
 def _be_worker_server(control: socket.socket) -> NoReturn:
     from pairbench.execute.worker.fork_server import serve, work
 
+    del sys.path[0]  # the folder of this file, or of a command
     worker = serve(control)
     if worker is not None:
         work(worker)
@@ -244,6 +245,8 @@ def _main(control: socket.socket) -> None:
     # Several of a command's servers are this one.
     fork_server.send_farewell = lambda control: None  # type: ignore[attr-defined]
     module, *sys.argv[1:] = command.arguments
+    if module == "pairbench":
+        del sys.path[0]  # as the package does it where it is imported by `-m`
     # pytest asserts by rewriting modules that are not yet loaded, and warns of its plugins that are; ours asserts nothing.
     sys.modules["pairbench"].__doc__ = "PYTEST_DONT_REWRITE"
     code = 0

@@ -1,5 +1,17 @@
 """`pairbench`: optimised PyTorch operators beside the plain ones they replace: verified, timed together, tracked."""
 
+import sys
+
+# `python -m pairbench` has the current folder first on the path, where a file `queue.py` would take the standard library's place.
+# While Python looks for the module, `-m` stands in `sys.argv[0]`; nothing but `sys` is imported before, for that may be such a file.
+if (
+    sys.argv[:1] == ["-m"]
+    and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "pairbench"
+    and not sys.flags.safe_path
+    and sys.path[0] != __file__.removesuffix("/pairbench/__init__.py")
+):
+    del sys.path[0]
+
 from typing import TYPE_CHECKING, Any
 
 from pairbench.model.case import grid

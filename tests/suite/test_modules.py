@@ -1,6 +1,7 @@
 """Helpers of suites: each file is a module of its own, whatever other files are called."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.describe.operators import describe
 from pairbench.suite.load import load_suite
-from pairbench.suite.modules import NAMESPACE, STATEMENTS, load_module
+from pairbench.suite.modules import NAMESPACE, STATEMENTS, load_module, parse_module, search
 
 SUITE = """
 {imports}
@@ -179,3 +180,47 @@ def test_no_bytecode_of_the_changed_imports_is_kept(tmp_path: Path) -> None:
     code = "import kernels; print(kernels.f(0))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "7\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("imports", "text", "own"),
+    [
+        ("import queue", "raise SystemExit\n", False),
+        ("import queue", "def mine(): ...\n", True),
+        ("import queue as q", "def mine(): ...\n", True),
+        ("import queue as q", "def other(): ...\n", False),
+        ("from queue import mine", "mine = 1\n", True),
+        ("from queue import Queue", "from queue import Queue\n", False),
+        ("from queue import Queue", "def f(:\n", False),
+    ],
+)
+def test_a_name_of_the_standard_library_means_a_neighbour_that_has_what_is_asked_for(
+    tmp_path: Path, imports: str, text: str, own: bool
+) -> None:
+    used = {"import queue": "queue.mine", "import queue as q": "q.mine"}.get(imports, "None")
+    path = write(tmp_path, {"ops": f"{imports}\n\n\ndef f():\n    return {used}\n", "queue": text})
+    (found,) = (node for node in parse_module(path).body if isinstance(node, ast.Import | ast.ImportFrom))
+    assert (isinstance(found, ast.ImportFrom) and found.level == 1) is own
+
+
+def test_the_current_folder_is_searched_for_suites_and_not_for_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path, {"only_here": "import deeper_here\n", "deeper_here": "value = 3\n", "calendar": "raise SystemExit\n"}
+    )
+    imports = "import calendar\nimport only_here"
+    path = write(
+        tmp_path / "below", {"ops": SUITE.format(imports=imports, variant="lambda x: only_here.deeper_here.value")}
+    )
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path])
+    search(str(tmp_path))
+    library = write(tmp_path / "site-packages", {"a_library": "import only_here\n"})
+    monkeypatch.syspath_prepend(library.parent)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("a_library")
+    try:
+        assert variant(path)(0) == 3
+    finally:
+        sys.modules.pop("only_here", None)
+        sys.modules.pop("deeper_here", None)

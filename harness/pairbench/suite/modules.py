@@ -4,6 +4,8 @@ A suite imports what lies beside it by its plain name (`import kernels`), and wh
 one (`from ..conv.kernels import gather`). Under plain names in `sys.modules`, the `kernels.py` of one folder would be served
 to the suites of all others, and a wrong kernel would be measured. So a file's imports of its neighbours are made
 relative while it is compiled, and every folder is a package of the namespace `pairbench_suites`, the root folder at the top.
+
+The current folder is searched for suites, and for what lies in it: a file `queue.py` there must not become the `queue` of a library.
 """
 
 import ast
@@ -12,12 +14,17 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import re
+import symtable
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
 NAMESPACE = "pairbench_suites"
+
+_LIBRARIES = sys.stdlib_module_names | {"numpy", "pairbench", "torch", "triton"}
+"""What a plain name means whatever lies beside a suite, unless the file there has all that the suite takes from it."""
 
 STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
 """Where a statement holds further ones, by the names that `ast` has for them."""
@@ -48,6 +55,22 @@ def file_of(module: str) -> str | None:
     return getattr(loaded, "__file__", None)
 
 
+def search(folder: str) -> None:
+    """Have suites, and what they import from there, find the packages of a folder, before those that are installed."""
+    sys.meta_path[:] = [_Current(folder), *(finder for finder in sys.meta_path if not isinstance(finder, _Current))]
+
+
+def find_package(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Return where a suite finds a package by its plain name.
+
+    Raises:
+        ImportError, ValueError, AttributeError, OSError: what is loaded under that name, or a finder, is no ordinary one.
+    """
+    folder = next((finder.folder for finder in sys.meta_path if isinstance(finder, _Current)), str(Path.cwd()))
+    found = None if name in _LIBRARIES else importlib.machinery.PathFinder.find_spec(name, [folder, *sys.path])
+    return found or importlib.util.find_spec(name)
+
+
 def parse_module(path: Path) -> ast.Module:
     """Return a file's tree with its imports of neighbours made relative, as it is compiled.
 
@@ -57,7 +80,7 @@ def parse_module(path: Path) -> ast.Module:
         ValueError: it is no text.
     """
     tree = ast.parse(path.read_bytes(), filename=str(path))
-    _Relative(path).visit(tree)
+    _Relative(path, tree).visit(tree)
     return tree
 
 
@@ -113,6 +136,37 @@ class _Finder(importlib.abc.MetaPathFinder):
 _FINDER = _Finder()
 
 
+class _Current(importlib.abc.MetaPathFinder):
+    """Finds what lies in the folder of the command, for suites and for packages that are no libraries."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if path is not None or name in _LIBRARIES or not _asked_by_own_code():
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, [self.folder, *sys.path], target)
+
+
+_INSTALLED = {"site-packages", "dist-packages"}
+_NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
+
+
+def _asked_by_own_code() -> bool:
+    """Return whether an import that is looked for stands in a suite, or in a package that is neither installed nor a library's."""
+    frame = sys._getframe(1)  # noqa: SLF001 (the documented way to know who imports)
+    while frame.f_back and frame.f_code.co_filename.startswith(
+        ("<frozen importlib", __file__, str(importlib.__file__))
+    ):
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    if str(frame.f_globals.get("__name__")).startswith(f"{NAMESPACE}."):
+        return True
+    return file.startswith("/") and not file.startswith(_NOT_OWN) and not _INSTALLED & {*Path(file).parts}
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
     """Compiles a file with its imports of neighbours made relative."""
 
@@ -126,12 +180,12 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class _Relative(ast.NodeVisitor):
     """Turns `import kernels` into `from . import kernels` wherever `kernels` lies beside the file; each visit returns what takes a node's place."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, tree: ast.Module) -> None:
         # Inside of a package (a folder with an `__init__.py`) plain names start beside the outermost one, as everywhere.
         folder, self._level = file.parent, 1
         while (folder / "__init__.py").is_file():
             folder, self._level = folder.parent, self._level + 1
-        self._folder, self._file = folder, file
+        self._folder, self._file, self._tree = folder, file, tree
 
     def generic_visit(self, node: ast.AST) -> list[ast.AST]:
         # Expressions import nothing. They are most of a file, and to look through them takes as long as to compile it.
@@ -145,12 +199,12 @@ class _Relative(ast.NodeVisitor):
         return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.AST]:
-        if node.level == 0 and node.module and self._is_beside(node.module):
+        if node.level == 0 and node.module and self._is_beside(node.module, {alias.name for alias in node.names}):
             node.level = self._level
         return [node]
 
     def _import(self, alias: ast.alias) -> Iterator[ast.stmt]:
-        if not self._is_beside(alias.name):
+        if not self._is_beside(alias.name, self._used(alias)):
             yield ast.Import(names=[alias])
             return
         package, _, last = alias.name.rpartition(".")
@@ -161,15 +215,40 @@ class _Relative(ast.NodeVisitor):
         yield ast.ImportFrom(package, [ast.alias(last, "_loaded")], self._level)
         yield ast.ImportFrom(None, [ast.alias(alias.name.partition(".")[0])], self._level)
 
-    def _is_beside(self, name: str) -> bool:
+    def _used(self, alias: ast.alias) -> set[str]:
+        """Return what the file takes from a module that it imports, as far as its text says so."""
+        first, _, rest = alias.name.partition(".")
+        if rest:
+            return {rest.partition(".")[0]}
+        if first not in _LIBRARIES:
+            return set()
+        name = alias.asname or first
+        places = (node for node in ast.walk(self._tree) if isinstance(node, ast.Attribute))
+        return {one.attr for one in places if isinstance(one.value, ast.Name) and one.value.id == name}
+
+    def _is_beside(self, name: str, used: set[str]) -> bool:
         first = name.partition(".")[0]
         module, package = self._folder / f"{first}.py", self._folder / first
+        if first in _LIBRARIES and not (used and used <= _made_in(module) | _made_in(package / "__init__.py")):
+            return False
         if module.is_file():
             return module != self._file  # a suite called triton.py means the library by `import triton`
         if (package / "__init__.py").is_file():
             # A package that Python finds in this place by itself (installed, or below the current folder) is imported as
             # everybody else imports it: twice in one process, it would register its operators twice.
-            found = importlib.machinery.PathFinder.find_spec(first)
+            found = find_package(first)
             return not (found and found.origin and Path(found.origin).resolve() == (package / "__init__.py").resolve())
         # A folder without `__init__.py` comes after all packages that have one, as everywhere.
-        return any(package.glob("*.py")) and importlib.util.find_spec(first) is None
+        return any(package.glob("*.py")) and find_package(first) is None
+
+
+def _made_in(file: Path) -> set[str]:
+    """Return the names that a file has of itself, those of the files of its package included."""
+    try:
+        table = symtable.symtable(file.read_text(encoding="utf-8"), str(file), "exec")
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names = {name.get_name() for name in table.get_symbols() if name.is_assigned() and not name.is_imported()}
+    if file.name == "__init__.py":
+        return names | {name.get_name() for name in table.get_symbols()} | {one.stem for one in file.parent.iterdir()}
+    return names

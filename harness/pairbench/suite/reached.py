@@ -2,15 +2,13 @@
 
 import ast
 import functools
-import importlib.machinery
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairbench.suite.modules import file_beside, parse_module
+from pairbench.suite.modules import file_beside, find_package, parse_module
 
 _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
 """The package pairbench itself is no part of a suite, and what is installed belongs to the environment."""
@@ -167,8 +165,7 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     if package in sys.stdlib_module_names or package in _NOT_FOLLOWED:
         return ()
     try:
-        # Workers find what lies in the current folder, too.
-        spec = importlib.util.find_spec(package) or importlib.machinery.PathFinder.find_spec(package, [str(Path.cwd())])
+        spec = find_package(package)
     except (ImportError, ValueError, AttributeError, OSError):
         return ()
     if spec is None:

@@ -45,7 +45,7 @@ def start_server(environment: Mapping[str, str], preload: Preload) -> tuple[sock
     ours, theirs = socket.socketpair()
     with theirs:
         module = "pairbench.execute.worker.fork_server"
-        command = [sys.executable, "-m", module, str(theirs.fileno()), preload]
+        command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), preload]
         process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),

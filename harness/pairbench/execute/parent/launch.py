@@ -95,7 +95,8 @@ class FreshInterpreters:
 
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
         """Start a worker. See `Launcher`."""
-        command = [sys.executable, "-m", "pairbench.execute.worker", str(connection), str(heartbeat), str(os.getpid())]
+        numbers = (str(number) for number in (connection, heartbeat, os.getpid()))
+        command = [sys.executable, "-P", "-m", "pairbench.execute.worker", *numbers]
         process = subprocess.Popen(
             command,
             pass_fds=(connection, heartbeat),

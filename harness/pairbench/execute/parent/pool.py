@@ -33,6 +33,8 @@ from pairbench.model.settings import Settings
 
 INTERPRET = "TRITON_INTERPRET"
 """The variable that has Triton interpret its kernels."""
+_ROOT = Path(__file__).resolve().parents[3]
+"""The folder that has the package."""
 _GRACE_S = 5.0
 """A worker that notices the end of its time by itself gets this long to say so."""
 
@@ -225,6 +227,8 @@ def _environment(cache: Path, device: Device, bytecode: Path | None, *, interpre
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         VARIABLE: mark(),
     }
+    if Path.cwd() == _ROOT:  # workers do not look for modules there by themselves
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
         environment["PYTHONPYCACHEPREFIX"] = str(bytecode or cache / "bytecode")

@@ -46,6 +46,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import BrokenSuite
 from pairbench.suite.load import load_suite
+from pairbench.suite.modules import search
 
 if TYPE_CHECKING:
     from pairbench.execute.worker.interleaved import InterleavedCases
@@ -64,8 +65,11 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     heartbeat.rest()
     hello: WorkerConfig = line.receive()
     _limit_memory(hello)
+    current = [os.getcwd()]  # noqa: PTH109 (an entry of a search path)
     if hello.stand_in:
         redirect(hello.stand_in, sys.path)
+        redirect(hello.stand_in, current)
+    search(*current)
     server = _Server(hello, heartbeat)
     while True:
         try:

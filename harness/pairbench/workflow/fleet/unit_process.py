@@ -80,7 +80,7 @@ def measure(asked: Mapping[str, Any], context: UnitContext, given_up: Callable[[
 def _run(
     unit: Unit, asked: Mapping[str, Any], code: Code, context: UnitContext, given_up: Callable[[], bool]
 ) -> dict[str, Any]:
-    command = [context.python, "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
+    command = [context.python, "-P", "-m", "pairbench", "run", "--format", "json", "--device", asked["device"]]
     command += ["--store", asked["store"], "--skip-existing", *unit.options()]
     log = context.logs / f"unit-{unit.key}.log"
     with tempfile.TemporaryFile() as output, log.open("wb") as errors:
