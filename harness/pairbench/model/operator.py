@@ -111,8 +111,9 @@ class Operator:
     tolerance: Tolerance | Mapping[str, Tolerance] = field(default_factory=Tolerance)
     """The tolerance of all outputs, or one for each output dtype; dtypes not named have the default. Where TF32 is allowed, that of
     float32 is widened to TF32's rounding (`with_tf32`), unless there is one under the name `tf32`."""
-    cost: Callable[..., Cost] | None = None
-    """A function of the axes that returns the least work of a case; None where it is not declared."""
+    cost: Callable[..., Any] | None = None
+    """A function of the axes that returns the least work of a case, as a `Cost`, a mapping `{"flops": ..., "bytes": ...}` or two numbers;
+    None where it is not declared."""
     constants: tuple[str, ...] = ()
     """Inputs that stay the same from call to call, as weights do; what `prepare` may see."""
     state: tuple[str, ...] = ()

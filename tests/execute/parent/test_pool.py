@@ -18,6 +18,7 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import pool
 from pairbench.execute.parent.fork_server import ForkServers
 from pairbench.execute.parent.launch import Launchers
+from pairbench.execute.parent.log import WorkerLog
 from pairbench.execute.parent.pool import (
     WorkerContext,
     WorkerEndedError,
@@ -315,3 +316,12 @@ def test_what_a_worker_prints_costs_its_parent_little(either: WorkerContext, tmp
     assert peak < 20 << 20
     assert os.fstat(log).st_size < 100 << 20
     os.close(log)
+
+
+def test_an_exception_that_ends_a_worker_keeps_its_words() -> None:
+    log = WorkerLog()
+    os.write(
+        log.fileno(), b'Traceback (most recent call last):\n  File "/x/ops.py", line 3, in f\nBufferError: no room\n'
+    )
+    assert log.explain(1) == (Status.FAILED, "ended its process with exit status 1: BufferError: no room")
+    log.close()

@@ -56,12 +56,20 @@ class WorkerLog:
                 words = words.partition(_FATAL)[2].strip()
                 status = Status.OOM if "out of memory" in words.lower() else Status.FAILED
                 return status, f"ended its process with exit status {code}: {words}"
-            return Status.FAILED, f"ended its process with exit status {code}{self._last_words()}"
+            return (
+                Status.FAILED,
+                f"ended its process with exit status {code}{self._last_words()}{self._uncaught() if code == 1 else ''}",
+            )
         name = signal.Signals(-code).name
         meaning = signal.strsignal(-code) or name
         if -code == signal.SIGKILL:
             return Status.OOM, f"{KILLED}, most likely by the kernel because memory ran out"
         return Status.FAILED, f"crashed its process with signal {name} ({meaning.lower()}){self._last_words()}"
+
+    def _uncaught(self) -> str:
+        """Return what Python said of the exception that ended the process; empty where it said nothing."""
+        lines = self._lines()
+        return f": {lines[-1][:500]}" if "Traceback (most recent call last):" in lines and lines[-1] else ""
 
     def _last_words(self) -> str:
         """Return where in the suite a crash happened, as Python's fault handler tells it; empty where it does not."""

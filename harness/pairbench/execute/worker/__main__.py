@@ -244,9 +244,16 @@ class _Server:
             with collector_at_rest():
                 operators = self._load(job.path).values()
                 found = tuple(describe(job.suite, job.path, operator, deep=job.deep) for operator in operators)
-            yield DescribedSuite(operators=found)
+                told = DescribedSuite(operators=found)
+                encode(told)
         except SuiteError as error:
             yield BrokenSuite(suite=job.suite, reason=str(error))
+        except (TypeError, ValueError) as error:  # a value that no message can hold
+            yield BrokenSuite(
+                suite=job.suite, reason=f"suite {job.path.name}: what it declares is no plain data: {error}"
+            )
+        else:
+            yield told
 
 
 def _load_driver() -> None:

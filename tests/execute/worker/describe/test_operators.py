@@ -333,7 +333,7 @@ def test_a_description_has_everything_but_the_code(described: Describe) -> None:
 def test_a_cost_that_fails_is_a_fault_of_the_suite(described: Describe) -> None:
     with pytest.raises(SuiteError, match=r"operator 'op': cost\(\) failed on op\[dtype=float32,rows=4\]: ZeroDivision"):
         described(("flops=rows,", "flops=rows / 0,"))
-    with pytest.raises(SuiteError, match=r"expected Cost\(flops, bytes\)"):
+    with pytest.raises(SuiteError, match=r"expected Cost\(flops=\.\.\., bytes=\.\.\.\)"):
         described(("Cost(flops=rows, bytes=8 * rows)", "rows"))
 
 
@@ -353,3 +353,43 @@ def test_what_others_published_is_described_and_changes_no_hash(described: Descr
     assert before.claims == ()
     assert [(claim.speedup, claim.source) for claim in after.claims] == [(2.0, "them")]
     assert [after.claims[0].belongs_to(case) for case in after.cases] == [True, False]
+
+
+@pytest.mark.parametrize("returned", ['{"flops": rows, "bytes": 8 * rows}', "(rows, 8 * rows)", "[rows, 8.0 * rows]"])
+def test_a_cost_is_a_pair_or_a_mapping_of_numbers(described: Describe, returned: str) -> None:
+    found = described(("Cost(flops=rows, bytes=8 * rows)", returned))
+    assert found.costs["op[dtype=float32,rows=4]"] == (4.0, 32.0)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ('{"flops": rows}', r"cost\(\) returned \{'flops': 4\} for op\[dtype=float32,rows=4\], expected Cost"),
+        ('{"flops": rows, "bytes": None}', r"returned \(4, None\)"),
+        ('("1e9", "2e9")', r"returned \('1e9', '2e9'\)"),
+        ('"ab"', "returned 'ab'"),
+        ("(rows, float('nan'))", r"returned \(4, nan\)"),
+        ("(-rows, rows)", r"returned \(-4, 4\)"),
+        ("rows", "returned 4 for"),
+        ("None", "returned None for"),
+        (
+            "1 / 0",
+            r"suite ops\.py, line \d+: operator 'op': cost\(\) failed on .*: ZeroDivisionError: division by zero; expected",
+        ),
+        ("exit(3)", "cost.. failed on .*: SystemExit: 3; expected"),
+    ],
+)
+def test_what_is_no_cost_gets_a_sentence(described: Describe, returned: str, words: str) -> None:
+    with pytest.raises(SuiteError, match=words):
+        described(("Cost(flops=rows, bytes=8 * rows)", returned))
+
+
+def test_what_cannot_be_described_keeps_its_words(described: Describe) -> None:
+    odd = (
+        "class Odd:\n    @property\n    def __doc__(self):\n        raise LookupError('no text')\n\n"
+        "    def __call__(self, x, weight):\n        return x * weight\n\n\nop = Operator("
+    )
+    with pytest.raises(
+        SuiteError, match=r"suite ops\.py, line \d+: operator 'op' cannot be described: LookupError: no text"
+    ):
+        described(("op = Operator(", odd), ("baseline=baseline,", "baseline=Odd(),"))

@@ -3,8 +3,10 @@
 import functools
 import hashlib
 import inspect
+import math
+import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,19 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         deep: Whether the description has a `code_digest`.
 
     Raises:
-        SuiteError: the cost function fails on a case.
+        SuiteError: it cannot be described: its cost function fails on a case, say.
     """
+    try:
+        return _described(suite, path, operator, deep=deep)
+    except SuiteError:
+        raise
+    except BaseException as error:  # what a suite's own classes raise where their attributes are read, say
+        raise SuiteError(
+            f"{_where(path, error)}: operator {operator.name!r} cannot be described: {_words(error)}"
+        ) from error
+
+
+def _described(suite: str, path: Path, operator: Operator, *, deep: bool) -> OperatorDescription:
     definition_hash, *hashes = hashes_of(path, operator)
     digests = iter(hashes)
 
@@ -52,7 +65,7 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         implementations=tuple(described(name, value) for name, value in operator.implementations.items()),
         impostors=tuple(described(name, value) for name, value in operator.impostors.items()),
         cases=operator.cases,
-        costs={case.key: cost for case in operator.cases if (cost := _cost(operator, case))},
+        costs={case.key: cost for case in operator.cases if (cost := _cost(path, operator, case))},
         claims=operator.claims,
         code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
     )
@@ -111,16 +124,38 @@ def _gradients_text(operator: Operator) -> list[str]:
     return [f"gradients {operator.gradients} {operator.gradient_tolerance!r}"] if operator.gradients else []
 
 
-def _cost(operator: Operator, case: Case) -> tuple[float, float] | None:
+def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | None:
     if operator.cost is None:
         return None
+    what, expected = f"operator {operator.name!r}: cost()", "Cost(flops=..., bytes=...), two numbers of at least 0"
     try:
-        flops, moved = operator.cost(**case.axes_for(operator.cost))
+        found = operator.cost(**case.axes_for(operator.cost))
+        if isinstance(found, Mapping):
+            found = tuple(found[name] for name in Cost._fields) if {*found} == {*Cost._fields} else dict(found)
+        good = (
+            isinstance(found, tuple | list)
+            and len(found) == len(Cost._fields)
+            and all(hasattr(one, "__float__") and 0 <= float(one) < math.inf for one in found)
+        )
+        costs = (float(found[0]), float(found[1])) if good else None
     except BaseException as error:
         raise SuiteError(
-            f"operator {operator.name!r}: cost() failed on {case.key}: {type(error).__name__}: {error}; expected {Cost.__name__}(flops, bytes)"
+            f"{_where(path, error)}: {what} failed on {case.key}: {_words(error)}; expected {expected}"
         ) from error
-    return float(flops), float(moved)
+    if costs is None:
+        raise SuiteError(f"suite {path.name}: {what} returned {found!r:.120} for {case.key}, expected {expected}")
+    return costs
+
+
+def _where(path: Path, error: BaseException) -> str:
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
+    ]
+    return f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _digest(parts: list[Any]) -> str:
