@@ -100,3 +100,25 @@ def test_installed_into_a_fresh_environment(tmp_path: Path) -> None:
     )
     assert Path(where.stdout.strip()).is_relative_to(site)
     check(tmp_path, run(tmp_path, python, example(), PYTHONPATH=""))
+
+
+@pytest.mark.parametrize("options", [["-"], ["-c"]])
+def test_what_has_no_source_is_said_in_a_sentence(tmp_path: Path, options: list[str]) -> None:
+    text = "import pairbench\ndef f(x): return x + x\npairbench.measure({'f': f, 'g': lambda x: 2 * x}, 3, device='cpu', rounds=1)\n"
+    path = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, *options, *([text] if options == ["-c"] else [])],
+        input=text,
+        cwd=tmp_path,
+        env=environment(tmp_path, PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    if sys.version_info >= (3, 13):  # it keeps the lines of both
+        assert "Traceback" not in done.stderr
+        return
+    assert done.returncode == 1
+    assert done.stderr.startswith("pairbench: function 'f' has no source that can be found")
+    assert len(done.stderr.splitlines()) == 1

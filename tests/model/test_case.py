@@ -54,10 +54,6 @@ def test_a_tuple_reads_back_from_its_key(value: tuple[int, ...]) -> None:
     assert tuple(map(int, format_value(value).split("x"))) == value
 
 
-def test_a_list_becomes_a_tuple() -> None:
-    assert make_case("op", {"kernel": [3, 1, 1]}, "smoke").axes == (("kernel", (3, 1, 1)),)
-
-
 @pytest.mark.parametrize("value", ["", "two words", "a,b", "a=b", "a[0]", "é", "a\n"])
 def test_a_word_that_a_key_cannot_hold_is_refused(value: str) -> None:
     with pytest.raises(
@@ -66,7 +62,7 @@ def test_a_word_that_a_key_cannot_hold_is_refused(value: str) -> None:
         make_case("op", {"dtype": value}, "smoke")
 
 
-@pytest.mark.parametrize("value", [None, (), [], (1, 2.0), ("a",), (True,), {"a": 1}, 1j, object])
+@pytest.mark.parametrize("value", [None, (), (1, 2.0), ("a",), (True,), {"a": 1}, 1j, object])
 def test_a_value_of_another_type_is_refused(value: object) -> None:
     with pytest.raises(DeclarationError, match=r"axis 'size' has the value .*, expected a number, a bool, a word of"):
         make_case("op", {"size": value}, "smoke")

@@ -1,5 +1,6 @@
 """An operator is complete or refused at construction, with a sentence that names what is wrong."""
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -384,3 +385,67 @@ def test_an_axis_tf32_needs_no_parameter() -> None:
 def test_an_axis_tf32_is_a_yes_or_no(value: object) -> None:
     with pytest.raises(DeclarationError, match=r"axis 'tf32' has the value .*, expected True or False"):
         declare(cases=[{"rows": 1, "tf32": value}])
+
+
+def variants_of(values: Any, make: Callable[[Any], Any]) -> dict[str, Any]:
+    return {f"v{value}": make(value) for value in values}
+
+
+def test_a_loops_functions_that_are_all_the_last_one_are_refused() -> None:
+    made = {}
+    for scale in (1, 2):
+        made[f"by{scale}"] = lambda x: x * scale  # noqa: B023 (what is looked for)
+    with pytest.raises(
+        DeclarationError, match=r"variants 'by1' and 'by2' are the same function with the same values; .*n=n"
+    ):
+        declare(variants=made)
+    with pytest.raises(DeclarationError, match="impostors 'by1' and 'by2' are the same function"):
+        declare(impostors=made)
+    with pytest.raises(DeclarationError, match="the same function"):
+        declare(variants={name: Variant(function, needs="cpu") for name, function in made.items()})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: lambda x: x * n,
+        lambda n: lambda x, *, n=n: x * n,
+        lambda n: lambda x, n=n: x * n,
+        lambda n: functools.partial(fast, x=n),
+        lambda n: Variant(fast),
+        lambda n: fast,
+    ],
+)
+def test_functions_with_values_of_their_own_are_variants(make: Callable[[Any], Any]) -> None:
+    assert list(declare(variants=variants_of((1, 2), make)).variants) == ["v1", "v2"]
+
+
+def test_variants_that_are_prepared_differently_are_variants() -> None:
+    def make(scale: int) -> Variant:
+        return Variant(lambda x, weight: x * weight, prepare=lambda weight: {"weight": weight * scale})
+
+    declare(variants={"a": make(1), "b": make(2)}, constants=["weight"])
+    with pytest.raises(DeclarationError, match="the same function"):
+        declare(variants={"a": make(1), "b": make(1)}, constants=["weight"])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: declare(variant={"a": fast}), r"Operator: there is no argument variant=; did you mean variants=\?"),
+        (lambda: declare(tolerence=EXACT), r"did you mean tolerance=\?"),
+        (lambda: declare(zzz=1), r"Operator: there is no argument zzz=; expected name, baseline, "),
+        (lambda: Variant(fast, need="cpu"), r"Variant: there is no argument need=; did you mean needs=\?"),  # type: ignore[call-arg]
+    ],
+)
+def test_an_unknown_argument_has_the_nearest_one_named(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(DeclarationError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("value", [[1024, 2048], ["float32"], [[1]], []])
+def test_a_list_is_no_value_of_an_axis(value: Any) -> None:
+    with pytest.raises(
+        DeclarationError, match=r"axis 'rows' has the list .* as its value.*grid\(rows=\[\.\.\.\]\) makes"
+    ):
+        declare(cases=[{"rows": value}])

@@ -7,6 +7,7 @@ import pytest
 
 from pairbench.errors import SuiteError
 from pairbench.suite.load import find_suites, load_suite, refuse_syntax_errors
+from pairbench.suite.modules import NAMESPACE
 
 PLAIN = """
 from pairbench import Operator, grid
@@ -117,3 +118,28 @@ def test_files_of_which_none_is_python_are_refused_without_loading_any(tmp_path:
         refuse_syntax_errors([bad, other])
     refuse_syntax_errors([bad, write(tmp_path, "fine")])
     refuse_syntax_errors([])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "import no_such\n",
+            "ModuleNotFoundError: No module named 'no_such'; searched were {folder} and {here}, PYTHONPATH",
+        ),
+        (
+            "from .nowhere import f\n",
+            "ModuleNotFoundError: No module named 'nowhere'; searched were {folder} and {here}",
+        ),
+        ("from . import nowhere\n", "ImportError: cannot import name 'nowhere' from the folder {folder}"),
+        ("import helper\n", "ModuleNotFoundError: No module named 'nowhere'; searched were {folder} and {here}"),
+        ("from helper2 import f\n", "ImportError: cannot import name 'f' from 'helper2' ({folder}/helper2.py)"),
+    ],
+)
+def test_an_import_that_fails_names_the_folder_and_nothing_of_ours(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "helper.py").write_text("from .nowhere import f\n")
+    (tmp_path / "helper2.py").write_text("")
+    (tmp_path / "ops.py").write_text(text)
+    with pytest.raises(SuiteError) as caught:
+        load_suite(tmp_path / "ops.py")
+    assert words.format(folder=tmp_path, here=Path.cwd()) in str(caught.value) and NAMESPACE not in str(caught.value)

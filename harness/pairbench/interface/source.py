@@ -114,7 +114,7 @@ class SourceText:
             return f"{self.expression(value.__objclass__, what)}.{value.__name__}"
         if isinstance(value, types.FunctionType) and function_of(value) is value:
             return self._function(value, what)
-        raise UsageError(f"{what} {_why_not(value)}")
+        raise _cannot_be_sent(what, value)
 
     def _with_torch(self, literal: str) -> str:
         if "torch." in literal:
@@ -187,7 +187,7 @@ class SourceText:
             self._need(statement, home, what)
             self._parts.append(statement)
         else:
-            raise UsageError(f"{what} {_why_not(value)}")
+            raise _cannot_be_sent(what, value)
 
     def _define(self, definition: str, function: types.FunctionType | None, home: dict[str, Any], what: str) -> None:
         """Add a definition of the top level, and before it what it uses."""
@@ -204,7 +204,7 @@ class SourceText:
             )
         node, text = find_function(value)
         if node is None:
-            raise UsageError(f"{what} {_why_not(value)}")
+            raise _cannot_be_sent(what, value)
         closed = {
             name: self.expression(cell, f"{name!r}, a local variable that {what} uses,")
             for name, cell in _cells(value, what)
@@ -242,13 +242,28 @@ def _cells(function: types.FunctionType, what: str) -> Iterator[tuple[str, Any]]
         yield name, value
 
 
+def _cannot_be_sent(what: str, value: Any) -> UsageError:
+    nowhere = getattr(sys.modules["__main__"], "__file__", "<string>") in ("<stdin>", "<string>")
+    if nowhere and not hasattr(sys, "ps1") and sys.excepthook is sys.__excepthook__:
+        # `python -c`, or a script on standard input: its lines are nowhere, and a traceback without them says nothing.
+        sys.excepthook = _say_in_a_sentence
+    return UsageError(f"{what} {_why_not(value)}")
+
+
+def _say_in_a_sentence(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    if isinstance(error, UsageError):
+        sys.stderr.write(f"pairbench: {error}\n")
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
 def _why_not(value: Any) -> str:
     """Return the rest of a sentence that says why a value cannot be sent, and what to do."""
     kind = type(value).__qualname__
     if holds_tensors(value):
         return f"is a {kind} that exists in this process alone; pass it as an input, or make it within inputs()"
     if isinstance(value, types.FunctionType):
-        return f"has no source that can be found, as what is typed into a shell or made by exec has none; {INTO_A_FILE}"
+        return f"has no source that can be found, as what is typed into a shell, given to `python -c` or standard input, or made by exec has none; {INTO_A_FILE}"
     if isinstance(value, types.MethodType):
         return f"is a method of an object that exists in this process alone ({value.__qualname__}); {INTO_A_FILE}"
     if isinstance(value, types.BuiltinFunctionType):

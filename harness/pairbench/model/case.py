@@ -100,8 +100,14 @@ def _checked(operator: str, axis: str, value: object) -> AxisValue:
         return value
     if isinstance(value, str) and _WORD.fullmatch(value):
         return value
-    if isinstance(value, tuple | list) and value and all(type(item) is int for item in value):
-        return tuple(value)
+    if isinstance(value, tuple) and value and all(type(item) is int for item in value):
+        return value
+    if isinstance(value, list):
+        shape = f", and a shape is a tuple: {tuple(value)!r:.80}" if all(type(item) is int for item in value) else ""
+        raise DeclarationError(
+            f"operator {operator!r}: axis {axis!r} has the list {value!r:.80} as its value, and a case has one value of each axis; "
+            f"grid({axis}=[...]) makes a case of every value{shape}"
+        )
     raise DeclarationError(
         f"operator {operator!r}: axis {axis!r} has the value {value!r}, expected a number, a bool, "
         "a word of letters, digits and _ . + -, or a tuple of integers (it becomes part of the case's key)"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import Case, make_case
@@ -65,7 +66,7 @@ class Claim:
                 f"Claim: cases is {self.cases!r}, expected a list of the operator's: [dict(axis=value)]"
             )
         _check_quantity(given[0], getattr(self, given[0]))
-        points = tuple(dict(make_case("a claim", point, "real").axes) for point in self.cases)
+        points = tuple(dict(make_case("a claim", _without_lists(point), "real").axes) for point in self.cases)
         object.__setattr__(self, "cases", points)
 
     @property
@@ -120,6 +121,12 @@ def check_claims(
                 f"{', '.join(implementations)}"
             )
     return tuple(claims)
+
+
+def _without_lists(point: Any) -> Any:
+    if not isinstance(point, Mapping):
+        return point  # what it is instead is said where it is read
+    return {axis: tuple(value) if isinstance(value, list) else value for axis, value in point.items()}
 
 
 def _check_quantity(name: str, value: object) -> None:

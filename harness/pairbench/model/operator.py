@@ -1,11 +1,14 @@
 """Declarations: an operator with its baseline, its variants and all that is needed to verify and time them."""
 
 import copy
+import difflib
 import inspect
+import itertools
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pairbench.errors import DeclarationError
 from pairbench.model.case import (
@@ -24,6 +27,7 @@ from pairbench.model.claim import Claim, check_claims
 from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_Kind = TypeVar("_Kind")
 _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
 
 
@@ -58,6 +62,10 @@ class Variant:
     """Inputs that a call may overwrite, in the forward or the backward pass. It has copies of its own of them, which are restored before each
     call, outside of the clock; what a call leaves in them is not judged. `output gradient` stands for the gradients of the outputs, and
     `saved tensors` for what the forward has saved beside its inputs: no graph is gone through twice then."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse arguments of other names, with the nearest one."""
+        return _of_known_names(cls, given)
 
     def __init__(
         self,
@@ -138,6 +146,10 @@ class Operator:
     """Who is asked when it got slower: a person or a team, as a forge writes them; empty where nobody is named. Part of no hash."""
     claims: tuple[Claim, ...] = ()
     """Published figures; they are shown beside what is measured, and are part of no hash."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse arguments of other names, with the nearest one."""
+        return _of_known_names(cls, given)
 
     def __init__(
         self,
@@ -241,6 +253,16 @@ class Operator:
         return directed
 
 
+def _of_known_names(kind: type[_Kind], given: Mapping[str, object]) -> _Kind:
+    known = list(inspect.signature(kind.__init__).parameters)[1:]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f"did you mean {near[0]}=?" if near else f"expected {', '.join(known)}"
+            raise DeclarationError(f"{kind.__name__}: there is no argument {name}=; {advice}")
+    return object.__new__(kind)
+
+
 def _implementation(operator: str, what: str, value: Any) -> Variant:
     if isinstance(value, Variant):
         return value
@@ -257,7 +279,34 @@ def _implementations(operator: str, what: str, values: Mapping[str, Any]) -> dic
             raise DeclarationError(
                 f"operator {operator!r}: {what} {name!r}: expected a name of letters, digits and _ . -, other than 'baseline'"
             )
-    return {name: _implementation(operator, f"{what} {name!r}", value) for name, value in values.items()}
+    made = {name: _implementation(operator, f"{what} {name!r}", value) for name, value in values.items()}
+    for (first, one), (second, other) in itertools.combinations(made.items(), 2):
+        if _is_same(one.function, other.function) and (
+            one.prepare is other.prepare or _is_same(one.prepare, other.prepare)
+        ):
+            raise DeclarationError(
+                f"operator {operator!r}: {what}s {first!r} and {second!r} are the same function with the same values; functions that are made in "
+                "a loop see the last value of its variable when they are called: give each its own, as lambda x, *, n=n: ... does, or "
+                "functools.partial(f, n=n)"
+            )
+    return made
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two functions come from one place in the source and have the same values; one that has two names is meant so."""
+    codes = [getattr(function, "__code__", None) for function in (one, other)]
+    if one is other or codes[0] is None or codes[0] is not codes[1]:
+        return False
+    return one.__globals__ is other.__globals__ and all(
+        first is second
+        or (type(first) is type(second) and isinstance(first, bool | int | float | str) and first == second)
+        for first, second in zip(_values_of(one), _values_of(other), strict=True)
+    )
+
+
+def _values_of(function: Any) -> list[object]:
+    cells = [one.cell_contents for one in function.__closure__ or () if one != types.CellType()]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 
 def _steps(operator: str, variants: dict[str, Variant]) -> dict[str, Variant]:

@@ -1,6 +1,8 @@
 """Finds suite files and loads them: a suite is a Python file that declares operators, named by its path."""
 
 import ast
+import re
+import sys
 import tomllib
 import traceback
 from collections.abc import Iterable, Iterator
@@ -8,7 +10,7 @@ from pathlib import Path
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
-from pairbench.suite.modules import load_module
+from pairbench.suite.modules import NAMESPACE, load_module
 
 _MOVED = "moved.toml"
 """Name of the file, in a folder of suites, that says where suites are now which earlier runs knew under other names."""
@@ -143,4 +145,24 @@ def _sentence(path: Path, error: BaseException) -> str:
     where = f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
     if isinstance(error, DeclarationError):
         return f"{where}: {error}"
-    return f"{where}: {type(error).__name__}: {error}"
+    return f"{where}: {type(error).__name__}: {_not_found(path, error) if isinstance(error, ImportError) else error}"
+
+
+_OWN = re.compile(rf"'{NAMESPACE}((?:\.\w+)*)'")
+
+
+def _not_found(path: Path, error: ImportError) -> str:
+    """Return what an import says, with folders and modules under the names that a user gave them, and where was looked."""
+    words = re.sub(r" \(unknown location\)$", "", str(error))
+    for found in _OWN.finditer(str(error)):
+        package = sys.modules.get(found[0].strip("'"))
+        folder = next(iter(getattr(package, "__path__", ())), None)
+        words = words.replace(
+            found[0], f"the folder {folder}" if folder else repr(found[0].strip("'").rpartition(".")[2])
+        )
+    if isinstance(error, ModuleNotFoundError):
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        beside = next((Path(file).parent for file in reversed(files) if Path(file).is_file()), path.parent)
+        searched = " and ".join(dict.fromkeys((str(beside), str(Path.cwd()))))
+        return f"{words}; searched were {searched}, PYTHONPATH and what is installed"
+    return words
