@@ -229,7 +229,10 @@ def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Call
     second.send_signal(signal.SIGTERM)
     _, stderr = second.communicate(timeout=120)
     assert second.returncode == 130
-    assert f"is held by process {first.process.pid}; waiting for it" in stderr
+    assert (
+        f"is held by process {first.process.pid} (`pairbench run ops.py" in stderr
+        and f"in {first.folder}, since" in stderr
+    )
     found = runs(first.folder / "results")
     assert not found.problems
     assert [run.statuses for run in found.value if run.run_id != reading.value[0].run_id] == [{"skipped": 6}]

@@ -1,5 +1,6 @@
 """doctor, list, verify and show, help, and what every verb says to wrong arguments."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cli.conftest import SUITES, settle
+from tests.commands import call
 
 Done = subprocess.CompletedProcess[str]
 Pairbench = Callable[..., Done]
@@ -208,3 +212,25 @@ class TestShow:
         }
         nothing = quick("show", "--select", "no_such", folder=fine_folder)
         assert nothing.returncode == 2 and "selects nothing of run" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("verify", "empty.py"), "declares no operator"),
+        (("run", "empty.py"), "declares no operator"),
+        (("try", "empty.py"), "declares no operator"),
+        (("run", "good.py", "nowhere*"), ""),
+        (("verify", "good.py"), ""),
+    ],
+)
+def test_mistakes_and_verifying_wait_for_no_device(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    environment = settle(tmp_path)
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    shutil.copy(SUITES / "good.py", tmp_path)
+    locks = tmp_path / "locks"
+    locks.mkdir(mode=0o700)
+    with (locks / "cpu.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = call(tmp_path, {**environment, "PAIRBENCH_LOCKS": str(locks)}, *words, "--device", "cpu")
+    assert said in done.stderr and "waiting for it" not in done.stderr

@@ -1,6 +1,7 @@
 """The device lock: one process at a time, told once whom it waits for, free when its holder dies."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
+from pairbench.execute.parent.lock import _ADVICE as ADVICE
 from pairbench.execute.parent.lock import device_lock
 from pairbench.model.environment import Device
 
@@ -72,7 +74,10 @@ def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str])
     until = time.monotonic() + 0.5
     with device_lock(CPU, said.append, lambda: time.monotonic() > until) as held:
         assert not held
-    assert said == [f"cpu (a CPU) is held by process {holder.pid}; waiting for it"]
+    assert len(said) == 1 and said[0].startswith(f"cpu (a CPU) is held by process {holder.pid} (`")
+    assert f"in {Path.cwd()}, since " in said[0] and re.search(
+        r", 0 min \d s ago\); waiting for it \(Ctrl-C gives up", said[0]
+    )
 
 
 def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: subprocess.Popen[str]) -> None:
@@ -89,7 +94,10 @@ def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: sub
 
     with device_lock(CPU, said.append, interrupted) as held:
         assert not held
-    assert said == [f"cpu (a CPU) is held by process {holder.pid}; waiting for it"]
+    assert len(said) == 1 and said[0].startswith(f"cpu (a CPU) is held by process {holder.pid} (`")
+    assert f"in {Path.cwd()}, since " in said[0] and re.search(
+        r", 0 min \d s ago\); waiting for it \(Ctrl-C gives up", said[0]
+    )
 
 
 def test_the_lock_of_a_killed_process_is_free(holder: subprocess.Popen[str]) -> None:
@@ -142,7 +150,7 @@ def test_who_waits_for_a_device_beside_its_own_says_so_and_gives_up_what_it_has(
         with device_lock(wanted, said.append, lambda: time.monotonic() > until) as held:
             assert not held
     ours = "another device's turn of this run"
-    assert said == [f"cuda:0 (a GPU), which cuda:1 needs too, is held by {ours}; waiting for it"]
+    assert said == [f"cuda:0 (a GPU), which cuda:1 needs too, is held by {ours}; waiting for it{ADVICE}"]
 
 
 def test_two_that_want_the_same_two_devices_the_other_way_round_take_turns(folder: Path) -> None:
@@ -261,4 +269,4 @@ def test_what_a_lock_says_of_its_holder_is_not_believed(folder: Path) -> None:
         until = time.monotonic() + 0.4
         with device_lock(CPU, said.append, lambda: time.monotonic() > until) as held:
             assert not held
-    assert said == ["cpu (a CPU) is held by another process; waiting for it"]
+    assert said == [f"cpu (a CPU) is held by another process; waiting for it{ADVICE}"]

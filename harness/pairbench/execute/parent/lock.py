@@ -8,7 +8,9 @@ import contextlib
 import fcntl
 import os
 import platform
+import pwd
 import re
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +18,15 @@ from pathlib import Path
 
 from pairbench.errors import UsageError
 from pairbench.model.environment import Device
+from pairbench.model.text import printable, redacted
 from pairbench.own_folders import make_own, runtime_folder, state_folder, temporary_folder
 
 VARIABLE = "PAIRBENCH_LOCKS"
 _POLL_S = 0.2
-_HOLDER = re.compile(r"process \d{1,10}")
+_HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
+_ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
+_LETTERS = 120
+"""As much is shown of a holder's command."""
 
 
 @contextlib.contextmanager
@@ -49,7 +55,7 @@ def device_lock(
             owner = "" if wanted.selector == device.selector else f", which {device.selector} needs too,"
 
             def told(holder: str, name: str = name, owner: str = owner) -> None:
-                waiting(f"{name}{owner} is held by {holder}; waiting for it")
+                waiting(f"{name}{owner} is held by {holder}; waiting for it{_ADVICE}")
 
             if not stack.enter_context(_lock(wanted, told, interrupted, shared)):
                 yield False
@@ -88,7 +94,34 @@ def _holder(descriptor: int) -> str | None:
     told = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
     if told == f"process {os.getpid()}":
         return "another device's turn of this run"
-    return told if _HOLDER.fullmatch(told) else None
+    found = _HOLDER.fullmatch(told)
+    return f"{told}{_details(Path('/proc', found['pid']), os.fstat(descriptor).st_mtime)}" if found else None
+
+
+def _details(process: Path, since: float) -> str:
+    """Return the command of a process, its folder and its user as far as these can be read, and since when it holds a lock."""
+    try:
+        user = process.stat().st_uid
+        words = process.joinpath("cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:  # it has just ended, or lives where this process sees none of the other's
+        return ""
+    if "-m" in words:
+        words = words[words.index("-m") + 1 :]
+    command = redacted(printable(shlex.join([Path(words[0]).name, *words[1:]])))
+    told = [f"`{command if len(command) <= _LETTERS else command[: _LETTERS - 1] + '…'}`"]
+    with contextlib.suppress(OSError):  # another user's
+        told.append(f"in {printable(str(process.joinpath('cwd').readlink()))}")
+    if user != os.getuid():
+        told.append(f"of user {_name_of(user)}")
+    seconds = max(0, round(time.time() - since))
+    return f" ({' '.join(told)}, since {time.strftime('%H:%M:%S', time.localtime(since))}, {seconds // 60} min {seconds % 60} s ago)"
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def _open(name: str) -> int:

@@ -1,5 +1,6 @@
 """Tries what was selected, again and again with everything kept warm between: the server that forks workers, devices, what is stored."""
 
+import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +119,8 @@ class Attempts:
         if using.beside:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
-        with device_lock(using, self._telling.notify, self._context.interrupted.is_set) as held:
+        lock = device_lock(using, self._telling.notify, self._context.interrupted.is_set)
+        with lock if cases else contextlib.nullcontext(True) as held:
             if not held:
                 raise InterruptedRunError
             for planned in cases:

@@ -1,5 +1,6 @@
 """Runs sessions on one or several devices at the same time, each under its lock, and gathers what they report."""
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -144,15 +145,29 @@ def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...
 
 
 def on_devices(
-    context: WorkerContext, devices: tuple[Device, ...], progress: PlainProgress, work: Callable[[Device], None]
+    context: WorkerContext,
+    devices: tuple[Device, ...],
+    progress: PlainProgress,
+    work: Callable[[Device], None],
+    *,
+    timed: bool = True,
 ) -> None:
     """Do something on every device at the same time, one thread and one lock each; the first error is raised.
 
     An interruption is no error here: what was finished has been handed over by then.
+
+    Args:
+        context: What workers share.
+        devices: The devices; none where there is nothing to do.
+        progress: Is told who holds a device that is waited for.
+        work: What to do on each.
+        timed: Whether a clock runs meanwhile, or memory of the device is needed that its holder may have; on a CPU all else needs no lock.
     """
 
     def locked(device: Device) -> None:
-        with device_lock(device, progress.notify, context.interrupted.is_set) as held:
+        free = device.kind == "cpu" and not timed
+        lock = device_lock(device, progress.notify, context.interrupted.is_set)
+        with contextlib.nullcontext(True) if free else lock as held:
             if not held:
                 return
             try:
@@ -163,7 +178,7 @@ def on_devices(
                 context.interrupted.set()  # the other devices need not go on for a run that has failed
                 raise
 
-    with ThreadPoolExecutor(len(devices)) as threads:
+    with ThreadPoolExecutor(max(1, len(devices))) as threads:
         for done in [threads.submit(locked, device) for device in devices]:
             done.result()
 
@@ -195,5 +210,5 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
                 verified.outcomes += [(device, outcome) for outcome in outcomes]
                 verified.impostors += [(device, planned, result) for planned, result in session.audits()]
 
-    on_devices(context, tuple(plans), progress, work)
+    on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
     return verified

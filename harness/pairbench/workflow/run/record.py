@@ -206,7 +206,8 @@ def record_run(
 
     try:
         with telling(progress, run.run_id, store_of(config).address) as progress:
-            on_devices(context, tuple(plans), progress, work)
+            # A plan without cases has nothing to wait for, but for the rows of suites that could not be loaded.
+            on_devices(context, tuple(one for one in plans if plans[one].cases or chosen.survey.broken), progress, work)
     except Exception as error:
         if not done.records:
             raise
