@@ -250,3 +250,37 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     assert len(named) > 40
     places = (ROOT, package, package / "execute", package / "integrations")
     assert not [name for name in named if not any((place / name).is_file() for place in places)]
+
+
+def test_the_readme_says_which_verbs_have_an_option() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `(--[a-z0-9-]+)`.*\| ([^|]*) \|$",
+        text.partition("<!-- options -->")[2].partition("<!-- /options -->")[0],
+        re.MULTILINE,
+    )
+    assert len(rows) > 5
+    for option, listed in rows:
+        # `import` says with these two what a file of another tool does not.
+        theirs = {"import"} if option in ("--implementation", "--device-name") else set()
+        having = [name for name, verb in verbs().items() if any(option in one.opts for one in verb.params)]
+        having = [name for name in having if name not in theirs]
+        assert re.findall(r"`([a-z]+)`", listed) == having, option
+    shorts = {"--device": "-d", "--implementation": "-i", "--format": "-f"}
+    for name, verb in verbs().items():
+        for one in verb.params:
+            for option, short in shorts.items():
+                assert option not in one.opts or short in one.opts or name == "import", f"{name} {option}"
+
+
+def test_the_readmes_glob_finds_what_the_plugin_writes() -> None:
+    from pairbench.integrations.plugin.storage import of_device
+    from pairbench.model.environment import Device
+
+    (glob,) = re.findall(
+        r"pairbench import pytest-benchmark (\S+\.json)`", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    folder = Path(of_device(".benchmarks", Device(selector="cpu", kind="cpu", name="a CPU")))
+    # The folder of a machine and the name of a file are pytest-benchmark's.
+    written = folder / "Linux-CPython-3.12-64bit" / "0001_first.json"
+    assert written.match(glob) and len(written.parts) == len(Path(glob).parts)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.cli.app import main
+from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.store.accepted import read_acceptances
 from tests.builders import CASES, SUITE, ended, make_run, run_id_of, write_runs
 
@@ -113,3 +114,30 @@ def test_several_device_models_have_to_be_told_apart(cli: Cli) -> None:
 def test_an_empty_store(cli: Cli) -> None:
     code, _, err = cli("accept", NAME, "--reason", "x")
     assert code == 2 and "has no records" in err
+
+
+def test_a_series_is_named_as_run_names_cases(cli: Cli) -> None:
+    write_runs("results", make_run(0), make_run(1))
+    code, out, err = cli("accept", CASES[0], "-i", "fused", "--reason", "so it is", "-f", "json")
+    assert code == 0, err
+    assert [row["series"] for row in json.loads(out)["accepted"]] == [NAME]
+    assert cli("trend", CASES[0], "-i", "fused", "--mode", "eager")[0] in (0, 3)
+    code, _, err = cli("trend", CASES[0], "-i", "nobody")
+    assert code == 2 and "is not in store" in err
+    code, out, _ = cli("show", "-i", "fused", "-f", "json")
+    assert code == 0 and {row["implementation"] for row in json.loads(out)["records"]} == {"baseline", "fused"}
+    code, _, err = cli("show", "--mode", "graph")
+    assert code == 2 and "take nothing of run" in err
+
+
+def test_a_level_is_that_of_the_newest_run_that_had_time_for_the_series(cli: Cli) -> None:
+    newest = [
+        replace(record, status="skipped", reason=OUT_OF_BUDGET, call_p50_ns=None) if record.case == CASES[0] else record
+        for record in make_run(2)
+    ]
+    write_runs("results", make_run(0), make_run(1), newest)
+    code, out, err = cli("accept", NAME, "--reason", "so it is")
+    assert code == 0, err
+    assert run_id_of(1) in out
+    code, _, err = cli("accept", NAME, "--reason", "so it is", "--run", "latest")
+    assert code == 2 and err

@@ -234,3 +234,27 @@ def test_mistakes_and_verifying_wait_for_no_device(tmp_path: Path, words: tuple[
         fcntl.flock(held, fcntl.LOCK_EX)
         done = call(tmp_path, {**environment, "PAIRBENCH_LOCKS": str(locks)}, *words, "--device", "cpu")
     assert said in done.stderr and "waiting for it" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        (("run", "broken.py", "--format", "json"), "SyntaxError", 2),
+        (("verify", "broken.py", "-f", "json"), "SyntaxError", 2),
+        (("list", "nowhere.py", "--format=json"), "does not exist", 2),
+        (("show", "-fjson"), "store", 2),
+    ],
+)
+def test_a_mistake_is_json_where_json_is_asked_for(
+    quick: Pairbench, tmp_path: Path, words: tuple[str, ...], said: str, code: int
+) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    done = quick(*words, folder=tmp_path)
+    assert done.returncode == code
+    document = json.loads(done.stdout)
+    assert said in document["error"] and document["exit_code"] == code and document["error"] in done.stderr
+
+
+def test_export_says_which_forms_there_are(quick: Pairbench) -> None:
+    done = quick("export")
+    assert done.returncode == 2 and "pytest-benchmark or csv" in done.stderr

@@ -58,6 +58,8 @@ def test_ratios() -> None:
 def test_spread_is_the_wider_side() -> None:
     assert units.spread(100.0, 99.0, 103.0) == "±3.0%"
     assert units.spread(100.0, 1.0, 1e12) == ">±1000%"
+    assert units.spread(100.0, 99.999997, 100.000003) == "±<0.010%", "no clock is that exact"
+    assert units.spread(100.0, 100.0, 100.0) == units.spread(1.0, 1.0, 1.0)
     assert units.spread(100.0, None, 103.0) == ""
     assert units.spread(0.0, 0.0, 0.0) == ""
     assert units.spread(100.0, 99.0, math.nan) == ""

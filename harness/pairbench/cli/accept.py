@@ -4,7 +4,13 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.cli.options import (
+    DeviceNameOption,
+    FormatOption,
+    StoredImplementationsOption,
+    StoredModeOption,
+    StoreOption,
+)
 from pairbench.cli.say import configure, put, say
 
 
@@ -20,16 +26,17 @@ def accept(
         str, typer.Option("--reason", help="Why this level is right; shown wherever it is used.", show_default=False)
     ],
     run_id: Annotated[
-        str, typer.Option("--run", metavar="RUN", help="Whose level: a run, the beginning of its id, or latest.")
-    ] = "latest",
-    device_name: Annotated[
         str | None,
         typer.Option(
-            "--device-name",
-            help="Device model, or a part of its name, where several have the series.",
+            "--run",
+            metavar="RUN",
+            help="Whose level: a run, the beginning of its id, or latest. Default: the newest run that measured the series.",
             show_default=False,
         ),
     ] = None,
+    device_name: DeviceNameOption = None,
+    implementation: StoredImplementationsOption = None,
+    mode: StoredModeOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -39,11 +46,13 @@ def accept(
 
     Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
     """
+    from pairbench.model.series import Wanted
     from pairbench.report.render import render_rows
     from pairbench.workflow.history.accept import accept_level
 
-    config = configure(output, store=store)
-    stored = accept_level(config, series, reason=reason, run=run_id, device_name=device_name)
+    config = configure(output, mode=mode, store=store)
+    wanted = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    stored = accept_level(config, series, reason=reason, run=run_id, device_name=device_name, wanted=wanted)
     rows = [
         {
             "series": one.series.name,

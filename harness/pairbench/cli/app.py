@@ -6,6 +6,8 @@ shells have it, after an interruption.
 
 import inspect
 import io
+import itertools
+import json
 import sys
 import traceback
 from typing import Annotated
@@ -32,7 +34,7 @@ from pairbench.cli.plot import plot
 from pairbench.cli.recipe import recipe
 from pairbench.cli.results import results
 from pairbench.cli.run import run
-from pairbench.cli.say import put, say
+from pairbench.cli.say import printed, put, say
 from pairbench.cli.show import show
 from pairbench.cli.trend import trend
 from pairbench.cli.try_ import try_
@@ -102,11 +104,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # and no test's
             stream.reconfigure(errors="backslashreplace")  # a name may hold what the terminal's encoding does not
+    printed.clear()
     try:
         with ends_on_signals():
             app(standalone_mode=True)
     except PairbenchError as error:
         say(f"pairbench: {error}")
+        if not printed and _wants_json(sys.argv[1:]):  # a program reads stdout, and nothing is no JSON
+            put(json.dumps({"error": str(error), "exit_code": error.exit_code}, ensure_ascii=False))
         sys.exit(error.exit_code)
     except InterruptedRunError:
         sys.exit(130)
@@ -117,3 +122,11 @@ def main() -> None:
         say(traceback.format_exc(), nl=False)
         say("pairbench: this is a bug in pairbench; please report it with the lines above")
         sys.exit(PairbenchError.exit_code)
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Return whether a command line asks for JSON; one that is wrong may not have been read to its end."""
+    pairs = itertools.pairwise(words)
+    return bool({"--format=json", "-fjson"} & {*words}) or any(
+        name in ("--format", "-f") and value == "json" for name, value in pairs
+    )

@@ -8,6 +8,7 @@ import typer
 
 from pairbench.cli.options import StoreOption
 from pairbench.cli.say import configure, put, say, write
+from pairbench.errors import UsageError
 
 
 class Form(StrEnum):
@@ -18,7 +19,9 @@ class Form(StrEnum):
 
 
 def export(
-    form: Annotated[Form, typer.Argument(metavar="FORM", help="pytest-benchmark or csv.", show_default=False)],
+    form: Annotated[
+        Form | None, typer.Argument(metavar="FORM", help="pytest-benchmark or csv.", show_default=False)
+    ] = None,
     run: Annotated[
         str,
         typer.Argument(
@@ -45,6 +48,10 @@ def export(
     """
     from pairbench.integrations.export import benchmarks_of, csv_of, pick_runs
 
+    if form is None:
+        raise UsageError(
+            f"export takes a form: {' or '.join(Form)}, as in `pairbench export csv latest --output run.csv`"
+        )
     runs = pick_runs(configure(store=store), run)
     for problem in runs.problems:
         say(f"pairbench: {problem}")

@@ -70,6 +70,28 @@ StoreOption = Annotated[
     str | None,
     typer.Option("--store", help="Folder or URL (s3://, gs://) of the results. Default: results.", show_default=False),
 ]
+StoredImplementationsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--implementation",
+        "-i",
+        help="A variant, or a glob of variants, of what is stored; repeatable. Tables and charts of pairs keep the baseline beside it. "
+        "Default: all.",
+        show_default=False,
+    ),
+]
+StoredModeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mode", help="eager, compile, graph or all; repeatable. Default: all that are stored.", show_default=False
+    ),
+]
+DeviceNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device-name", help="Device model of what is stored, or a part of its name. Default: all.", show_default=False
+    ),
+]
 FormatOption = Annotated[str, typer.Option("--format", "-f", help="table, markdown or json.")]
 NamesOption = Annotated[
     list[str] | None,

@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.cli.options import (
+    DeviceNameOption,
+    FormatOption,
+    StoredImplementationsOption,
+    StoredModeOption,
+    StoreOption,
+)
 from pairbench.cli.say import configure, put, say, write
 
 
@@ -59,10 +65,9 @@ def plot(
             show_default=False,
         ),
     ] = None,
-    device_name: Annotated[
-        str | None,
-        typer.Option("--device-name", help="Device model, or a part of its name. Default: all.", show_default=False),
-    ] = None,
+    device_name: DeviceNameOption = None,
+    implementation: StoredImplementationsOption = None,
+    mode: StoredModeOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -73,6 +78,7 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.errors import UsageError
+    from pairbench.model.series import Wanted
     from pairbench.report.charts.axis import SUFFIXES, axis_chart, chart_rows, crossover_sentences
     from pairbench.report.render import render_rows, to_json
     from pairbench.workflow.plot import stored_points
@@ -81,8 +87,9 @@ def plot(
         raise UsageError(
             f"--output {str(target)!r} ends in {target.suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}"
         )
-    config = configure(output, store=store)
-    reading = stored_points(config, select or [], run=run_id, device_name=device_name)
+    config = configure(output, mode=mode, store=store)
+    wanted = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    reading = stored_points(config, select or [], run=run_id, device_name=device_name, wanted=wanted)
     chart = axis_chart(reading.value, x, y, log=log)
     rows, said = chart_rows(chart), crossover_sentences(chart)
     if output == "json":

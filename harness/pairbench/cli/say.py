@@ -12,6 +12,9 @@ from pairbench.errors import UsageError
 from pairbench.model.text import safe
 from pairbench.workflow.setup import configure as configure_quietly
 
+printed: list[bool] = []
+"""Has something once a command has printed on stdout what was asked for."""
+
 
 def put(text: object = "", *, nl: bool = True) -> None:
     """Print on stdout what was asked for.
@@ -20,6 +23,7 @@ def put(text: object = "", *, nl: bool = True) -> None:
         text: Some lines.
         nl: Whether a line break follows.
     """
+    printed.append(True)
     colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     typer.echo(safe(str(text), colored=colored), nl=nl)
 

@@ -4,7 +4,14 @@ from typing import Annotated
 
 import typer
 
-from pairbench.cli.options import FormatOption, NamesOption, StoreOption
+from pairbench.cli.options import (
+    DeviceNameOption,
+    FormatOption,
+    NamesOption,
+    StoredImplementationsOption,
+    StoredModeOption,
+    StoreOption,
+)
 from pairbench.cli.say import configure, put, say
 from pairbench.workflow.setup import store_of
 
@@ -15,6 +22,9 @@ def show(
     ] = "latest",
     select: NamesOption = None,
     list_runs: Annotated[bool, typer.Option("--runs", help="List the runs in the store instead.")] = False,
+    device_name: DeviceNameOption = None,
+    implementation: StoredImplementationsOption = None,
+    mode: StoredModeOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -23,13 +33,15 @@ def show(
     Example: pairbench show latest --select 'depthwise*' --format markdown
     """
     from pairbench.errors import SelectionError
+    from pairbench.model.series import Wanted
     from pairbench.plan import parse_selection
     from pairbench.report.render import render_rows
     from pairbench.report.table import render
     from pairbench.store.moved import current_name
     from pairbench.store.reader import read_run, runs
 
-    config = configure(output, store=store)
+    config = configure(output, mode=mode, store=store)
+    meant = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
     if list_runs:
         found = runs(store_of(config))
         put(render_rows("runs", [vars(run) for run in found.value], output), nl=False)
@@ -47,6 +59,16 @@ def show(
         )
         if not records:
             raise SelectionError(f"{' '.join(select)!r} selects nothing of run {reading.value[0].run_id}")
+    records = tuple(
+        record
+        for record in records
+        if meant.takes(record.implementation, record.mode, beside="baseline")
+        and (device_name is None or device_name.lower() in record.device_name.lower())
+    )
+    if not records:
+        raise SelectionError(
+            f"--implementation, --mode and --device-name take nothing of run {reading.value[0].run_id}"
+        )
     put(render(records, output), nl=False)
     _warn(reading.problems)
 

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pairbench.cli.options import FormatOption, StoreOption
+from pairbench.cli.options import (
+    DeviceNameOption,
+    FormatOption,
+    StoredImplementationsOption,
+    StoredModeOption,
+    StoreOption,
+)
 from pairbench.cli.say import configure, put, say
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.workflow.setup import store_of
@@ -23,6 +29,8 @@ def trend(
             "or a part of the name, that fits one only.",
         ),
     ],
+    implementation: StoredImplementationsOption = None,
+    mode: StoredModeOption = None,
     store: StoreOption = None,
     output: FormatOption = "table",
     picture: Annotated[
@@ -32,14 +40,7 @@ def trend(
     last: Annotated[
         int | None, typer.Option("--last", min=1, help="Take the newest N runs. Default: all.", show_default=False)
     ] = None,
-    device_name: Annotated[
-        str | None,
-        typer.Option(
-            "--device-name",
-            help="Device model, or a part of its name, where several have the series.",
-            show_default=False,
-        ),
-    ] = None,
+    device_name: DeviceNameOption = None,
     timer: Annotated[
         str | None,
         typer.Option("--timer", help="Take values of this timer. Default: the newest run's.", show_default=False),
@@ -50,13 +51,15 @@ def trend(
 
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """
+    from pairbench.model.series import Wanted
     from pairbench.report.trend import render_trend
     from pairbench.workflow.history.lookup import read_trend
 
-    config = configure(output, store=store)
+    config = configure(output, mode=mode, store=store)
+    wanted = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
     target = _target(picture)
     with collector_at_rest():
-        reading = read_trend(store_of(config), series, device_name=device_name, timer=timer, last=last)
+        reading = read_trend(store_of(config), series, device_name=device_name, timer=timer, last=last, wanted=wanted)
     put(render_trend(reading.value, output), nl=False)
     for problem in reading.problems:
         say(f"pairbench: {problem}")

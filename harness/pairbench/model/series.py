@@ -1,5 +1,6 @@
 """The identity of a series: one implementation of one case in one mode on one device model, over runs."""
 
+import fnmatch
 import functools
 from dataclasses import dataclass, fields
 
@@ -44,5 +45,27 @@ def _series(device_name: str, suite: str, case: str, implementation: str, mode: 
     return Series(device_name=device_name, suite=suite, case=case, implementation=implementation, mode=mode)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which implementations and modes of stored series are meant; any where none is named."""
+
+    implementations: tuple[str, ...] = ()
+    """Names or globs."""
+    modes: tuple[str, ...] = ()
+
+    def takes(self, implementation: str | None, mode: str | None, *, beside: str | None = None) -> bool:
+        """Return whether a series or record of an implementation and mode is meant.
+
+        Args:
+            implementation: Its name; None for what could not be loaded, which has no part in it.
+            mode: Its mode.
+            beside: An implementation that is taken with whatever is named.
+        """
+        named = not self.implementations or implementation == beside
+        named = named or any(fnmatch.fnmatchcase(implementation or "", glob) for glob in self.implementations)
+        return named and (not self.modes or mode in self.modes)
+
+
 COLUMNS = tuple(item.name for item in fields(Series))
 """The columns of a record that identify its series."""
+ANY = Wanted()

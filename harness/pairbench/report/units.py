@@ -7,6 +7,8 @@ _SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB
 
 
 _WIDEST = 10.0
+_NARROWEST = 1e-4
+"""Part below which an interval's width is given as a bound: no clock is that exact, and files of other tools give intervals of any width."""
 
 
 def duration(ns: float | None) -> str:
@@ -70,13 +72,15 @@ def error(value: float | None) -> str:
 
 
 def spread(estimate: float | None, low: float | None, high: float | None) -> str:
-    """Return how far an interval reaches to its wider side, like `±0.21%`; beyond tenfold no figure says more."""
+    """Return how far an interval reaches to its wider side, like `±0.21%`; beyond tenfold, and below 0.01 %, no figure says more."""
     if estimate is None or low is None or high is None or not estimate > 0:
         return ""
     sides = (estimate - low, high - estimate)
     if not all(map(math.isfinite, sides)):
         return ""
     part = max(sides) / estimate
+    if 0 < part < _NARROWEST:
+        return f"±<{percent(_NARROWEST)}"
     return f"±{percent(part)}" if part <= _WIDEST else f">±{percent(_WIDEST)}"
 
 

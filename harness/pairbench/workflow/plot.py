@@ -7,8 +7,8 @@ from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
+from pairbench.model.series import ANY, Series, Wanted
 from pairbench.model.series import COLUMNS as SERIES
-from pairbench.model.series import Series
 from pairbench.plan import parse_selection
 from pairbench.store.location import StoreLocation
 from pairbench.store.moved import current_name
@@ -20,7 +20,12 @@ _NAMES = (*SERIES, "operator")
 
 
 def stored_points(
-    config: Config, select: Sequence[str], *, run: str | None = None, device_name: str | None = None
+    config: Config,
+    select: Sequence[str],
+    *,
+    run: str | None = None,
+    device_name: str | None = None,
+    wanted: Wanted = ANY,
 ) -> Reading[tuple[Record, ...]]:
     """Return the records to draw.
 
@@ -29,22 +34,28 @@ def stored_points(
         select: Operators, `file::operator`, globs, or case keys; everything if empty.
         run: The id of a run, its beginning, or `latest`; where not given, of each series the newest run that measured it.
         device_name: A device model, or a part of its name.
+        wanted: Implementations, beside the baseline, and modes.
 
     Raises:
         StoreError: there is no such store or run, or it is empty.
         SelectionError: nothing is selected.
     """
     place = store_of(config)
-    wanted = [parse_selection(current_name(text, place.moved)) for text in select]
+    selections = [parse_selection(current_name(text, place.moved)) for text in select]
 
     def takes(suite: str, operator: str | None, case: str | None, device: str) -> bool:
-        return (not wanted or any(one.takes_name(suite, operator, case) for one in wanted)) and (
+        return (not selections or any(one.takes_name(suite, operator, case) for one in selections)) and (
             device_name is None or device_name.lower() in device.lower()
         )
 
     with collector_at_rest():
         reading = _newest(place, takes) if run is None else read_run(place, run)
-    found = tuple(one for one in reading.value if takes(one.suite, one.operator, one.case, one.device_name))
+    found = tuple(
+        one
+        for one in reading.value
+        if takes(one.suite, one.operator, one.case, one.device_name)
+        and wanted.takes(one.implementation, one.mode, beside="baseline")
+    )
     if not found:
         asked = [*select, *([f"--device-name {device_name}"] if device_name else [])]
         raise SelectionError(

@@ -26,7 +26,7 @@ _POLL_S = 0.2
 _HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
 _ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
 _LETTERS = 120
-"""As much is shown of a holder's command."""
+"""How much is shown of a holder's command."""
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from pairbench.model.latency import RESULT_COLUMNS
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
-from pairbench.model.series import COLUMNS, Series
+from pairbench.model.series import ANY, COLUMNS, Series, Wanted
+from pairbench.plan import parse_selection
 from pairbench.store.accepted import read_acceptances
 from pairbench.store.calibrations import read_calibrations
 from pairbench.store.history import read_distinct, read_series
@@ -59,22 +60,24 @@ def read_trend(
     timer: str | None = None,
     last: int | None = None,
     policy: Policy = DEFAULT,
+    wanted: Wanted = ANY,
 ) -> Reading[Trend]:
     """Return the trend of the one series that a text names.
 
     Args:
         store: A folder or a URL.
-        text: The series' name, or a glob or a part of it.
+        text: The series' name, or a glob or a part of it, or a SELECT argument.
         device_name: The model of the device, or a part of its name.
         timer: Whose values to take; those of the newest run's timer where not given.
         last: How many of the newest runs to take; all where not given.
         policy: The thresholds.
+        wanted: The implementation and the mode, where the text does not say them.
 
     Raises:
         StoreError: there is no such store, or it is empty.
         SelectionError: the text names no series, or several; or no run of it has this timer.
     """
-    series = find_series(store, text, device_name=device_name)
+    series = find_series(store, text, device_name=device_name, wanted=wanted)
     reading = read_history(store, series.value)
     trend = make_trend(
         reading.value,
@@ -91,13 +94,16 @@ def read_trend(
     return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
 
 
-def find_series(store: str | StoreLocation, text: str, *, device_name: str | None = None) -> Reading[Series]:
+def find_series(
+    store: str | StoreLocation, text: str, *, device_name: str | None = None, wanted: Wanted = ANY
+) -> Reading[Series]:
     """Return the one series that a text names.
 
     Args:
         store: folder or URL.
-        text: the series' name, or a glob or a part of it.
+        text: the series' name, or a glob or a part of it, or a SELECT argument.
         device_name: model of the device, or a part of it.
+        wanted: the implementation and the mode, where the text does not say them.
 
     Raises:
         StoreError: there is no such store, or it is empty.
@@ -118,8 +124,9 @@ def find_series(store: str | StoreLocation, text: str, *, device_name: str | Non
         known |= more
         problems += missed
         here = _on_device(known, device_name)
-        exact = [series for series in here if series.name == text]
-        matches = exact or _fitting(here, text)
+        meant = [series for series in here if wanted.takes(series.implementation, series.mode)]
+        exact = [series for series in meant if series.name == text]
+        matches = exact or _fitting(meant, text)
         if exact or (matches and stage):
             break
     if not here:
@@ -204,7 +211,9 @@ def _fitting(known: list[Series], text: str) -> list[Series]:
     """Return the series whose names a glob fits; else those that have it, or the text, as a part of their names."""
     # A name holds brackets, which a glob would read as a set of characters.
     glob = text.replace("[", "[[]")
+    selection = parse_selection(text)
     whole = [series for series in known if fnmatch.fnmatchcase(series.name, glob)]
+    whole = whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
     return whole or [series for series in known if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
 
 
