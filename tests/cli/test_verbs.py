@@ -258,3 +258,8 @@ def test_a_mistake_is_json_where_json_is_asked_for(
 def test_export_says_which_forms_there_are(quick: Pairbench) -> None:
     done = quick("export")
     assert done.returncode == 2 and "pytest-benchmark or csv" in done.stderr
+
+
+def test_the_oracle_ratio_of_verify_is_explained(quick: Pairbench) -> None:
+    done = quick("verify", f"{SUITES / 'good.py'}::shifts", "--device", "cpu")
+    assert done.returncode == 0 and "oracle_ratio: largest error over the baseline's" in done.stdout

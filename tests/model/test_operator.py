@@ -433,7 +433,7 @@ def test_variants_that_are_prepared_differently_are_variants() -> None:
     ("make", "words"),
     [
         (lambda: declare(variant={"a": fast}), r"Operator: there is no argument variant=; did you mean variants=\?"),
-        (lambda: declare(tolerence=EXACT), r"did you mean tolerance=\?"),
+        (lambda: declare(toleranc=EXACT), r"did you mean tolerance=\?"),
         (lambda: declare(zzz=1), r"Operator: there is no argument zzz=; expected name, baseline, "),
         (lambda: Variant(fast, need="cpu"), r"Variant: there is no argument need=; did you mean needs=\?"),  # type: ignore[call-arg]
     ],

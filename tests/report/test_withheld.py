@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pairbench.model.record import Record
+from pairbench.report.rows import MEANINGS
 from pairbench.report.table import expanded, render
 
 Make = Callable[..., Record]
@@ -33,3 +34,20 @@ def test_an_idle_host_and_a_gpu_are_shown_as_ever(baseline: Make, variant: Make)
     for changes in ({"device_kind": "cuda", "environment": LOADED}, {"device_kind": "cpu"}):
         text = render([baseline(**changes), variant("fused", **changes)], "table")
         assert "2.000x" in text and "withheld" not in text and "us?" not in text
+
+
+@pytest.mark.parametrize("output", ["table", "markdown"])
+def test_short_words_are_explained_once_below_the_first_table_that_has_them(
+    baseline: Make, variant: Make, output: str
+) -> None:
+    pairs = [
+        make(*name, operator=operator, case=f"{operator}[n=1]", device_kind="cpu", environment=environment)
+        for operator, environment in (("first", LOADED), ("second", LOADED))
+        for make, name in ((baseline, ()), (variant, ("fused",)))
+    ]
+    text = render(pairs, output)
+    places = [text.index(f"{word}: ") for word in MEANINGS if word != "oracle ratio"]
+    assert text.index("first") < places[0] < text.index("second")
+    assert all(text.count(meaning) == 1 for meaning in list(MEANINGS.values())[:3])
+    quiet = render([baseline(device_kind="cpu", ops_per_call=None)], "table")
+    assert MEANINGS["?"] not in quiet and "ops: " not in quiet and "±: " in quiet

@@ -44,6 +44,7 @@ def verify(
     Example: pairbench verify suites/conv.py --impostors
     """
     from pairbench.report.render import render_rows, to_json
+    from pairbench.report.rows import MEANINGS
     from pairbench.workflow.run.devices import verify_devices
 
     config = configure(output, catalogue=catalogue, tier=tier, mode=mode, tf32=tf32, timeout=timeout)
@@ -58,6 +59,8 @@ def verify(
     else:
         shown = [{name: value for name, value in row.items() if name not in _DETAILS} for row in rows]
         put(render_rows("verifications", shown, output), nl=False)
+        if any(row["oracle_ratio"] is not None for row in shown):
+            put(f"oracle_ratio: {MEANINGS['oracle ratio']}")
         if impostors:
             put(render_rows("impostors", verified.impostor_summary(), output), nl=False)
         put(verified.statuses())

@@ -46,6 +46,26 @@ COLUMNS: tuple[Column[Record], ...] = (
 )
 
 
+MEANINGS = {
+    "?": "host or device had other work to do, so the latency is not to be believed",
+    "±": "how far the 95 % interval of P50 reaches",
+    "ops": "ATen operators that a call dispatches",
+    "oracle ratio": "largest error over the baseline's, both against float64; up to 2, plus one spacing of the output, is right",
+}
+"""What a table's short words mean, in the order in which they are explained."""
+
+
+def legend(headers: Iterable[str], rows: "Iterable[RecordRow]") -> str:
+    """Return a line that explains the short words of a table; empty where it has none.
+
+    Args:
+        headers: Of the columns that are shown.
+        rows: The table's rows.
+    """
+    shown = {*headers} | {"?" for row in rows if row.cells["P50"].endswith("?")}
+    return "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in shown)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordRow:
     """A record with its cells, by the column's header."""

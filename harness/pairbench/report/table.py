@@ -24,6 +24,7 @@ from pairbench.report.rows import (
     case_line,
     case_of,
     heading,
+    legend,
     load_remarks,
     note,
     operator_of,
@@ -69,12 +70,16 @@ def _lines(records: Sequence[Record], problems: Sequence[str], width: int | None
     rows = rows_of(_tried(records))
     layout = Layout.fit(COLUMNS, [row.cells for row in rows], width)
     several = _several_devices(rows)
+    explained = legend((column.header for column in layout.widths), rows)
     for _, of_run in groupby(rows, key=lambda row: row.record.run_id):
         in_run = list(of_run)
         yield Text(heading(in_run[0].record), style="dim")
         yield Text()
         for _, of_operator in groupby(in_run, key=lambda row: operator_of(row.record)):
             yield from _operator_lines(list(of_operator), layout, several_devices=several)
+            if explained:
+                yield from (Text(explained, style="dim"), Text())
+            explained = ""  # below the first table alone
     if _on_gpu(records):
         yield Text(LEGEND, style="dim")
     if rows:
@@ -152,6 +157,7 @@ def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
     columns = telling(COLUMNS, [row.cells for row in rows])
     several = _several_devices(rows)
     names = ["case", *(column.header for column in columns), "remarks"]
+    explained = legend(names, rows)
     right = [False, *(column.right for column in columns), False]
     parts: list[str] = []
     for _, of_run in groupby(rows, key=lambda row: row.record.run_id):
@@ -169,6 +175,9 @@ def _markdown(records: Sequence[Record], problems: Sequence[str]) -> str:
                 for row in in_operator
             ]
             parts.append(markdown_table(names, cells, right=right))
+            if explained:
+                parts.append(f"{markdown_text(explained)}\n")
+            explained = ""
     if _on_gpu(records):
         parts.append(f"{markdown_text(LEGEND)}\n")
     parts += [f"{markdown_text(line)}\n" for line in precision_remark(records)]

@@ -14,6 +14,7 @@ from pairbench.report import units
 from pairbench.report.comparison.words import OUTCOME_STYLES, era, short_commit, shorten
 from pairbench.report.latency_words import AXES
 from pairbench.report.render import FORMATS, Terminal, clean, markdown_text, render_rows, to_json
+from pairbench.report.rows import MEANINGS
 
 _SHOWN = 15
 """Most rows of each table: newest runs, and runs without a value; JSON has all."""
@@ -40,7 +41,8 @@ def render_trend(trend: Trend, output: str, *, problems: Sequence[str] = (), ter
         return to_json(document(trend, problems))
     name = f"{shorten(trend.series.name, 400)} ({trend.series.device_name})"
     lines = [newest_line(trend), _summary(trend)]
-    notes = [shorten(note, 400) for note in (*trend.notes, *problems)]
+    meanings = [f"±: {MEANINGS['±']}"] if any(point.p50 for point in trend.points) else []
+    notes = [shorten(note, 400) for note in (*meanings, *trend.notes, *problems)]
     if output == "markdown":
         parts = [f"### {markdown_text(name)}\n", *(f"{markdown_text(line)}\n" for line in lines)]
         parts += [render_rows(block.title, block.rows, output) for block in _blocks(trend)]
