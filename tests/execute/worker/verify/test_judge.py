@@ -13,7 +13,7 @@ from torch.testing._comparison import default_tolerances
 
 from pairbench.execute.worker.verify import distance as module
 from pairbench.execute.worker.verify.distance import output_spacing, resolve_tolerance
-from pairbench.execute.worker.verify.judge import judge, worst
+from pairbench.execute.worker.verify.judge import clear_where_drawn, judge, worst
 from pairbench.model.outcome import Correctness
 from pairbench.model.tolerance import EXACT, Tolerance
 
@@ -408,3 +408,52 @@ def test_strays_are_few() -> None:
     assert "in 3 of 20000" in str(mismatch(value, many(**places), TRUTH, TWO_SPACINGS))
     small, few = many(at_5=0.99, at_6=0.99)[:9_000], many(at_5=1.015625, at_6=1.015625)[:9_000]
     assert "in 2 of 9000" in str(mismatch(small, few, TRUTH[:9_000], TWO_SPACINGS))
+
+
+def clear(value: Any, expected: Any, tolerance: Tolerance | None = None) -> bool:
+    return clear_where_drawn(value, expected, lambda *_: tolerance or Tolerance())
+
+
+LARGE = torch.randn(5_000_000, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_large_output_is_clear_where_elements_of_it_are() -> None:
+    assert clear(LARGE.clone(), LARGE)
+    assert clear(LARGE * (1 + 4e-7), LARGE) and not clear(LARGE * (1 + 1e-4), LARGE)
+    assert clear({"y": LARGE.bfloat16()}, {"y": LARGE.bfloat16()}) and not clear({"z": LARGE}, {"y": LARGE})
+
+
+@pytest.mark.parametrize("wrong", [0.0, math.nan, math.inf])
+def test_what_leaves_out_a_thousandth_of_a_large_output_is_never_clear(wrong: float) -> None:
+    for start in (0, 1_234_567, len(LARGE) - 5_000):
+        lies = LARGE.clone()
+        lies[start : start + 5_000] = wrong
+        assert not clear(lies, LARGE)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_nothing_beyond_the_tolerance_is_clear(dtype: torch.dtype, size: int) -> None:
+    """It is so even where one element of many is off, and where a large value makes the RMS of the others."""
+    expected = LARGE[:size].to(dtype)
+    expected[-1] = 100.0
+    for tolerance in (Tolerance(), Tolerance(rtol=1e-2, atol=0.0, atol_rms=1e-2), EXACT):
+        allowed = resolve_tolerance(expected, tolerance)
+        limit = allowed.atol + allowed.rtol * expected.double().abs()
+        for part, place in ((1.1, 0), (1.1, size // 2), (0.2, 0)):
+            value = expected.double()
+            value[place] += part * limit[place]
+            value = value.to(dtype)
+            assert not clear(value, expected, tolerance) or mismatch(value, expected, tolerance=tolerance) is None
+        assert clear(expected.clone(), expected, tolerance)
+
+
+def test_what_cannot_be_told_from_a_part_is_left_to_the_judge() -> None:
+    expected = torch.tensor([1.0, 2.0, math.inf, 4.0])
+    assert not clear(torch.tensor([1.0, 9.0, math.inf, 4.0]), expected, Tolerance(atol_rms=1e-3))
+    huge = torch.tensor([3e38, 1.0, 2.0])
+    assert not clear(torch.tensor([3e38, 1.0, 5.0]), huge, Tolerance(atol_rms=1e-3)), "its RMS is infinite in float32"
+    rows = torch.tensor([[1e4, 1e4], [1.0, 1.0]])
+    off = torch.tensor([[1e4, 1e4], [1.5, 1.0]])
+    assert not clear(off, rows, Tolerance(rtol=0.0, atol=0.0, atol_rms=1e-2, rms_by_row=True))
+    assert not clear(LARGE, LARGE, Tolerance(rel_l2=0.1)) and not clear(torch.ones(3).long(), torch.ones(3).long())
