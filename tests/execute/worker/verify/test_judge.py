@@ -457,3 +457,15 @@ def test_what_cannot_be_told_from_a_part_is_left_to_the_judge() -> None:
     off = torch.tensor([[1e4, 1e4], [1.5, 1.0]])
     assert not clear(off, rows, Tolerance(rtol=0.0, atol=0.0, atol_rms=1e-2, rms_by_row=True))
     assert not clear(LARGE, LARGE, Tolerance(rel_l2=0.1)) and not clear(torch.ones(3).long(), torch.ones(3).long())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name"),
+    [
+        ({"output": torch.zeros(2), "state": {"seen": torch.ones(2)}}, "output differs"),
+        ({"output": torch.ones(2), "state": {"seen": torch.zeros(2)}}, "output state.seen differs"),
+    ],
+)
+def test_an_output_beside_a_state_is_named_once(outputs: Any, name: str) -> None:
+    expected = {"output": torch.ones(2), "state": {"seen": torch.ones(2)}}
+    assert str(mismatch(outputs, expected)).startswith(name)

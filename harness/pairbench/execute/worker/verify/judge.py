@@ -74,7 +74,9 @@ def judge(
     worst: Correctness | None = None
     strays = 0
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
-        name = path if gradient_of(path) else f"output {path}" if path else "output"
+        # Beside a state, outputs have a path that begins so already.
+        named = gradient_of(path) or path.startswith("output")
+        name = path if named else f"output {path}" if path else "output"
         if not isinstance(value, torch.Tensor) or not isinstance(expected, torch.Tensor):
             if is_dataclass(value):
                 return _mismatch(
