@@ -9,6 +9,7 @@ The current folder is searched for suites, and for what lies in it: a file `queu
 """
 
 import ast
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -17,7 +18,7 @@ import re
 import symtable
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -199,12 +200,16 @@ class _Relative(ast.NodeVisitor):
         return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.AST]:
-        if node.level == 0 and node.module and self._is_beside(node.module, {alias.name for alias in node.names}):
+        if (
+            node.level == 0
+            and node.module
+            and self._is_beside(node.module, lambda: {alias.name for alias in node.names})
+        ):
             node.level = self._level
         return [node]
 
     def _import(self, alias: ast.alias) -> Iterator[ast.stmt]:
-        if not self._is_beside(alias.name, self._used(alias)):
+        if not self._is_beside(alias.name, functools.partial(self._used, alias)):
             yield ast.Import(names=[alias])
             return
         package, _, last = alias.name.rpartition(".")
@@ -226,11 +231,14 @@ class _Relative(ast.NodeVisitor):
         places = (node for node in ast.walk(self._tree) if isinstance(node, ast.Attribute))
         return {one.attr for one in places if isinstance(one.value, ast.Name) and one.value.id == name}
 
-    def _is_beside(self, name: str, used: set[str]) -> bool:
+    def _is_beside(self, name: str, used: Callable[[], set[str]]) -> bool:
         first = name.partition(".")[0]
         module, package = self._folder / f"{first}.py", self._folder / first
-        if first in _LIBRARIES and not (used and used <= _made_in(module) | _made_in(package / "__init__.py")):
-            return False
+        if first in _LIBRARIES:
+            # To see what a file takes of them means to read all of it, and hardly any folder has such names.
+            taken = used() if module.is_file() or package.is_dir() else set()
+            if not taken or not taken <= _made_in(module) | _made_in(package / "__init__.py"):
+                return False
         if module.is_file():
             return module != self._file  # a suite called triton.py means the library by `import triton`
         if (package / "__init__.py").is_file():
