@@ -268,8 +268,19 @@ def only_keywords(*, make: Any) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("function", [no_parameters, only_keywords])
 def test_inputs_without_a_place_for_make(function: Callable[..., Any]) -> None:
-    with refused("operator 'double': inputs() takes no arguments, expected inputs(make, axis, ...)"):
+    with refused("operator 'double': inputs() takes no positional argument, expected inputs(make, axis, ...)"):
         declare(inputs=function)
+
+
+def axis_first(rows: int) -> Mapping[str, Any]:
+    return {}
+
+
+def test_inputs_whose_first_parameter_is_an_axis() -> None:
+    with refused(
+        "operator 'double': the first parameter of inputs() is the axis 'rows', and it is given the maker of the tensors"
+    ):
+        declare(inputs=axis_first, cases=[{"rows": 1}])
 
 
 # Tolerance, constants, state

@@ -112,7 +112,7 @@ def record() -> Callable[..., Record]:
 
 @pytest.fixture(scope="session")
 def samples() -> Callable[..., Samples]:
-    """Make the samples of one round, to be varied by keyword."""
+    """Return the samples of one round; keyword arguments replace single columns."""
 
     def make(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
         plain: dict[str, Any] = {

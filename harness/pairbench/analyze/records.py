@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pairbench.analyze.latencies import latency_columns, samples_of
@@ -45,10 +45,7 @@ def to_records(
     # Seen of one implementation it holds for the case: of compiled calls, replays and Triton's kernels nothing is seen.
     seen = {item.profile.float32_precision for item in known if item.profile} - {None}
     precision = next(iter(seen), None)
-    return [
-        replace(_record(run, environment, item, controls.get(item.entry.mode), resamples), float32_precision=precision)
-        for item in known
-    ]
+    return [_record(run, environment, item, controls.get(item.entry.mode), precision, resamples) for item in known]
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:
@@ -92,7 +89,14 @@ def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) 
     return rows
 
 
-def _record(run: Run, environment: Environment, outcome: Outcome, control: Outcome | None, resamples: int) -> Record:
+def _record(
+    run: Run,
+    environment: Environment,
+    outcome: Outcome,
+    control: Outcome | None,
+    float32_precision: str | None,
+    resamples: int,
+) -> Record:
     operator, case, entry = outcome.operator, outcome.case, outcome.entry
     declared = operator.implementation(entry.implementation)
     return Record(
@@ -105,6 +109,7 @@ def _record(run: Run, environment: Environment, outcome: Outcome, control: Outco
         axes=json.dumps(dict(case.axes)),
         tier=case.tier,
         dtype=case.dtype,
+        float32_precision=float32_precision,
         implementation=entry.implementation,
         role=entry.role,
         mode=entry.mode,

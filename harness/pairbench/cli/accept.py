@@ -10,6 +10,7 @@ from pairbench.cli.options import (
     StoredImplementationsOption,
     StoredModeOption,
     StoreOption,
+    wanted_series,
 )
 from pairbench.cli.say import configure, put, say
 
@@ -46,12 +47,11 @@ def accept(
 
     Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
     """
-    from pairbench.model.series import Wanted
     from pairbench.report.render import render_rows
     from pairbench.workflow.history.accept import accept_level
 
     config = configure(output, mode=mode, store=store)
-    wanted = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    wanted = wanted_series(config, implementation, mode)
     stored = accept_level(config, series, reason=reason, run=run_id, device_name=device_name, wanted=wanted)
     rows = [
         {

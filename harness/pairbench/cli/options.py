@@ -1,8 +1,13 @@
 """Options that mean the same for every verb."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from pairbench.config import Config
+    from pairbench.model.series import Wanted
 
 Select = Annotated[
     list[str] | None,
@@ -121,3 +126,16 @@ MinEffectOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def wanted_series(config: "Config", implementation: Sequence[str] | None, mode: Sequence[str] | None) -> "Wanted":
+    """Return the stored series that the options --implementation and --mode select; all of them where neither is given.
+
+    Args:
+        config: Of the command, in which `all` is already replaced by the modes.
+        implementation: Names or globs.
+        mode: As given by the user.
+    """
+    from pairbench.model.series import Wanted
+
+    return Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())

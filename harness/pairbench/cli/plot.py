@@ -11,6 +11,7 @@ from pairbench.cli.options import (
     StoredImplementationsOption,
     StoredModeOption,
     StoreOption,
+    wanted_series,
 )
 from pairbench.cli.say import configure, put, say, write
 
@@ -78,7 +79,6 @@ def plot(
     Example: pairbench plot silu --x n --y speedup --output silu.svg
     """
     from pairbench.errors import UsageError
-    from pairbench.model.series import Wanted
     from pairbench.report.charts.axis import SUFFIXES, axis_chart, chart_rows, crossover_sentences
     from pairbench.report.render import render_rows, to_json
     from pairbench.workflow.plot import stored_points
@@ -88,7 +88,7 @@ def plot(
             f"--output {str(target)!r} ends in {target.suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}"
         )
     config = configure(output, mode=mode, store=store)
-    wanted = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    wanted = wanted_series(config, implementation, mode)
     reading = stored_points(config, select or [], run=run_id, device_name=device_name, wanted=wanted)
     chart = axis_chart(reading.value, x, y, log=log)
     rows, said = chart_rows(chart), crossover_sentences(chart)

@@ -13,7 +13,7 @@ from pairbench.model.text import safe
 from pairbench.workflow.setup import configure as configure_quietly
 
 printed: list[bool] = []
-"""Has something once a command has printed on stdout what was asked for."""
+"""Not empty once a command has printed its result on stdout."""
 
 
 def put(text: object = "", *, nl: bool = True) -> None:

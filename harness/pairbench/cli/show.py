@@ -11,6 +11,7 @@ from pairbench.cli.options import (
     StoredImplementationsOption,
     StoredModeOption,
     StoreOption,
+    wanted_series,
 )
 from pairbench.cli.say import configure, put, say
 from pairbench.workflow.setup import store_of
@@ -33,7 +34,6 @@ def show(
     Example: pairbench show latest --select 'depthwise*' --format markdown
     """
     from pairbench.errors import SelectionError
-    from pairbench.model.series import Wanted
     from pairbench.plan import parse_selection
     from pairbench.report.render import render_rows
     from pairbench.report.table import render
@@ -41,7 +41,7 @@ def show(
     from pairbench.store.reader import read_run, runs
 
     config = configure(output, mode=mode, store=store)
-    meant = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    meant = wanted_series(config, implementation, mode)
     if list_runs:
         found = runs(store_of(config))
         put(render_rows("runs", [vars(run) for run in found.value], output), nl=False)

@@ -11,6 +11,7 @@ from pairbench.cli.options import (
     StoredImplementationsOption,
     StoredModeOption,
     StoreOption,
+    wanted_series,
 )
 from pairbench.cli.say import configure, put, say
 from pairbench.execute.garbage import collector_at_rest
@@ -51,12 +52,11 @@ def trend(
 
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """
-    from pairbench.model.series import Wanted
     from pairbench.report.trend import render_trend
     from pairbench.workflow.history.lookup import read_trend
 
     config = configure(output, mode=mode, store=store)
-    wanted = Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())
+    wanted = wanted_series(config, implementation, mode)
     target = _target(picture)
     with collector_at_rest():
         reading = read_trend(store_of(config), series, device_name=device_name, timer=timer, last=last, wanted=wanted)

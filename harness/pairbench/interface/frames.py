@@ -38,11 +38,7 @@ def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
 
     names = list(columns(Samples))
     rows = pd.DataFrame([vars(one) for one in samples], columns=names)
-    for name in (
-        "host_ns",
-        "device_ns",
-        "stream_ns",
-    ):  # None where the latency could not be taken, and then of all of a round
+    for name in ("host_ns", "device_ns", "stream_ns"):  # None where no sample of the round has that latency
         rows[name] = [
             list(values) if values is not None else [None] * len(calls)
             for values, calls in zip(rows[name], rows["call_ns"], strict=True)

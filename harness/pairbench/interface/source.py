@@ -28,7 +28,7 @@ from pairbench.interface.lookup import (
 )
 
 _LETTERS = 60
-"""Letters of a value that a message shows."""
+"""Most characters of a value that a message shows."""
 INTO_A_FILE = "put it into a file and import it from there: `from my_ops import name`"
 """What to do where something cannot be sent."""
 

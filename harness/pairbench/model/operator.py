@@ -355,8 +355,15 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
 def _check_axes(operator: str, inputs: Callable[..., Any], cases: tuple[Case, ...], added: set[str]) -> None:
     parameters = list(inspect.signature(inputs).parameters.values())
     if not parameters or parameters[0].kind not in (parameters[0].POSITIONAL_ONLY, parameters[0].POSITIONAL_OR_KEYWORD):
-        raise DeclarationError(f"operator {operator!r}: inputs() takes no arguments, expected inputs(make, axis, ...)")
+        raise DeclarationError(
+            f"operator {operator!r}: inputs() takes no positional argument, expected inputs(make, axis, ...)"
+        )
     axes = parameters[1:]
+    if parameters[0].name in {axis for case in cases for axis, _ in case.axes}:
+        raise DeclarationError(
+            f"operator {operator!r}: the first parameter of inputs() is the axis {parameters[0].name!r}, and it is given the maker of "
+            "the tensors; expected inputs(make, axis, ...), with x = make.normal(...) inside"
+        )
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in axes)
     known = {p.name for p in axes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     required = {p.name for p in axes if p.name in known and p.default is p.empty}

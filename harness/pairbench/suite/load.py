@@ -111,7 +111,15 @@ def load_suite(path: Path) -> dict[str, Operator]:
                 f"suite {path.name}: two operators are named {value.name!r}; a name is the key of its history, so give each its own"
             )
     if not operators:
-        raise SuiteError(f"suite {path.name}: declares no operator, expected at least one module-level Operator(...)")
+        inside = [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, list | tuple) and any(isinstance(one, Operator) for one in value)
+        ]
+        hint = f"; those in {inside[0]} are not found, so give each a name of the module" if inside else ""
+        raise SuiteError(
+            f"suite {path.name}: declares no operator, expected at least one module-level Operator(...){hint}"
+        )
     return operators
 
 
@@ -141,11 +149,17 @@ def _sentence(path: Path, error: BaseException) -> str:
         helper = error.filename and Path(error.filename).resolve() != path.resolve()
         where = f": {Path(error.filename).name}" if helper and error.filename else ""
         return f"suite {path.name}{where}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    where = f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
+    where = place_in_suite(path, error)
     if isinstance(error, DeclarationError):
         return f"{where}: {error}"
     return f"{where}: {type(error).__name__}: {_not_found(path, error) if isinstance(error, ImportError) else error}"
+
+
+def place_in_suite(path: Path, error: BaseException) -> str:
+    """Return like `suite norm.py, line 12`: the innermost line of the suite's own file that raised; without a line where none did."""
+    trace = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in trace if Path(frame.filename) == path.resolve()]
+    return f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
 
 
 _OWN = re.compile(rf"'{NAMESPACE}((?:\.\w+)*)'")

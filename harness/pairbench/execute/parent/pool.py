@@ -55,7 +55,7 @@ class WorkerContext:
 
     settings: Settings
     cache: Path
-    """Where torch.compile and Triton keep what they compiled during this run, so that first calls are first calls."""
+    """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""
     interrupted: threading.Event
     memory_bytes: int
     stand_in: StandIn | None = None

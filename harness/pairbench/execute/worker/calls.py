@@ -147,7 +147,7 @@ def _reset(
         operator.reset(**state)
     elif operator.reset:
         refill(state, initial)
-    if not refill(consumed, {name: inputs[name] for name in consumed}):
+    if consumed and not refill(consumed, {name: inputs[name] for name in consumed}):
         raise DeclarationError(
             f"changes the shape or the structure of an input that it consumes ({', '.join(consumed)}); consumes= lets it overwrite values alone"
         )

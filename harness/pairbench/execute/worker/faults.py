@@ -13,7 +13,7 @@ _HERE = Path(__file__).resolve().parents[1]
 
 def explain(error: BaseException) -> tuple[Status, str]:
     """Return how an entry ended whose code raised, and why, with the line of the suite that did it."""
-    message = _message(error)
+    message = message_of(error)
     if is_out_of_memory(error):
         return Status.OOM, f"{where(error)}out of memory: {message}"
     if isinstance(error, DeclarationError):
@@ -21,7 +21,8 @@ def explain(error: BaseException) -> tuple[Status, str]:
     return Status.FAILED, f"{where(error)}{type(error).__name__}: {message}"
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return the first line of an exception's message, or a remark where the exception's own `__str__` raises."""
     try:
         return _opening(str(error)) or "no message"
     except BaseException as another:
@@ -38,7 +39,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception says that memory ran out, on a GPU or on the host."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    text = _message(error)
+    text = message_of(error)
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
 
 

@@ -79,9 +79,13 @@ def _copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
         if 0 not in tensor.stride():
             result.copy_(tensor.detach())
         else:  # an expanded tensor: elements share memory, so write the distinct ones only
-            distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
-            result[distinct].copy_(tensor.detach()[distinct])
+            distinct(result).copy_(distinct(tensor.detach()))
     return result.requires_grad_(tensor.requires_grad)
+
+
+def distinct(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view without the elements that share memory with others, as those of an expanded dimension do."""
+    return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
 
 
 def upcast_tree(tree: Any) -> Any:
@@ -128,13 +132,11 @@ def refill(tree: Any, fresh: Any) -> bool:
 
 
 def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return what to copy where to refill a tree with the values of another of the same form: views of the elements that share no memory."""
-    pairs = list[tuple[torch.Tensor, torch.Tensor]]()
+    """Return pairs of target and source: copying each source refills a tree with the values of another tree of the same form."""
     with torch.no_grad():
-        for target, value in zip(tensors(tree), tensors(fresh), strict=True):
-            distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.stride())
-            pairs.append((target[distinct], value[distinct]))
-    return pairs
+        return [
+            (distinct(target), distinct(source)) for target, source in zip(tensors(tree), tensors(fresh), strict=True)
+        ]
 
 
 def same_form(left: Any, right: Any) -> bool:

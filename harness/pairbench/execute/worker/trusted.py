@@ -160,7 +160,7 @@ class _Thread:
         """Its identity; None until it runs."""
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Be the thread, which is there from before it runs to the end of this."""
+        """Run the function that the suite starts a thread with; the thread is in `_threads` until it returns."""
         self.ident = threading.get_ident()
         try:
             function(*args, **kwargs)
@@ -172,7 +172,7 @@ _threads = set[_Thread]()
 
 
 def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what starts threads as `start` does, and has `_threads` know those that a suite starts."""
+    """Wrap a function that starts threads, so that threads which a suite starts are put into `_threads`."""
 
     def start_noticed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         place = _place_of_suite(sys._getframe(1))
@@ -264,7 +264,7 @@ def left_running() -> str | None:
 
 
 def _left_behind() -> str | None:
-    """Return words on a thread that is there now, and does not wait for a process."""
+    """Describe a thread of a suite that is alive and not waiting for a subprocess; None where there is none."""
     tops = sys._current_frames()
     for thread in [*_threads]:
         top = tops.get(thread.ident or 0)

@@ -138,10 +138,10 @@ def checked(value: Any, dataset: str, name: str) -> Any:
 
 
 def check_beside(columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Refuse samples of which some are without a block, a time or a label.
+    """Check that the columns with one value for each sample of a round have lists of one length.
 
     Raises:
-        UnsoundError: there are such.
+        UnsoundError: the lengths differ.
     """
     lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _BESIDE]
     for name, other in lengths[1:]:

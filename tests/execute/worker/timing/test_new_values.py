@@ -246,7 +246,7 @@ def test_calls_on_known_values_that_were_made_already_count() -> None:
 
 
 def _pairs(rng: random.Random, known_ms: list[float], new_ms: list[float]) -> Callable[[int], Pairs]:
-    """Return what takes three pairs of calls, each slowed or not by chance."""
+    """Return a function that simulates three pairs of calls, each of which other processes may slow down."""
     return lambda _: [(1e6 * rng.choice(known_ms), 1e6 * rng.choice(new_ms)) for _ in range(3)]
 
 

@@ -4,7 +4,6 @@ import functools
 import hashlib
 import inspect
 import math
-import traceback
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +13,11 @@ import torch
 
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.describe.code_text import code_text
+from pairbench.execute.worker.faults import message_of
 from pairbench.model.case import Case
 from pairbench.model.operator import Cost, Operator, Variant
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
+from pairbench.suite.load import place_in_suite
 from pairbench.suite.modules import NAMESPACE, file_of
 
 
@@ -38,7 +39,7 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
         raise
     except BaseException as error:  # what a suite's own classes raise where their attributes are read, say
         raise SuiteError(
-            f"{_where(path, error)}: operator {operator.name!r} cannot be described: {_words(error)}"
+            f"{place_in_suite(path, error)}: operator {operator.name!r} cannot be described: {type(error).__name__}: {message_of(error)}"
         ) from error
 
 
@@ -140,22 +141,11 @@ def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | N
         costs = (float(found[0]), float(found[1])) if good else None
     except BaseException as error:
         raise SuiteError(
-            f"{_where(path, error)}: {what} failed on {case.key}: {_words(error)}; expected {expected}"
+            f"{place_in_suite(path, error)}: {what} failed on {case.key}: {type(error).__name__}: {message_of(error)}; expected {expected}"
         ) from error
     if costs is None:
         raise SuiteError(f"suite {path.name}: {what} returned {found!r:.120} for {case.key}, expected {expected}")
     return costs
-
-
-def _where(path: Path, error: BaseException) -> str:
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
-    ]
-    return f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _digest(parts: list[Any]) -> str:

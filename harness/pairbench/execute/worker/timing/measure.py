@@ -82,7 +82,8 @@ class Timed:
     position: list[int] = field(default_factory=list)
     at_ns: list[int] = field(default_factory=list)
     call_ns: list[float] = field(default_factory=list)
-    fresh_ns: list[float] = field(default_factory=list)  # of those on other values than the call before
+    fresh_ns: list[float] = field(default_factory=list)
+    """Latencies of the calls whose inputs had other values than the call before, a warm-up call among them perhaps."""
     host_ns: list[float] = field(default_factory=list)
     device_ns: list[float | None] = field(default_factory=list)
     stream_ns: list[float | None] = field(default_factory=list)

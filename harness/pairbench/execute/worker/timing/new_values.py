@@ -189,27 +189,27 @@ def is_long(timed: Timed) -> bool:
 
 def has_become_quick(timed: Timed) -> bool:
     """Return whether calls that were too long for a lead-in became so much quicker since that they may remember results by now."""
-    return not timed.lead_in and timed.warm_up_ns > _twice_ns(_quick_ns(timed))
+    return not timed.lead_in and timed.warm_up_ns > _twice_ns(quick(timed.call_ns))
 
 
 def is_quicker_on_old_values(timed: Timed) -> bool:
     """Return whether calls were so much quicker where the values were those of the call before that they may remember that one."""
-    return bool(timed.fresh_ns) and min(timed.fresh_ns) > _twice_ns(_quick_ns(timed))
+    return bool(timed.fresh_ns) and min(timed.fresh_ns) > _twice_ns(quick(timed.call_ns))
 
 
 def is_quicker_than_before(ready: Ready, timed: Timed) -> bool:
     """Return whether calls are so much quicker than in each earlier round that what was found of those says nothing of these."""
     earlier_ns = ready.job.earlier_ns
-    return bool(earlier_ns) and earlier_ns[timed.index] > _twice_ns(_quick_ns(timed))
+    return bool(earlier_ns) and earlier_ns[timed.index] > _twice_ns(quick(timed.call_ns))
 
 
 def _is_short(timed: Timed, device_type: str) -> bool:
-    return _quick_ns(timed) < _SHORT[device_type].below_ns
+    return quick(timed.call_ns) < _SHORT[device_type].below_ns
 
 
 def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     """Return whether a call took so much longer on new values than on others that pairs of both must tell."""
-    quick_ns = _quick_ns(timed)
+    quick_ns = quick(timed.call_ns)
     # A busy machine may have slowed each of the few calls on known values.
     return again.new_ns > min(limit_ns(timed, device_type)(min(again.known_ns, default=quick_ns)), _twice_ns(quick_ns))
 
@@ -222,7 +222,7 @@ def remembers(ready: Ready, timed: Timed, again: Again, known: dict[str, Any]) -
         return _call_in_pairs(ready, timed, new_values(ready, count, attempt, entry=timed.index), known)
 
     return judge_pairs(
-        more, known_ns=again.known_ns, quick_ns=_quick_ns(timed), limit=limit_ns(timed, ready.device.type)
+        more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit_ns(timed, ready.device.type)
     )
 
 
@@ -286,14 +286,10 @@ def _twice_ns(known_ns: float) -> float:
     return _FACTOR * known_ns + _BEYOND_NS
 
 
-def _quick_ns(timed: Timed) -> float:
-    return quick(timed.call_ns)
-
-
 def limit_ns(timed: Timed, device_type: str) -> Callable[[float], float]:
     """Return a function of a call's latency in ns on known values: the latency beyond which one on new values is slower."""
     if not _is_short(timed, device_type):
         return _twice_ns
     short = _SHORT[device_type]
-    beyond_ns = short.part * _quick_ns(timed) + short.beyond_ns
+    beyond_ns = short.part * quick(timed.call_ns) + short.beyond_ns
     return lambda known_ns: known_ns + beyond_ns

@@ -44,7 +44,7 @@ class Ready:
     """Seconds that it took to make them."""
     calls: dict[Entry, Call]
     replays: dict[Entry, Replay | Rotation]
-    """What is timed of captured calls, of which no replay was judged yet."""
+    """The captures whose replays are timed, by entry; the outputs of these replays are judged at the end of the round."""
     timed: list[Timed]
     """The entries that have a call, in the job's order."""
     timer: Timer

@@ -271,7 +271,8 @@ class DeviceClock:
             if self._enough and late <= self._LATE:
                 continue
             self._enough, late = False, 0
-            longer, host_s = longer + (not self._replayed and sample.host_s > 1.5 * host_s), sample.host_s
+            waited = not self._replayed and sample.host_s > 1.5 * host_s
+            longer, host_s = longer + 1 if waited else 0, sample.host_s
             before, self._spin = self._spin, max(2 * self._spin, int(1.5 * sample.host_s * self._CYCLES_PER_S))
             if self._spin > self._LONGEST_SPIN or sample.host_s > self._LONGEST_SPIN_S or longer >= self._WAITS:
                 if self._replayed:  # nothing in a graph waits for the host

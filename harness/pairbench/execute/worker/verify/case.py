@@ -18,10 +18,10 @@ from pairbench.execute.worker.trees import (
     about_changed_inputs,
     changed_inputs,
     copy_tree,
+    distinct,
     has_room,
     leaves,
     refill,
-    same_bits,
     tensors,
     upcast_tree,
 )
@@ -40,7 +40,6 @@ _EMPTY = {
     torch.ops.aten.new_empty.default,
     torch.ops.aten.new_empty_strided.default,
 }
-_PLAIN = (bool, int, float, complex, str)
 _SMALL = 1024
 """Elements up to which outputs may be the same for two seeds by chance, as the index of the largest of a few."""
 _HANDED_BACK = 32 << 20
@@ -121,26 +120,15 @@ def why_anything_passes(
     sizes = [leaf.numel() if isinstance(leaf, torch.Tensor) else 1 for leaf in outputs]
     if operator.accepts_constant or case.tier == "edge" or not any(sizes):
         return None
-    if _equal(first.inputs, second.inputs) or not _equal(first.outputs, second.outputs):
+    if same_outputs(first.inputs, second.inputs) or not same_outputs(first.outputs, second.outputs):
         return None
     if sum(sizes) <= _SMALL:
         for inputs in more:
-            if not _equal(first.outputs, make_call(operator, operator.baseline, "eager", inputs).observe()):
+            if not same_outputs(first.outputs, make_call(operator, operator.baseline, "eager", inputs).observe()):
                 return None
     return (
         "the output is the same for all inputs, so anything passes that returns it: have inputs() make inputs on which it depends, or declare "
         "accepts_constant=True if that is meant"
-    )
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Return whether two trees are equal to the bit; False where what is in them cannot be compared."""
-    mine, theirs = list(leaves(one)), list(leaves(other))
-    return [path for path, _ in mine] == [path for path, _ in theirs] and all(
-        same_bits(value, like)
-        if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor) and value.layout is torch.strided
-        else value is like or (type(value) is type(like) and isinstance(value, _PLAIN) and value == like)
-        for (_, value), (_, like) in zip(mine, theirs, strict=True)
     )
 
 
@@ -264,13 +252,13 @@ def _has_address(tensor: torch.Tensor) -> bool:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of a tensor's first byte and of the one behind its last."""
+    """Return a tensor's address range: the address of its first byte, and the address after its last byte."""
     length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + length * tensor.element_size()
 
 
 def _whole(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of all that a tensor is a view of."""
+    """Return the address range of a tensor's whole storage."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
@@ -397,7 +385,7 @@ class PoisonEmpty(TransparentMode):
 def poison(tensor: torch.Tensor) -> None:
     """Overwrite a tensor with NaN, True, or the largest integer of its dtype; elements that share memory once."""
     with torch.no_grad():
-        tensor = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
+        tensor = distinct(tensor)
         if tensor.is_floating_point() or tensor.is_complex():
             tensor.fill_(float("nan"))
         elif tensor.dtype == torch.bool:

@@ -28,6 +28,7 @@ from pairbench.model.tolerance import Tolerance
 _LARGE, _DRAWN = 1 << 22, 1 << 18
 """Elements beyond which an output is large, and elements that are drawn of it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN_VALUES = (bool, int, float, complex, str)
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -119,9 +120,10 @@ def clearly_right(
 
 
 def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: Callable[[str, str], Tolerance]) -> bool:
-    """Return whether outputs are near to the baseline's in elements that the operating system draws; False says nothing.
+    """Return whether outputs are near to the baseline's in randomly drawn elements; False means that `judge` has to compare them all.
 
-    A call that leaves out a ten-thousandth of a large output is found in 26 of these elements, and to compare all of it takes longer than the call.
+    The operating system's random numbers draw them, so a suite cannot foresee them. If a call leaves out a ten-thousandth of a large output,
+    about 26 of the drawn elements are wrong; to compare the whole output takes longer than the call.
     Arguments are those of `judge`.
     """
     mine, theirs = list(leaves(outputs)), list(leaves(baseline))
@@ -149,11 +151,19 @@ def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bo
 
 
 def same_outputs(one: Any, other: Any) -> bool:
-    """Return whether two calls' outputs are the same plain tensors to the bit, so that what was judged of one holds for the other."""
+    """Return whether two calls' outputs are equal to the bit, so that the verdict on one call holds for the other.
+
+    False for tensors that are not dense, and for objects that are neither tensors nor plain values.
+    """
     mine, theirs = list(leaves(one)), list(leaves(other))
     return [path for path, _ in mine] == [path for path, _ in theirs] and all(
-        _alike(value, like) and same_bits(value, like) for (_, value), (_, like) in zip(mine, theirs, strict=True)
+        (_alike(value, like) and same_bits(value, like)) or _same_plain(value, like)
+        for (_, value), (_, like) in zip(mine, theirs, strict=True)
     )
+
+
+def _same_plain(value: Any, like: Any) -> bool:
+    return type(value) is type(like) and (value is None or isinstance(value, _PLAIN_VALUES)) and value == like
 
 
 def _is_clear(
