@@ -271,12 +271,12 @@ def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> 
         found.wrong.append(f"{what}: hangs for {took:.0f} s")
     if "Traceback" in done.stderr:
         found.wrong.append(f"{what}: a traceback, exit code {done.returncode}: {done.stderr[-500:]}")
-    if not done.stdout:  # nothing was measured, for the store takes nothing at all
+    document = json.loads(done.stdout)
+    if "error" in document:  # nothing was measured, for the store takes nothing at all
         found.counts["refused before measuring"] += 1
-        if done.returncode not in (2, 4) or "cannot be" not in done.stderr:
+        if done.returncode not in (2, 4) or "cannot be" not in document["error"]:
             found.wrong.append(f"{what}: nothing was shown, exit code {done.returncode}: {done.stderr[-500:]}")
         return
-    document = json.loads(done.stdout)
     if len(document["records"]) != IMPLEMENTATIONS:
         found.wrong.append(f"{what}: {len(document['records'])} rows are shown")
     kept = document["summary"]["not_in_store"]
