@@ -68,9 +68,9 @@ TURNS = 4
 ABOUT = {
     "tests/site/": (
         "dashboards",
-        *(f"harness/pairbench/{place}" for place in ("analyze/site", "report/charts", "report/site", "workflow/site")),
+        *(f"harness/pairbench/{place}" for place in ("report/charts", "site")),
     ),
-    "tests/fleet/": ("harness/pairbench/workflow/fleet", "harness/pairbench/analyze/fleet"),
+    "tests/fleet/": ("harness/pairbench/features/fleet",),
     "tests/faults/": ("harness/pairbench/store",),
     "tests/gate/": ("harness/pairbench/analyze/compare",),
 }

@@ -20,10 +20,13 @@ PACKAGE = ROOT / "harness" / "pairbench"
 
 # Room (a folder or a file of the package; the longest name that fits counts) -> the rooms of ours that it may import.
 # They stand in the order of the house: a straight way down.
+_CORE = "workflow report execute.parent execute store analyze plan config suite model stats errors own_folders"
 BELOW: dict[str, str] = {
-    "cli": "integrations workflow report execute.parent execute store analyze plan config suite model stats errors own_folders",
-    "integrations": "workflow report execute.parent execute store analyze plan config suite model stats errors",
-    "interface": "workflow report execute.parent execute store analyze plan config model stats errors own_folders",
+    "cli": f"integrations interface site features {_CORE}",
+    "integrations": f"features {_CORE}",
+    "interface": f"features {_CORE}",
+    "site": f"features {_CORE}",
+    "features": _CORE,
     "workflow": "report execute.parent execute store analyze plan config suite model stats errors own_folders",
     "report": "analyze model stats errors",
     # These three meet only in model's values; workflow joins them.
@@ -44,23 +47,28 @@ BELOW: dict[str, str] = {
 }
 OURS = {room: {room, *below.split()} for room, below in BELOW.items()}
 
+# Feature -> the features that it may import: none, but for those that compare two commits side by side as `ab` does.
+FEATURES = {"backfill": {"ab"}, "bisect": {"ab"}}
+# What the site shows of features.
+SHOWN = {"breakdown"}
+
 # Distribution outside the standard library, by the name it is imported under -> the rooms that may import it.
 OTHERS: dict[str, frozenset[str]] = {
     "_pytest": frozenset({"integrations"}),
-    "cryptography": frozenset({"workflow"}),
-    "dask": frozenset({"workflow"}),
-    "distributed": frozenset({"workflow"}),
-    "jinja2": frozenset({"report"}),
-    "markupsafe": frozenset({"report"}),
+    "cryptography": frozenset({"features"}),
+    "dask": frozenset({"features"}),
+    "distributed": frozenset({"features"}),
+    "jinja2": frozenset({"site"}),
+    "markupsafe": frozenset({"site"}),
     "matplotlib": frozenset({"interface", "report"}),
-    "numpy": frozenset({"analyze", "execute", "report", "stats", "store"}),
-    "pandas": frozenset({"integrations", "interface", "report", "store"}),
-    "plotly": frozenset({"report"}),
+    "numpy": frozenset({"analyze", "execute", "features", "report", "stats", "store"}),
+    "pandas": frozenset({"features", "integrations", "interface", "report", "store"}),
+    "plotly": frozenset({"site"}),
     "pyarrow": frozenset({"store"}),
     "pynvml": frozenset({"execute.worker"}),
     "pytest": frozenset({"integrations"}),
     "pytest_benchmark": frozenset({"integrations"}),
-    "rich": frozenset({"report", "workflow"}),
+    "rich": frozenset({"features", "report", "workflow"}),
     "scipy": frozenset({"analyze", "execute", "stats"}),
     "torch": frozenset({"execute.worker"}),
     "triton": frozenset({"execute.worker"}),
@@ -141,6 +149,18 @@ def test_imports_of_ours_go_one_way() -> None:
         for line, imported in ours(file)
         if imported and room_of(imported) not in OURS[room_of(module)]
     ]
+    assert not wrong
+
+
+def test_features_leave_each_other_alone() -> None:
+    wrong = []
+    for module, file in MODULES.items():
+        home, _, rest = module.partition(".")
+        feature = rest.split(".")[0]
+        allowed = {"features": {feature, *FEATURES.get(feature, ())}, "site": SHOWN}.get(home)
+        for line, imported in ours(file):
+            if allowed is not None and imported.startswith("features.") and imported.split(".")[1] not in allowed:
+                wrong.append(f"{module}, line {line}, imports {imported}")
     assert not wrong
 
 
@@ -252,7 +272,7 @@ def test_only_a_fleet_loads_the_queue() -> None:
         module
         for module, file in MODULES.items()
         for _, name in imports(file)
-        if name.split(".")[0] in ("cryptography", "dask", "distributed") and not module.startswith("workflow.fleet")
+        if name.split(".")[0] in ("cryptography", "dask", "distributed") and not module.startswith("features.fleet")
     ]
     assert not wrong
     code = "import sys, pairbench.cli.app, pairbench.workflow.run.record; print(*sys.modules)"

@@ -274,7 +274,7 @@ def test_the_readme_says_which_verbs_have_an_option() -> None:
 
 
 def test_the_readmes_glob_finds_what_the_plugin_writes() -> None:
-    from pairbench.integrations.plugin.storage import of_device
+    from pairbench.integrations.plugin.options import of_device
     from pairbench.model.environment import Device
 
     (glob,) = re.findall(

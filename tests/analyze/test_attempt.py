@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.attempt import beside
+from pairbench.features.attempt.attempts import beside
 from pairbench.model.record import Record
 from tests.builders import make_run, with_device
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.existing import COLUMNS, existing
 from pairbench.model.case import Case
 from pairbench.model.outcome import NOT_REACHED
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
+from pairbench.workflow.run.record import COLUMNS, existing
 
 NAMES = ("baseline", "fast", "gluon")
 CASE = Case(operator="op", axes=(("rows", 4),), tier="smoke")

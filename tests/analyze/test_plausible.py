@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.analyze.plausible import BANDWIDTH_LIMIT, RATE_LIMIT, believed, why_no_replay
-from pairbench.analyze.records import to_samples
+from pairbench.analyze.records import BANDWIDTH_LIMIT, RATE_LIMIT, believed, to_samples, why_no_replay
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Launches, Outcome, Profile, Status
 from pairbench.model.plan import Entry

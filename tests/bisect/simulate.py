@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pairbench.analyze.bisect.posterior import Round, Spread, posterior, prior_of
-from pairbench.analyze.bisect.probe import ENOUGH, candidates, next_probe
 from pairbench.analyze.compare.effect import decide
-from pairbench.analyze.compare.paired import estimate_paired
 from pairbench.analyze.compare.rounds import Floats
+from pairbench.analyze.compare.runs import estimate_paired
+from pairbench.features.bisect.posterior import ENOUGH, Round, Spread, candidates, next_probe, posterior, prior_of
 
 MOST = 200
 """Rounds after which a search gives up, as by default."""

@@ -3,9 +3,18 @@
 import numpy as np
 import pytest
 
-from pairbench.analyze.bisect.counted import next_count, still_open
-from pairbench.analyze.bisect.posterior import Posterior, Round, Spread, posterior, prior_of
-from pairbench.analyze.bisect.probe import candidates, expected_fall, next_probe
+from pairbench.features.bisect.posterior import (
+    Posterior,
+    Round,
+    Spread,
+    candidates,
+    expected_fall,
+    next_count,
+    next_probe,
+    posterior,
+    prior_of,
+    still_open,
+)
 from tests.bisect.simulate import LONGER, SHORT, plain, shipped
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from pairbench.model.series import Series
+from pairbench.model.record import Series
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
 from pairbench.suite.load import moved_suites
-from pairbench.workflow.history.lookup import find_series, read_history
+from pairbench.workflow.lookup import find_series, read_history
 from tests.catalogue.hashes import PINNED, ROOT, hashes
 
 AGAIN = "where that is meant, `python -m tests.catalogue.hashes` writes the new ones down"

@@ -11,7 +11,7 @@ import pytest
 
 from pairbench.cli.app import main
 from pairbench.model.outcome import OUT_OF_BUDGET
-from pairbench.store.accepted import read_acceptances
+from pairbench.store.documents import read_acceptances
 from tests.builders import CASES, SUITE, ended, make_run, run_id_of, write_runs
 
 Cli = Callable[..., tuple[int, str, str]]

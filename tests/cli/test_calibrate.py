@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.features.calibrate import calibrations_of, render_calibrations
 from pairbench.model.comparison import Calibration
-from pairbench.report.calibration import render_calibrations
-from pairbench.store.calibrations import read_calibrations, write_calibration
-from pairbench.workflow.calibrate import calibrations_of
+from pairbench.store.documents import read_calibrations, write_calibration
 from tests.builders import CASES, DEVICE, make_run
 from tests.cli.conftest import SUITES, settle
 from tests.commands import call

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.workflow.compare import reference
+from pairbench.workflow.compare import comparer
 from tests.builders import CASES, make_run, run_id_of
 from tests.cli.compared import SLOWER, Cli, reference_of, write
 
@@ -18,7 +18,7 @@ def test_outside_a_checkout_every_earlier_run_is_reference(cli: Cli) -> None:
 
 
 def test_a_large_store_has_less_of_each_series(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "RECORDS", 6 * 4)
+    monkeypatch.setattr(comparer, "RECORDS", 6 * 4)
     write(*(make_run(number) for number in range(9)))
     assert reference_of(cli("compare", "-f", "json")) == [2, 3, 4, 5, 6, 7]
 

@@ -7,9 +7,8 @@ import pytest
 
 from pairbench.config import Config
 from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
-from pairbench.model.record import Record
-from pairbench.model.series import Series
-from pairbench.store.calibrations import write_calibration
+from pairbench.model.record import Record, Series
+from pairbench.store.documents import write_calibration
 from pairbench.workflow.compare.comparer import Comparer
 from tests.builders import CASES, make_run, run_id_of, write_runs
 

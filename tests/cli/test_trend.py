@@ -10,7 +10,7 @@ import pytest
 
 from pairbench.errors import SelectionError
 from pairbench.model.record import Record
-from pairbench.workflow.history.lookup import find_series, read_history
+from pairbench.workflow.lookup import find_series, read_history
 from tests.builders import CASES, SUITE, ended, make_run, only, write_runs
 
 Done = subprocess.CompletedProcess[str]

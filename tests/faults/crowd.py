@@ -14,12 +14,11 @@ from typing import Any
 
 from pairbench.config import Config
 from pairbench.model.record import Record, Samples
+from pairbench.site.build import SiteOptions, build_site
 from pairbench.store.history import read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import read_frame, read_samples, runs
-from pairbench.store.whole import WholeStore
+from pairbench.store.reader import WholeStore, read_frame, read_samples, runs
 from pairbench.store.writer import RunWriter
-from pairbench.workflow.site.build import SiteOptions, build_site
 from tests.builders import make_run
 from tests.faults.forked import each_forked
 from tests.site.stores import _samples

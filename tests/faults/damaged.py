@@ -14,12 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Calibration, Floor
-from pairbench.model.series import Series
-from pairbench.store.accepted import write_acceptance
-from pairbench.store.breakdowns import write_breakdown
-from pairbench.store.calibrations import write_calibration
+from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.record import Series
+from pairbench.store.documents import write_acceptance, write_breakdown, write_calibration
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept

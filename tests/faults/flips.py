@@ -9,15 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbench.model.series import COLUMNS
-from pairbench.store.accepted import read_acceptances
-from pairbench.store.breakdowns import read_breakdowns
-from pairbench.store.calibrations import read_calibrations
-from pairbench.store.history import read_series
-from pairbench.store.latency_samples import latency_samples
-from pairbench.store.reader import read_frame, read_run, read_samples, runs
+from pairbench.model.record import COLUMNS
+from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations
+from pairbench.store.history import latency_samples, read_series
+from pairbench.store.reader import WholeStore, read_frame, read_run, read_samples, runs
 from pairbench.store.run_index import RunIndex
-from pairbench.store.whole import WholeStore
 from tests.builders import CASES
 from tests.faults.damaged import LAST, make_store
 

@@ -13,8 +13,8 @@ from unittest import mock
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pairbench.integrations.foreign.importing import NOT_IMPORTED, WantedImport, import_runs
-from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
+from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, import_runs
+from pairbench.features.exchange.pytest_benchmark import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import ended, make_run
 from tests.in_process import call_main

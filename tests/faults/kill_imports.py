@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pairbench.integrations.foreign.importing import WantedImport, import_runs
+from pairbench.features.exchange.importing import WantedImport, import_runs
 from pairbench.store.reader import read_frame
 from tests.faults.imports import benchmark_document
 from tests.faults.kill_at import killed_at, lines_of
 
-_COUNTED = ("store/writer", "store/location", "store/files/written", "store/files/parts", "foreign/into_store")
+_COUNTED = ("store/writer", "store/location", "store/files/written", "store/files/opened", "exchange/importing")
 
 
 @dataclass

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pairbench import __version__
-from pairbench.workflow.fleet.dask import NO_HTTP, configured
-from pairbench.workflow.fleet.worker import hosts_of
+from pairbench.features.fleet.dask import NO_HTTP, configured
+from pairbench.features.fleet.worker import hosts_of
 from tests.fleet.kills import kill_them
 from tests.fleet.many import many_workers
 from tests.fleet.simulate import Costs, lining_up, simulate

@@ -17,7 +17,7 @@ from tests.fleet.fleet import Fleet, environment, make_project, plan_of, standin
 _HASH = """
 from pathlib import Path
 from pairbench.config import load_config
-from pairbench.workflow.fleet.host import examine_host
+from pairbench.features.fleet.worker import examine_host
 print(examine_host(load_config(Path.cwd()), "cpu").offers[0].environment_hash)
 """
 

@@ -111,10 +111,9 @@ def _serve(address: str, sleeper: str, count: int) -> None:
     import asyncio
     import tempfile
 
+    from pairbench.features.fleet.dask import configured
+    from pairbench.features.fleet.worker import Examined, WorkerChoice, _Worker
     from pairbench.model.unit import Offer
-    from pairbench.workflow.fleet.dask import configured
-    from pairbench.workflow.fleet.host import Examined
-    from pairbench.workflow.fleet.worker import WorkerChoice, _Worker
 
     async def serve(folder: str) -> None:
         made = []

@@ -9,7 +9,7 @@ import pytest
 
 distributed = pytest.importorskip("distributed", reason="the extra `fleet` brings the queue; `nox -s fleet` has it")
 
-from pairbench.workflow.fleet.dask import NO_HTTP, configured  # noqa: E402 (without the extra there is nothing to test)
+from pairbench.features.fleet.dask import NO_HTTP, configured  # noqa: E402 (without the extra there is nothing to test)
 
 Scene = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
@@ -120,9 +120,8 @@ def test_a_text_of_ours_is_never_taken_for_a_key() -> None:
 
 
 def test_a_worker_that_comes_back_has_another_name() -> None:
+    from pairbench.features.fleet.worker import Examined, WorkerChoice, _Worker, hosts_of, resources_of
     from pairbench.model.unit import Offer
-    from pairbench.workflow.fleet.host import Examined
-    from pairbench.workflow.fleet.worker import WorkerChoice, _Worker, hosts_of, resources_of
 
     offer = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:1", environment_hash="e" * 16)
     assert resources_of((offer,)) == {"HOST": 1.0, "GPU-1": 1.0, "nvidia-h200": 1.0, "cuda": 1.0}
@@ -152,15 +151,15 @@ def test_a_worker_that_comes_back_has_another_name() -> None:
 
 
 def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pairbench.features.fleet import worker as module
+    from pairbench.features.fleet.worker import Examined
     from pairbench.model.unit import Offer
-    from pairbench.workflow.fleet import worker as module
-    from pairbench.workflow.fleet.host import Examined
 
     offer = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e" * 16)
     said: list[str] = []
     monkeypatch.setattr(module, "_WATCH_S", 0.05)
     monkeypatch.setattr(
-        "pairbench.workflow.fleet.host.BusyWatch.held_up",
+        "pairbench.features.fleet.worker.BusyWatch.held_up",
         lambda _: "3 of 4 cores are busy with other work" if not said else None,
     )
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.compare.runs import compare
-from pairbench.model.comparison import GateOutcome, Verdict
-from pairbench.model.policy import DEFAULT
+from pairbench.model.comparison import DEFAULT, GateOutcome, Verdict
 from pairbench.model.record import Record
 from tests.builders import make_run
 from tests.gate import bench

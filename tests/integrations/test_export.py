@@ -15,14 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.cli.export import Form, export
+from pairbench.cli.exchange import Form, export
 from pairbench.errors import UsageError
-from pairbench.integrations.export import csv_of
-from pairbench.integrations.foreign.into_store import Intake
-from pairbench.integrations.foreign.records import rows_of
-from pairbench.integrations.pytest_benchmark.fields import SAMPLES_OF
-from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
-from pairbench.integrations.pytest_benchmark.write import STATS_OF, benchmark_document, stats_of
+from pairbench.features.exchange.export import STATS_OF, benchmark_document, csv_of, stats_of
+from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.pytest_benchmark import SAMPLES_OF, read_benchmark_json
+from pairbench.features.exchange.records import rows_of
 from pairbench.model.latency import CALL, result_of
 from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json

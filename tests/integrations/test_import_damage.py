@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 
 from pairbench.errors import StoreError
-from pairbench.integrations.asv.read import read_asv_file
-from pairbench.integrations.foreign.into_store import Intake
-from pairbench.integrations.foreign.pairing import Pairing
-from pairbench.integrations.foreign.records import rows_of
-from pairbench.integrations.foreign.values import ForeignRun, ImportFailedError
-from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
-from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
+from pairbench.features.exchange.asv import read_asv_file
+from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.pytest_benchmark import (
+    KEY,
+    ROUND_SIZES,
+    extra_info_of,
+    machine_info_of,
+    read_benchmark_json,
+    run_info_of,
+)
+from pairbench.features.exchange.records import Pairing, rows_of
+from pairbench.features.exchange.values import ForeignRun, ImportFailedError
 from tests.builders import ended, make_run
 
 DATA = Path(__file__).parent / "data"

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.integrations.foreign.into_store import Intake
-from pairbench.integrations.foreign.pairing import Pairing
-from pairbench.integrations.foreign.records import ImportedRun, rows_of
-from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, extra_info_of, machine_info_of
-from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
+from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.pytest_benchmark import (
+    KEY,
+    ROUND_SIZES,
+    extra_info_of,
+    machine_info_of,
+    read_benchmark_json,
+)
+from pairbench.features.exchange.records import ImportedRun, Pairing, rows_of
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import make_run
 from tests.faults.kill_at import killed_at, lines_of

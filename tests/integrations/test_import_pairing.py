@@ -5,9 +5,8 @@ import math
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.integrations.foreign.pairing import Pairing, split
-from pairbench.integrations.foreign.records import order_interval
-from pairbench.integrations.foreign.values import Axes, Result, Timing, told_apart
+from pairbench.features.exchange.records import Pairing, order_interval, split
+from pairbench.features.exchange.values import Axes, Result, Timing, told_apart
 
 
 def result(*axes: tuple[str, str | int], label: str = "", p50_ns: float = 1000.0) -> Result:

@@ -21,7 +21,7 @@ from pairbench.errors import (
     UsageError,
 )
 from pairbench.interface.opened import file_of, open_targets
-from pairbench.interface.shown import Verdicts
+from pairbench.interface.stored import Verdicts
 from pairbench.model.environment import Device
 from pairbench.workflow.progress import PlainProgress
 from tests.commands import forked_workers
@@ -224,7 +224,7 @@ def test_verdicts_outlive_a_store_that_fails(places: Path, tmp_path: Path, monke
 
     _repository(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pairbench.workflow.ab.keep.write_run", full)
+    monkeypatch.setattr("pairbench.features.ab.measure.write_run", full)
     with pytest.raises(IncompleteRunError, match="no space; this error's `result` has the verdicts") as caught:
         pairbench.ab("HEAD", select="ops.py::shifts", store="sides", **{**QUICK, "rounds": 2})
     assert isinstance(caught.value.result, Verdicts) and caught.value.result.comparison.changes

@@ -10,7 +10,7 @@ import pytest
 from pairbench import Operator, Tolerance, grid
 from pairbench.errors import DeclarationError, UsageError
 from pairbench.interface.lookup import literal_of
-from pairbench.interface.operator_text import add_operator, with_cases
+from pairbench.interface.opened import add_operator, with_cases
 from pairbench.interface.source import SourceText
 from tests.interface.conftest import Script
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pairbench.model.comparison import Change, Comparison, EraChange, GateOutcome, Side, Verdict
-from pairbench.model.series import Series
+from pairbench.model.record import Series
 
 SERIES = Series(device_name="D", suite="s.py", case="op[n=1]", implementation="fast", mode="eager")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.model.load import HostLoad, load_of, withheld
+from pairbench.model.environment import HostLoad, load_of, withheld
 from tests.analyze.test_records import ENVIRONMENT
 
 

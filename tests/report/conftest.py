@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pairbench.model.comparison import Change, Comparison, GateOutcome, Judgement, Side, Verdict
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.stats import Interval
 
 MEASURED: dict[str, Any] = {

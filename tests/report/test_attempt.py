@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pairbench.model.attempt import Attempt, Beside, Tried
+from pairbench.features.attempt.values import Attempt, Beside, Tried
+from pairbench.features.attempt.words import as_markdown, as_plain, case_lines, closing_lines
 from pairbench.model.outcome import NOT_TRIED
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record
-from pairbench.report.attempt import as_markdown, as_plain, case_lines, closing_lines
 
 Make = Callable[..., Record]
 BUSY = json.dumps(

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from pairbench.features.breakdown.breakdown import PROFILED, line_rows, render_breakdown, sentences, tree_rows
 from pairbench.model.breakdown import (
     Breakdown,
     CaseBreakdown,
@@ -16,7 +17,6 @@ from pairbench.model.breakdown import (
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, OperatorDescription
-from pairbench.report.breakdown import PROFILED, line_rows, render_breakdown, sentences, tree_rows
 
 BASELINE = Entry(implementation="baseline", mode="eager")
 FUSED = Entry(implementation="fused", mode="graph")

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pairbench.features.calibrate import render_calibrations
 from pairbench.model.comparison import Calibration, Floor
-from pairbench.model.series import Series
-from pairbench.report.calibration import render_calibrations
+from pairbench.model.record import Series
 
 
 def calibration(*hosts: float | None, relative: float | None = None) -> Calibration:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.case_labels import WIDTH, case_labels, labels_of
+from pairbench.report.labels import WIDTH, case_labels, labels_of
 from tests.report.site import made
 
 

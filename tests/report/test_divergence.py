@@ -3,12 +3,12 @@
 import json
 from dataclasses import replace
 
+from pairbench.features.diverge import layer_rows, render_divergence, sentences
 from pairbench.model.case import Case
 from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, NoDivergence
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, OperatorDescription
-from pairbench.report.divergence import layer_rows, render_divergence, sentences
-from pairbench.report.module_names import listed, merge_numbered, outermost
+from pairbench.report.labels import listed, merge_numbered, outermost
 
 ENTRY = Entry(implementation="fused", mode="eager")
 FINE = Gap(max_abs=1e-3, rel_l2=2e-4, beyond=0.0, within=True)

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.charts.kit import COLORS, MARKERS, color_of, marker_of
+from pairbench.report.charts.figures import COLORS, MARKERS, color_of, marker_of, roofline_figure, speedup_figure
 from pairbench.report.charts.roofline import roofline_chart
-from pairbench.report.charts.roofline_figure import roofline_figure
 from pairbench.report.charts.series_figure import SUFFIXES, to_bytes
 from pairbench.report.charts.speedup import speedup_chart
-from pairbench.report.charts.speedup_figure import speedup_figure
 from tests import builders
 from tests.report.site import made
 

@@ -9,8 +9,7 @@ import pytest
 
 from pairbench.model.record import KernelCount, Record, columns
 from pairbench.report.render import FORMATS, Terminal
-from pairbench.report.rows import ordered
-from pairbench.report.table import render
+from pairbench.report.rows import ordered, render
 
 Make = Callable[..., Record]
 PIPE = Terminal()

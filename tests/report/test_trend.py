@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.report.trend import render_trend
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, sha

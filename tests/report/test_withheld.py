@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from pairbench.model.record import Record
-from pairbench.report.rows import MEANINGS
-from pairbench.report.table import expanded, render
+from pairbench.report.rows import MEANINGS, expanded, render
 
 Make = Callable[..., Record]
 LOADED = json.dumps(

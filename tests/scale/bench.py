@@ -30,7 +30,7 @@ TREND_LARGE_S = 3.0
 
 _IMPORTS = {
     "compare": "pairbench.cli, pairbench.workflow.compare.comparer, pairbench.report.comparison.render",
-    "trend": "pairbench.cli, pairbench.workflow.history.lookup, pairbench.analyze.history.trend, pairbench.report.trend",
+    "trend": "pairbench.cli, pairbench.workflow.lookup, pairbench.analyze.history.trend, pairbench.report.trend",
 }
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pairbench.model.record import KernelCount, Record
-from pairbench.model.series import Series
+from pairbench.model.record import KernelCount, Record, Series
 from pairbench.store.schema import to_table
 from pairbench.store.writer import content_of
 from tests.builders import DEVICE, FIRST, make_run, sha

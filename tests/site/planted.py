@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairbench.analyze.compare.accepted import acceptance_of
-from pairbench.model.record import Record
-from pairbench.model.series import Series
-from pairbench.store.accepted import write_acceptance
+from pairbench.model.record import Record, Series
+from pairbench.store.documents import write_acceptance
 from tests.builders import ended, make_run, write_runs
 from tests.site.stores import whole
 

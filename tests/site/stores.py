@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.record import KernelCount, Record, Samples
-from pairbench.model.series import Series
-from pairbench.store.accepted import write_acceptance
-from pairbench.store.breakdowns import write_breakdown
+from pairbench.model.comparison import Acceptance
+from pairbench.model.record import KernelCount, Record, Samples, Series
+from pairbench.store.documents import write_acceptance, write_breakdown
 from pairbench.store.writer import RunWriter
 from tests.breakdowns_made import kept
 from tests.builders import DEVICE, FIRST, SUITE, ended, make_run, write_runs

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from pairbench.report.site import paths
-from pairbench.store.breakdowns import write_breakdown
+from pairbench.site.pages import paths
+from pairbench.store.documents import write_breakdown
 from tests.breakdowns_made import kept
 from tests.builders import DEVICE
 from tests.site import stores

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.report import units
-from pairbench.store.latency_samples import latency_samples
+from pairbench.store.history import latency_samples
 from pairbench.store.reader import read_records
 from tests.builders import DEVICE, SUITE, sha
 from tests.site.conftest import Site

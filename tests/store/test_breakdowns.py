@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pairbench.model.breakdown import Breakdown, DeviceWait, Idle, KeptBreakdown, ModuleCalls, SourceLine, WorkTotal
 from pairbench.model.plan import Entry
-from pairbench.store.breakdowns import read_breakdowns, write_breakdown
+from pairbench.store.documents import read_breakdowns, write_breakdown
 
 PART = Breakdown(
     entry=Entry(implementation="baseline", mode="eager"),

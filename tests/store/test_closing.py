@@ -11,10 +11,9 @@ import pytest
 from pairbench.store.files.opened import OpenedFile
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import read_frame, read_records, runs
+from pairbench.store.reader import WholeStore, read_frame, read_records, runs
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
-from pairbench.store.whole import WholeStore
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of
 

@@ -15,21 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreFailedError
-from pairbench.model.record import Record, Samples
-from pairbench.model.series import Series
+from pairbench.features.attempt.attempts import NewestRuns
+from pairbench.model.record import Record, Samples, Series
 from pairbench.store.files import compacted
-from pairbench.store.files.chosen import INDEX
+from pairbench.store.files.compacted import INDEX
 from pairbench.store.history import read_series
 from pairbench.store.location import StoreLocation, is_run_id
-from pairbench.store.newest import NewestRuns
-from pairbench.store.reader import read_frame, read_records, read_run, read_samples, runs
+from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, runs
 from pairbench.store.reading import dataset_files, read_each, stored_files
 from pairbench.store.run_index import RunIndex
-from pairbench.store.spool.folder import Spool, waiting
-from pairbench.store.spool.push import push
+from pairbench.store.spool import Spool, push, waiting
 from pairbench.store.upkeep import compact as compacting
 from pairbench.store.upkeep.compact import compact
-from pairbench.store.whole import WholeStore
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
@@ -234,7 +231,7 @@ def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_
         list(compact(place, keep=2))
 
     restore()
-    parts = ("upkeep/", "files/written", "files/chosen", "store/location")
+    parts = ("upkeep/", "files/written", "files/compacted", "store/location")
     lines = lines_of(work, *parts)
     met = 0
     for line in range(1 + lines // (2 * times), lines + 1, 1 + lines // times):

@@ -12,9 +12,8 @@ from scipy import stats
 
 from pairbench.model.record import Record, Samples
 from pairbench.store.derived import DERIVED
-from pairbench.store.reader import read_frame, read_records, read_run
+from pairbench.store.reader import WholeStore, read_frame, read_records, read_run
 from pairbench.store.schema import VERSION_KEY
-from pairbench.store.whole import WholeStore
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, with_device
 

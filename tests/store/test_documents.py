@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.errors import StoreError
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Calibration, Floor
-from pairbench.model.series import Series
-from pairbench.store.accepted import read_acceptances, write_acceptance
-from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.record import Series
+from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
 
 SERIES = Series(

@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError
-from pairbench.store.files.narrow import NarrowFile
 from pairbench.store.files.opened import OpenedFile
-from pairbench.store.history import TREND_COLUMNS, read_distinct, read_series
+from pairbench.store.history import TREND_COLUMNS, NarrowFile, read_distinct, read_series
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_records, read_run
 from pairbench.store.reading import dataset_files

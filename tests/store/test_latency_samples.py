@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.model.record import Samples
-from pairbench.model.series import Series
-from pairbench.store.latency_samples import latency_samples
+from pairbench.model.record import Samples, Series
+from pairbench.store.history import latency_samples
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, DEVICE, SUITE, make_run
 

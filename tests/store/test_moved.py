@@ -6,19 +6,21 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import SuiteError
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Calibration, Floor
-from pairbench.model.record import Record
-from pairbench.model.series import Series
-from pairbench.store.accepted import read_acceptances, write_acceptance
-from pairbench.store.breakdowns import read_breakdowns, write_breakdown
-from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.record import Record, Series
+from pairbench.store.documents import (
+    read_acceptances,
+    read_breakdowns,
+    read_calibrations,
+    write_acceptance,
+    write_breakdown,
+    write_calibration,
+)
 from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import read_frame, read_records, read_run
+from pairbench.store.reader import WholeStore, read_frame, read_records, read_run
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
-from pairbench.store.whole import WholeStore
 from pairbench.suite.load import moved_suites
 from tests.breakdowns_made import kept
 from tests.builders import CASES, SUITE, make_run, run_id_of, write_runs

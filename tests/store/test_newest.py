@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.model.series import Series
-from pairbench.store import newest
+from pairbench.features.attempt import attempts
+from pairbench.features.attempt.attempts import NewestRuns
+from pairbench.model.record import Series
 from pairbench.store.location import StoreLocation
-from pairbench.store.newest import NewestRuns
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 FIRST, SECOND = (
@@ -35,10 +35,10 @@ def test_each_series_has_its_newest_measured_run(store: StoreLocation) -> None:
 def test_a_series_is_looked_for_among_many_runs_but_not_for_ever(
     store: StoreLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "_STEPS", (1, 2))
+    monkeypatch.setattr(attempts, "_STEPS", (1, 2))
     write_runs(store, *(make_run(number, cases=CASES[: 2 - bool(number)]) for number in range(4)))
     assert set(NewestRuns(store).of([FIRST, SECOND])) == {FIRST}
-    monkeypatch.setattr(newest, "_STEPS", (1, 3))
+    monkeypatch.setattr(attempts, "_STEPS", (1, 3))
     assert set(NewestRuns(store).of([FIRST, SECOND])) == {FIRST, SECOND}
 
 
@@ -49,7 +49,7 @@ def test_what_was_found_is_found_again_until_there_is_another_run(
     stored = NewestRuns(store)
     before = stored.of([FIRST])
     with monkeypatch.context() as patched:
-        patched.setattr(newest, "read_series", None)
+        patched.setattr(attempts, "read_series", None)
         assert stored.of([FIRST]) == before
     write_runs(store, make_run(1))
     assert stored.of([FIRST])[FIRST].run_id == run_id_of(1)

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.files.chosen import INDEX
+from pairbench.store.files.compacted import INDEX
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
 from pairbench.store.upkeep import compact as compacting

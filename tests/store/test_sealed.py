@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.store.accepted import read_acceptances, write_acceptance
+from pairbench.store.documents import read_acceptances, write_acceptance
 from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.sealed import check_seal, sealed
+from pairbench.store.files.opened import check_seal, sealed
 from pairbench.store.reader import read_run
 from tests.builders import make_run, write_runs
 from tests.faults.damaged import ACCEPTANCE, SERIES

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.store.accepted import read_acceptances
-from pairbench.store.files import sizes
+from pairbench.store.documents import read_acceptances
+from pairbench.store.files import opened
 from pairbench.store.reader import read_run, runs
 from pairbench.store.schema import VERSION_KEY
 from tests.builders import make_run, run_id_of, write_runs
@@ -92,7 +92,7 @@ def test_a_file_that_would_fill_the_memory(tmp_path: Path, make: Callable[[Path]
 
 def test_what_the_footer_adds_up_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path, make_run(0), make_run(1, cases=[f"op[n={number}]" for number in range(200)]))
-    monkeypatch.setattr(sizes, "LARGEST", 200_000)
+    monkeypatch.setattr(opened, "LARGEST", 200_000)
     found = runs(tmp_path)
     assert [run.run_id for run in found.value] == [run_id_of(0)]
     assert "holds more than 0 MiB once it is decoded" in found.problems[0]
@@ -108,6 +108,6 @@ def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_document_that_is_too_large(tmp_path: Path) -> None:
     (tmp_path / "accepted").mkdir()
     with (tmp_path / "accepted" / "x.json").open("wb") as file:
-        file.truncate(sizes.LARGEST_DOCUMENT + 1)
+        file.truncate(opened.LARGEST_DOCUMENT + 1)
     value, (problem,) = read_acceptances(tmp_path)
     assert value == {} and "expected at most 64 MiB" in problem

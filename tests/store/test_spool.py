@@ -13,13 +13,12 @@ import pytest
 
 from pairbench.errors import StoreFailedError
 from pairbench.model.record import Record, Samples
-from pairbench.store.calibrations import read_calibrations, write_calibration
+from pairbench.store import spool as spool_module
+from pairbench.store.documents import read_calibrations, write_calibration
 from pairbench.store.files import written
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
-from pairbench.store.spool import folder as spool_module
-from pairbench.store.spool.folder import Spool, Waiting, waiting
-from pairbench.store.spool.push import push
+from pairbench.store.spool import Spool, Waiting, push, waiting
 from pairbench.store.writer import RunWriter
 from tests.faults.damaged import CALIBRATION
 from tests.faults.kill_at import killed_at, lines_of

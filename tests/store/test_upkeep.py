@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.model.record import Record, Samples
-from pairbench.store.files.chosen import INDEX
+from pairbench.store.files.compacted import INDEX
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.upkeep import compact as compacting

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.features.attempt.attempts import LastTries
 from pairbench.model.environment import Device, Environment
-from pairbench.model.series import Series
-from pairbench.store.ceilings import KeptCeilings
-from pairbench.store.tries import LastTries
+from pairbench.model.record import Series
+from pairbench.store.documents import KeptCeilings
 from pairbench.store.user_cache import KeptValues, kept_bytecode, kept_compilations, user_folder
 from tests.builders import make_run
 

@@ -9,8 +9,7 @@ import pytest
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
-from pairbench.store.reader import read_records
-from pairbench.store.whole import WholeStore
+from pairbench.store.reader import WholeStore, read_records
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 EVERYTHING = [item.name for item in fields(Record)]

@@ -12,14 +12,14 @@ from unittest import mock
 import pytest
 
 from pairbench.model.record import Record
-from pairbench.report.site.values import File
+from pairbench.site.build import publish
+from pairbench.site.pages.paths import File
 from pairbench.store.files.written import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
-from pairbench.store.spool.folder import spool_places, waiting
+from pairbench.store.spool import spool_places, waiting
 from pairbench.store.user_cache import KeptValues
 from pairbench.store.writer import RunWriter
-from pairbench.workflow.site.publish import publish
 
 MakeRecord = Callable[..., Record]
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from pairbench.model.environment import Device, Environment
-from pairbench.model.load import HostLoad
-from pairbench.store.ceilings import KeptCeilings
-from pairbench.workflow import ceilings
-from pairbench.workflow.ceilings import probe_device
+from pairbench.model.environment import Device, Environment, HostLoad
+from pairbench.store.documents import KeptCeilings
+from pairbench.workflow import machine
+from pairbench.workflow.machine import probe_device
 
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
 FOUND = {"copy_gbps": 3000.0}
@@ -41,8 +40,8 @@ def test_what_a_busy_host_gives_is_not_kept(
         def begin(self, environment: Environment) -> HostLoad:
             return HostLoad(cores=4, before=busy_cores)
 
-    monkeypatch.setattr(ceilings, "probe_in", probe_in)
-    monkeypatch.setattr(ceilings, "Workers", Workers)
+    monkeypatch.setattr(machine, "probe_in", probe_in)
+    monkeypatch.setattr(machine, "Workers", Workers)
     context: Any = None
     watch: Any = Watch()
     for _ in range(2):

@@ -7,8 +7,7 @@ import pytest
 
 from pairbench.config import Config
 from pairbench.errors import SuiteError
-from pairbench.workflow.places import catalogue_folder, default_suites, shown
-from pairbench.workflow.setup import ask, choose, stamp, store_of
+from pairbench.workflow.setup import ask, catalogue_folder, choose, default_suites, shown, stamp, store_of
 
 
 def test_a_suite_of_the_catalogue_has_one_name_wherever_it_lies(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.say import configure, put, say
-from pairbench.cli.verdicts import annotate_github
-from pairbench.model.policy import policy_of
+from pairbench.cli.say import annotate_github, configure, put, say
+from pairbench.model.comparison import policy_of
 
 
 def ab(
@@ -66,12 +65,11 @@ def ab(
 
     Example: pairbench ab main suites/conv.py --device cuda:0
     """
+    from pairbench.features.ab.arguments import read_arguments
+    from pairbench.features.ab.measure import compare_commits, keep, open_store
     from pairbench.report.comparison.render import render_comparison
     from pairbench.report.render import to_json
     from pairbench.report.rows import precision_remark
-    from pairbench.workflow.ab.arguments import read_arguments
-    from pairbench.workflow.ab.keep import keep, open_store
-    from pairbench.workflow.ab.measure import compare_commits
 
     policy = policy_of(min_effect)
     options = {"tier": tier, "mode": mode, "rounds": rounds, "tf32": tf32, "timeout": timeout, "store": store}

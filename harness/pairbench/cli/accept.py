@@ -47,8 +47,8 @@ def accept(
 
     Example: pairbench accept 'suites/norm.py::rms_norm*-fused-eager' --reason 'exact softmax, see #12'
     """
+    from pairbench.features.accept import accept_level
     from pairbench.report.render import render_rows
-    from pairbench.workflow.history.accept import accept_level
 
     config = configure(output, mode=mode, store=store)
     wanted = wanted_series(config, implementation, mode)

@@ -17,25 +17,23 @@ import typer
 from pairbench import __version__
 from pairbench.cli.ab import ab
 from pairbench.cli.accept import accept
+from pairbench.cli.backfill import backfill
+from pairbench.cli.bisect import bisect
 from pairbench.cli.breakdown import breakdown
 from pairbench.cli.calibrate import calibrate
-from pairbench.cli.commits.backfill import backfill
-from pairbench.cli.commits.bisect import bisect
 from pairbench.cli.compare import compare
 from pairbench.cli.dashboard import dashboard
 from pairbench.cli.diverge import diverge
-from pairbench.cli.doctor import doctor
-from pairbench.cli.export import export
-from pairbench.cli.groups.fleet import fleet_verbs
-from pairbench.cli.groups.store import store_verbs
-from pairbench.cli.import_ import import_
-from pairbench.cli.listing import list_
+from pairbench.cli.exchange import export, import_
+from pairbench.cli.fleet import fleet_verbs
+from pairbench.cli.listing import doctor, list_
 from pairbench.cli.plot import plot
 from pairbench.cli.recipe import recipe
 from pairbench.cli.results import results
 from pairbench.cli.run import run
 from pairbench.cli.say import printed, put, say
 from pairbench.cli.show import show
+from pairbench.cli.store import store_verbs
 from pairbench.cli.trend import trend
 from pairbench.cli.try_ import try_
 from pairbench.cli.verify import verify

@@ -64,9 +64,8 @@ def breakdown(
 
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
+    from pairbench.features.breakdown.breakdown import WantedBreakdown, break_down, render_breakdown
     from pairbench.model.breakdown import Breakdown, NoBreakdown
-    from pairbench.report.breakdown import render_breakdown
-    from pairbench.workflow.inspect.breakdown import WantedBreakdown, break_down
 
     if mode not in _MODES:
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of {', '.join(_MODES)}")

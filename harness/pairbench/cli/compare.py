@@ -5,10 +5,9 @@ from typing import Annotated
 import typer
 
 from pairbench.cli.options import FormatOption, MinEffectOption, NamesOption, StoreOption
-from pairbench.cli.say import configure, put
-from pairbench.cli.verdicts import report_problems
+from pairbench.cli.say import configure, put, report_problems
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.model.policy import policy_of
+from pairbench.model.comparison import policy_of
 
 _SIDE = (
     "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "

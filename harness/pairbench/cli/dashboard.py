@@ -79,10 +79,10 @@ def dashboard(
 
     Example: pairbench dashboard --output site --serve
     """
+    from pairbench.site.build import SiteOptions, build_site
+    from pairbench.site.serve import serve as serve_folder
     from pairbench.store.tree import fingerprint
     from pairbench.workflow.setup import store_of
-    from pairbench.workflow.site.build import SiteOptions, build_site
-    from pairbench.workflow.site.serve import serve as serve_folder
 
     config = configure(store=store)
     _check_address("--repository", repository)
@@ -109,7 +109,7 @@ def dashboard(
     if publish is not None:
         _publish(folder, publish)
     if live:
-        from pairbench.workflow.site.live import serve_live
+        from pairbench.site.live import serve_live
 
         serve_live(config, options, port, lambda text: say(f"pairbench: {text}"), seen)
     elif serve:
@@ -117,7 +117,7 @@ def dashboard(
 
 
 def _publish(folder: Path, target: str) -> None:
-    from pairbench.workflow.site.upload import upload
+    from pairbench.site.upload import upload
 
     done = upload(folder, target)
     say(

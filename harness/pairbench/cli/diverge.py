@@ -37,10 +37,9 @@ def diverge(
 
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
+    from pairbench.features.diverge import find_divergence, render_divergence
     from pairbench.model.divergence import NoDivergence
-    from pairbench.report.divergence import render_divergence
-    from pairbench.workflow.inspect.diverge import find_divergence
-    from pairbench.workflow.inspect.one_case import Wanted
+    from pairbench.workflow.one_case import Wanted
 
     config = configure(output, catalogue=catalogue, tier=["all"], mode=["eager"], tf32=tf32, timeout=timeout)
     whole = find_divergence(config, Wanted(operator=operator, case=case, device=device), variant)

@@ -1,10 +1,24 @@
-"""The verb `pairbench list`."""
+"""The verb `pairbench list`.
+
+The verb `pairbench doctor`.
+"""
 
 import typer
 
-from pairbench.cli.options import CatalogueOption, FormatOption, Select
+from pairbench.cli.options import CatalogueOption, DeviceOption, FormatOption, Select, StoreOption
 from pairbench.cli.say import configure, put, say
 from pairbench.workflow.setup import choose, open_context
+
+
+def doctor(device: DeviceOption = "auto", store: StoreOption = None, output: FormatOption = "table") -> None:
+    """Show what this machine can measure. Also what is missing, and how to fix it.
+
+    Example: pairbench doctor --device all
+    """
+    from pairbench.report.render import render_rows
+    from pairbench.workflow.machine import examine
+
+    put(render_rows("doctor", examine(configure(output, store=store), device), output), nl=False)
 
 
 def list_(select: Select = None, catalogue: CatalogueOption = False, output: FormatOption = "table") -> None:

@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from pairbench.config import Config
-    from pairbench.model.series import Wanted
+    from pairbench.model.record import Wanted
 
 Select = Annotated[
     list[str] | None,
@@ -136,6 +136,6 @@ def wanted_series(config: "Config", implementation: Sequence[str] | None, mode: 
         implementation: Names or globs.
         mode: As given by the user.
     """
-    from pairbench.model.series import Wanted
+    from pairbench.model.record import Wanted
 
     return Wanted(implementations=tuple(implementation or ()), modes=config.settings.modes if mode else ())

@@ -40,8 +40,7 @@ def results(
 
     Example: pairbench results --store results/reference --format markdown --output suites/RESULTS.md
     """
-    from pairbench.report.results.page import results_page
-    from pairbench.workflow.results import stored_results
+    from pairbench.features.results.page import results_page, stored_results
 
     config = configure(output, catalogue=catalogue, store=store)
     tiers = _tiers(tier)

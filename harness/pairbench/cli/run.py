@@ -19,16 +19,15 @@ from pairbench.cli.options import (
     TierOption,
     TimeoutOption,
 )
-from pairbench.cli.say import configure, put, say
-from pairbench.cli.verdicts import report_problems
+from pairbench.cli.say import configure, put, report_problems, say
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_request
 
 if TYPE_CHECKING:
+    from pairbench.workflow.narrowed import Narrowed
     from pairbench.workflow.run.confirm import Confirmed
     from pairbench.workflow.run.record import DoneRun
-    from pairbench.workflow.since.narrowed import Narrowed
 
 # A second's worth of importing, done while workers load torch.
 _MEANWHILE = ("pairbench.workflow.run.record", "pyarrow.parquet", "scipy.special")
@@ -123,7 +122,7 @@ def run(
         )
         request = stack.enter_context(open_request(config, select, device, implementation or (), meanwhile=_MEANWHILE))
         if changed_since is not None:
-            from pairbench.workflow.since.narrow import changed_since as narrowed_to_changed
+            from pairbench.features.since.narrow import changed_since as narrowed_to_changed
 
             request = narrowed_to_changed(request, changed_since)
         narrowed = request.chosen.narrowed
@@ -158,8 +157,7 @@ def _show(
 ) -> None:
     """Print a run, and what it means beside earlier ones if that was asked."""
     from pairbench.report.render import to_json
-    from pairbench.report.rows import precision_remark
-    from pairbench.report.table import render
+    from pairbench.report.rows import precision_remark, render
 
     if output == "json":
         document = {

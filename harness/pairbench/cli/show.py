@@ -36,9 +36,9 @@ def show(
     from pairbench.errors import SelectionError
     from pairbench.plan import parse_selection
     from pairbench.report.render import render_rows
-    from pairbench.report.table import render
-    from pairbench.store.moved import current_name
+    from pairbench.report.rows import render
     from pairbench.store.reader import read_run, runs
+    from pairbench.store.reading import current_name
 
     config = configure(output, mode=mode, store=store)
     meant = wanted_series(config, implementation, mode)

@@ -53,7 +53,7 @@ def trend(
     Example: pairbench trend 'suites/norm.py::rms_norm*4096*-triton-eager' --output trend.svg
     """
     from pairbench.report.trend import render_trend
-    from pairbench.workflow.history.lookup import read_trend
+    from pairbench.workflow.lookup import read_trend
 
     config = configure(output, mode=mode, store=store)
     wanted = wanted_series(config, implementation, mode)

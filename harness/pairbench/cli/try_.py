@@ -24,7 +24,7 @@ from pairbench.errors import PairbenchError
 from pairbench.workflow.setup import ask, open_context
 
 if TYPE_CHECKING:
-    from pairbench.model.attempt import Attempt, Tried
+    from pairbench.features.attempt.values import Attempt, Tried
 
 
 def try_(
@@ -67,8 +67,8 @@ def try_(
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(open_context(config, suites, quick=True))
         # Only now, for it takes half a second, and the server that loads torch is under way.
-        from pairbench.workflow.attempt.attempts import Attempts, WantedTry
-        from pairbench.workflow.attempt.watch import try_on_changes
+        from pairbench.features.attempt.attempts import Attempts, WantedTry
+        from pairbench.features.attempt.watch import try_on_changes
 
         wanted = WantedTry(
             select=tuple(select or ()),
@@ -118,7 +118,7 @@ class _Page:
         self.notify(f"pairbench: {error}")
 
     def case(self, tried: "tuple[Tried, ...]") -> None:
-        from pairbench.report.attempt import case_lines
+        from pairbench.features.attempt.words import case_lines
 
         self.line.clear()
         if self._output == "table":
@@ -126,7 +126,7 @@ class _Page:
 
     def finish(self, attempt: "Attempt") -> None:
         """Print what belongs to the whole of an attempt; what need be said once is said the first time."""
-        from pairbench.report.attempt import LABEL, as_markdown, as_plain, closing_lines
+        from pairbench.features.attempt.words import LABEL, as_markdown, as_plain, closing_lines
         from pairbench.report.render import to_json
 
         self.line.clear()

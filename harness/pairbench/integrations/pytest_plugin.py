@@ -127,7 +127,7 @@ def pytest_benchmark_compare_machine_info(
 ) -> None:
     """Refuse to compare with another device."""
     if _plugin_session(config):
-        from pairbench.integrations.plugin.storage import refuse_unlike
+        from pairbench.integrations.plugin.options import refuse_unlike
 
         with _usage():
             refuse_unlike(machine_info, compared_benchmark)

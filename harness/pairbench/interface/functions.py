@@ -10,8 +10,7 @@ from typing import Any
 
 from pairbench.errors import DeclarationError, UsageError
 from pairbench.interface.lookup import function_of, literal_of
-from pairbench.interface.opened import Opened, open_targets, written_suite
-from pairbench.interface.operator_text import Cases
+from pairbench.interface.opened import Cases, Opened, open_targets, written_suite
 from pairbench.interface.source import INTO_A_FILE, SourceText
 from pairbench.model.operator import Operator
 from pairbench.model.tolerance import Tolerance

@@ -8,10 +8,9 @@ from typing import Any
 
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SuiteError
 from pairbench.interface.functions import Arguments, open_functions
-from pairbench.interface.opened import Opened, Targets, open_targets, refuse_in_worker
-from pairbench.interface.operator_text import Cases
+from pairbench.interface.opened import Cases, Opened, Targets, open_targets, refuse_in_worker
 from pairbench.interface.result import Result
-from pairbench.interface.shown import Tries, Verifications
+from pairbench.interface.stored import Tries, Verifications
 from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_context, open_request
@@ -220,7 +219,7 @@ def try_(
     refuse_in_worker("try_")
     options = _options(tier=tier, mode=mode, timeout=timeout, store=None if store is None else str(store), **settings)
     with open_targets(what, cases=cases, catalogue=catalogue, **options) as opened, contextlib.ExitStack() as stack:
-        from pairbench.workflow.attempt.attempts import Attempts, WantedTry
+        from pairbench.features.attempt.attempts import Attempts, WantedTry
         from pairbench.workflow.progress import StatusTelling
         from pairbench.workflow.setup import ask
 

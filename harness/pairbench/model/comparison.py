@@ -1,12 +1,121 @@
-"""What a comparison of a current run with a reference says: a verdict for each series, and the likely cause."""
+"""What a comparison of a current run with a reference says: a verdict for each series, and the likely cause.
+
+A new level of a series that a person has accepted on purpose.
+
+What a gate calls a change: every threshold of judging, with the reason for its value.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from pairbench.model.series import Series
+from pairbench.errors import UsageError
+from pairbench.model.record import Series
 from pairbench.stats import Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """What was accepted, when and why. It covers this level, and no further worsening."""
+
+    series: Series
+    definition_hash: str | None
+    """The definition whose level was accepted; another definition has another level."""
+    p50_ns: float | None
+    p95_ns: float | None
+    """`p50_ns` and `p95_ns` are latencies of the call."""
+    device_p50_ns: float | None = None
+    device_p95_ns: float | None = None
+    host_p50_ns: float | None = None
+    """`device_p50_ns`, `device_p95_ns` and `host_p50_ns` are those of the device and of the host; None on a CPU, and in what was
+    accepted before they were judged."""
+    exact: Mapping[str, float] = field(default_factory=dict)
+    """The accepted counts, `peak_bytes` and `margin`, by the column of the record."""
+    run_id: str
+    """The run that had this level."""
+    at: str
+    """When it was accepted: ISO 8601, UTC."""
+    reason: str
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        """The accepted latencies in ns, by the column of the record."""
+        known = {
+            "call_p50_ns": self.p50_ns,
+            "call_p95_ns": self.p95_ns,
+            "device_p50_ns": self.device_p50_ns,
+            "device_p95_ns": self.device_p95_ns,
+            "host_p50_ns": self.host_p50_ns,
+        }
+        return {column: value for column, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The thresholds of a comparison. The defaults are those whose error rates `tests/gate/README.md` publishes."""
+
+    minimum_effect: float = 0.02
+    """The smallest relative change of a latency that must be caught; a series with a noise floor has at least twice
+    that floor."""
+    least_estimate: float = 0.75
+    """The part of the minimum effect that an estimate must reach. With 1, half of the changes of just that size are
+    missed."""
+    false_discovery_rate: float = 0.005
+    """The rate of Benjamini-Hochberg over all latencies of a comparison. Where nothing changed it is the chance of
+    any alarm."""
+
+    most_prior_rounds: float = 20.0
+    """The most degrees of freedom that other series lend. With more, two outlying rounds of three could raise an
+    alarm."""
+    least_spread: float = 0.0003
+    """The least relative spread between rounds that is believed: three rounds may agree by chance to the last tick."""
+    tick_ns: float = 32.0
+    """The step in ns of the clock behind CUDA events on current GPUs; medians of short calls differ by whole steps."""
+
+    memory_part: float = 0.01
+    memory_bytes: int = 1 << 20
+    """Peak memory may grow by `memory_part` of itself or by `memory_bytes`, whichever is more: allocators round up."""
+
+    margin_part: float = 0.5
+    """The part of the reference's correctness margin that has to be left, unless `margin_safe` is."""
+    margin_safe: float = 0.5
+    """The part of the tolerance that is enough to be left, whatever the reference had."""
+
+    host_floor: float = 0.1
+    """The largest noise floor of a host's own time, in log units, with which it counts as one that repeats and is judged."""
+    host_relative_floor: float = 0.35
+    """The largest noise floor of the host's time relative to the baseline's, in log units, with which it counts as one that
+    repeats and is judged. Twice this floor is a factor of two."""
+    calibration_alarms: float = 0.01
+    """The part of a calibration's judgements that may have been false alarms for its machine to count as quiet."""
+
+    kernel_part: float = 0.1
+    """The relative change of a kernel's profiled time that is worth naming: profiled times are indications."""
+    control_part: float = 0.5
+    """The part of a change that its control must show as well for the machine to be the likelier cause."""
+    confirmed_part: float = 0.5
+    """The part of a change that the second measurement must show alone."""
+
+
+DEFAULT = Policy()
+
+
+def policy_of(min_effect: float | None, *, name: str = "--min-effect") -> Policy:
+    """Return the default thresholds with another minimum effect.
+
+    Args:
+        min_effect: In percent; None for the default one.
+        name: What the user calls it.
+
+    Raises:
+        UsageError: it is no such percentage.
+    """
+    if min_effect is None:
+        return DEFAULT
+    if not 0 < min_effect < 100:
+        raise UsageError(f"{name} is {min_effect:g}, expected a percentage between 0 and 100, such as 2")
+    return replace(DEFAULT, minimum_effect=min_effect / 100)
 
 
 class Verdict(StrEnum):

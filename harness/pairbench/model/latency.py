@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from operator import attrgetter
 
-from pairbench.model.load import withheld
+from pairbench.model.environment import withheld
 from pairbench.model.record import Record
 from pairbench.stats import Interval
 

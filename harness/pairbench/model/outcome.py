@@ -1,4 +1,7 @@
-"""The outcome of an entry: its correctness, latencies and launches, or how it ended before it had them."""
+"""The outcome of an entry: its correctness, latencies and launches, or how it ended before it had them.
+
+Whether an implementation gives the same outputs on both sides of a comparison.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -204,3 +207,26 @@ class Outcome:
     verification: Verification | None = None
     rounds: tuple[TimedRound, ...] = ()
     profile: Profile | None = None
+
+
+class Agreement(StrEnum):
+    """How two sides' outputs for the same seeded inputs agree."""
+
+    EQUAL = "equal"
+    """The outputs are equal to the bit."""
+    WITHIN = "within"
+    """The outputs differ in some bits, and are everywhere within the operator's tolerance."""
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsCompared:
+    """The result of comparing one entry's outputs on both sides."""
+
+    entry: Entry
+    agreement: Agreement
+    reason: str | None = None
+    """Where and how far the outputs differ, or why that is not known; None where they agree."""
+    correctness: Correctness | None = None
+    """Distances between the sides' outputs; None where they were not compared element by element."""

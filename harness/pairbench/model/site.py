@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pairbench.model.comparison import Attribution, Change, GateOutcome
-from pairbench.model.record import KernelCount
-from pairbench.model.series import Series
+from pairbench.model.record import KernelCount, Series
 from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")

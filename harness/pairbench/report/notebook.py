@@ -7,8 +7,7 @@ from itertools import groupby
 from pairbench.model.latency import speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.record import Record
-from pairbench.report.layout import telling
-from pairbench.report.render import clean
+from pairbench.report.render import clean, telling
 from pairbench.report.rows import (
     COLUMNS,
     RecordRow,

@@ -1,25 +1,40 @@
 """Small JSON files beside the runs: what people decide and what is known of a device. One each, never changed.
 
 Made to be read in a diff: sorted, indented, with a line break at the end. Merging two stores is copying files, as for runs.
+
+New levels that were accepted on purpose: `<store>/accepted/<time>-<hash>.json`, reviewable in a diff.
+
+Where calls spent their time, as far as somebody kept it: `<store>/breakdowns/device=<slug>/<breakdown_id>.json`.
+
+What comparing a device with itself has shown: `<store>/calibrations/device=<slug>/<calibration_id>.json`.
+
+What devices were measured to be capable of, in the user's cache folder: measuring it takes up to a second.
 """
 
+import hashlib
 import json
 import math
+import re
 import types
 import typing
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from pairbench.model.breakdown import KeptBreakdown
+from pairbench.model.comparison import Acceptance, Calibration
+from pairbench.model.environment import Environment, device_slug
 from pairbench.model.plain import plain
+from pairbench.model.record import Series
 from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import BROKEN, read_content
-from pairbench.store.files.sizes import LARGEST_DOCUMENT
+from pairbench.store.files.opened import BROKEN, LARGEST_DOCUMENT, read_content
 from pairbench.store.location import StoreLocation
-from pairbench.store.reading import Reading, problem_of
+from pairbench.store.reading import Reading, problem_of, renamed_series
+from pairbench.store.user_cache import KeptValues, user_folder
 
 Value = TypeVar("Value")
 
@@ -143,3 +158,142 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
         expected = words.get(wanted, "a number") if isinstance(wanted, type) else "a number"
         raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {expected}")
     return content
+
+
+_FOLDER = "accepted"
+_KIND = "acceptance 1"
+
+
+def write_acceptance(store: str | Path | StoreLocation, acceptance: Acceptance) -> str:
+    """Store an acceptance and return where it lies.
+
+    Raises:
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
+    """
+    what = hashlib.sha256(repr((acceptance.series, acceptance.run_id, acceptance.reason)).encode()).hexdigest()
+    when = re.sub(r"[-:]|\..*|\+.*", "", acceptance.at)
+    return write_document(StoreLocation.of(store), f"{_FOLDER}/{when}-{what[:10]}.json", _KIND, acceptance)
+
+
+def read_acceptances(store: str | Path | StoreLocation) -> Reading[dict[Series, Acceptance]]:
+    """Return the newest acceptance of each series; none where there is no such store.
+
+    Raises:
+        StoreFailedError: the store cannot be listed.
+    """
+    location = StoreLocation.of(store)
+    found, problems = read_documents(location, _FOLDER, _KIND, Acceptance)
+    here = (replace(one, series=renamed_series(one.series, location.moved)) for one in found)
+    return Reading({one.series: one for one in sorted(here, key=lambda one: one.at)}, problems)
+
+
+_BREAKDOWNS = "breakdowns"
+_BREAKDOWN_KIND = "breakdown 1"
+
+
+def write_breakdown(store: str | Path | StoreLocation, kept: KeptBreakdown) -> str:
+    """Store the breakdowns of a case and return where they lie.
+
+    Raises:
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
+    """
+    return write_document(
+        StoreLocation.of(store),
+        f"{_BREAKDOWNS}/device={device_slug(kept.device_name)}/{kept.breakdown_id}.json",
+        _BREAKDOWN_KIND,
+        kept,
+    )
+
+
+def read_breakdowns(store: str | Path | StoreLocation) -> Reading[tuple[KeptBreakdown, ...]]:
+    """Return all that were kept, the newest first; none where there is no such store.
+
+    Raises:
+        StoreFailedError: the store cannot be listed.
+    """
+    location = StoreLocation.of(store)
+    found, problems = read_documents(location, _BREAKDOWNS, _BREAKDOWN_KIND, KeptBreakdown)
+    here = (replace(kept, suite=location.moved.get(kept.suite, kept.suite)) for kept in found)
+    return Reading(tuple(sorted(here, key=lambda kept: (kept.made_at, kept.breakdown_id), reverse=True)), problems)
+
+
+_CALIBRATIONS = "calibrations"
+_CALIBRATION_KIND = "calibration 1"
+
+
+def write_calibration(
+    store: str | Path | StoreLocation,
+    calibration: Calibration,
+    publish: Callable[[str, pa.Buffer], None] | None = None,
+) -> str:
+    """Store a calibration and return where it lies.
+
+    Args:
+        store: A folder or a URL.
+        calibration: What is stored.
+        publish: What makes the file appear, and its folder; the store itself where not given.
+
+    Raises:
+        StoreError: the folder cannot be made.
+        StoreFailedError: there is no space or permission.
+    """
+    path = f"{_CALIBRATIONS}/device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
+    return write_document(StoreLocation.of(store), path, _CALIBRATION_KIND, calibration, publish)
+
+
+def read_calibrations(store: str | Path | StoreLocation) -> Reading[tuple[Calibration, ...]]:
+    """Return all calibrations, oldest first; none where there is no such store.
+
+    Raises:
+        StoreFailedError: the store cannot be listed.
+    """
+    location = StoreLocation.of(store)
+    found, problems = read_documents(location, _CALIBRATIONS, _CALIBRATION_KIND, Calibration)
+    here = (
+        replace(one, floors={renamed_series(series, location.moved): floor for series, floor in one.floors.items()})
+        for one in found
+    )
+    return Reading(tuple(sorted(here, key=lambda one: one.made_at)), problems)
+
+
+_MOST = 100
+_KEY = "ceilings"
+
+
+class KeptCeilings:
+    """The measured ceilings of the roofline by device, driver and version of torch."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            folder: Where such things are kept; the user's cache folder where it is not given.
+        """
+        self._values = KeptValues((folder or user_folder()) / "ceilings.json", most=_MOST)
+
+    def put_in(self, environment: Environment) -> Environment | None:
+        """Return an environment with the ceilings that are kept for it; None where none are."""
+        values = self._values.read().get(_key(environment), {})
+        known = {name: float(rate) for name, rate in values.items() if isinstance(rate, int | float) and rate > 0}
+        if not known:
+            return None
+        observed = {**_observed(environment), _KEY: known}
+        return replace(environment, rest={**environment.rest, "observed": observed})
+
+    def keep(self, environment: Environment) -> None:
+        """Keep the ceilings of an environment, if it has some."""
+        if ceilings := _observed(environment).get(_KEY):
+            self._values.keep({_key(environment): ceilings})
+
+
+def _observed(environment: Environment) -> dict[str, Any]:
+    observed: dict[str, Any] = environment.rest.get("observed", {})
+    return observed
+
+
+def _key(environment: Environment) -> str:
+    device = environment.device
+    versions = (environment.driver, environment.cuda, environment.torch)
+    return json.dumps([device.kind, device.name, device.uuid, environment.hostname, *versions])

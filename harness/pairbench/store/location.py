@@ -17,8 +17,7 @@ from pyarrow import fs
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
 from pairbench.model.text import redacted
-from pairbench.store.files.listing import Listing, list_files
-from pairbench.store.files.uploads import abort_uploads, is_abandoned
+from pairbench.store.files.listing import Listing, abort_uploads, is_abandoned, list_files
 from pairbench.store.files.written import TEMPORARY, sweep_temporary, write_whole
 
 FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")

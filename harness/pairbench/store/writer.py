@@ -12,9 +12,7 @@ import pyarrow.parquet as pq
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
 from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
-from pairbench.store.files.parts import tidy
-from pairbench.store.files.sealed import sealed
+from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile, sealed, tidy
 from pairbench.store.location import RunFile, StoreLocation, is_run_id
 from pairbench.store.schema import texts_of, to_table
 

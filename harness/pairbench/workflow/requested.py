@@ -8,8 +8,7 @@ from typing import Any
 
 from pairbench.model.environment import Device, Environment
 from pairbench.model.plan import PlannedCase
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.model.settings import Settings
 from pairbench.plan import Selection, names_implementation, tiers_for
 from pairbench.workflow.setup import Chosen

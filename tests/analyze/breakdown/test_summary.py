@@ -2,13 +2,14 @@
 
 import pytest
 
-from pairbench.analyze.breakdown.kinds import KINDS, kind_of
-from pairbench.analyze.breakdown.summary import (
+from pairbench.features.breakdown.summary import (
+    KINDS,
     Node,
     agrees,
     by_kernel,
     by_kind,
     by_line,
+    kind_of,
     off_by,
     parts_ns,
     tree_of,

@@ -8,9 +8,8 @@ import pytest
 from pairbench.analyze.compare.accepted import AcceptedLevel, acceptance_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.errors import UsageError
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Change, GateOutcome
-from pairbench.model.series import Series
+from pairbench.model.comparison import Acceptance, Change, GateOutcome
+from pairbench.model.record import Series
 from tests.builders import ended, make_run, run_id_of
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.confirm import again, suspects
+from pairbench.analyze.compare.change import again, suspects
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.record import Record

@@ -11,8 +11,7 @@ from pairbench.analyze.compare.floors import floors_of, past_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from tests.builders import make_run, with_device
 
 DEVICE_NS = (50_000.0, 50_020.0, 49_980.0, 50_010.0, 49_990.0)

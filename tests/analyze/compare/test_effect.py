@@ -11,8 +11,7 @@ from scipy import stats
 
 from pairbench.analyze.compare.effect import Effects, _adjusted, decide, estimate, minimum_effect
 from pairbench.analyze.compare.rounds import Floats, Runs
-from pairbench.model.comparison import Floor
-from pairbench.model.policy import Policy
+from pairbench.model.comparison import Floor, Policy
 
 LATENCY = math.log(1e6)
 PLAIN = Policy(least_spread=1e-12, tick_ns=0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.era import FIELDS, elsewhere, era_changes
+from pairbench.analyze.compare.attribute import FIELDS, elsewhere, era_changes
 from tests.builders import make_run
 
 RECORD = make_run(0)[0]

@@ -5,7 +5,7 @@ import pytest
 
 from pairbench.analyze.compare.floors import Past, calibrate_from, floors_of, noise, past_of
 from pairbench.analyze.compare.rounds import Floats
-from pairbench.model.series import Series
+from pairbench.model.record import Series
 from tests.builders import ended, make_run
 
 SPREAD = 0.01

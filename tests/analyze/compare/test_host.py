@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.confirm import confirm
+from pairbench.analyze.compare.change import confirm
 from pairbench.analyze.compare.floors import calibrate_from
-from pairbench.analyze.compare.interleaved import compare_interleaved, to_measure_again
 from pairbench.analyze.compare.runs import compare
+from pairbench.features.ab.measure import compare_interleaved, to_measure_again
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
 from pairbench.model.latency import HOST
 from pairbench.model.record import Record

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.analyze.compare.interleaved import compare_interleaved
-from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.features.ab.measure import compare_interleaved
 from pairbench.model.comparison import Attribution, Change, GateOutcome
-from pairbench.model.outcome import Correctness
+from pairbench.model.outcome import Agreement, Correctness, OutputsCompared
 from pairbench.model.plan import Entry
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from tests.builders import ended, make_run, only
 
 FUSED = Entry(implementation="fused", mode="eager")

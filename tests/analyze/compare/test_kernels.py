@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.analyze.compare.kernels import kernel_changes
+from pairbench.analyze.compare.attribute import kernel_changes
 from pairbench.model.record import KernelCount, Record
 from tests.builders import make_run
 

@@ -11,7 +11,7 @@ from pairbench.analyze.compare.reasons import percent
 from pairbench.analyze.compare.rounds import MeasuredSides
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL
-from pairbench.model.series import Series
+from pairbench.model.record import Series
 from pairbench.stats import Interval
 from tests.builders import make_run
 

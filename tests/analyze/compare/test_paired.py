@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.analyze.compare.effect import Effects
-from pairbench.analyze.compare.paired import estimate_paired, judge_interleaved
 from pairbench.analyze.compare.rounds import Floats, MeasuredSides
+from pairbench.analyze.compare.runs import estimate_paired, judge_interleaved
 from pairbench.model.comparison import Judgement, Verdict
 from pairbench.model.latency import CALL
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from tests.builders import make_run
 
 DRIFT = (1.0, 1.4, 0.8, 1.1, 2.0)

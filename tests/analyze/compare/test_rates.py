@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pairbench.analyze.compare.rates import upper_bound
+from pairbench.analyze.compare.rounds import upper_bound
 
 
 def test_nothing_seen_is_the_rule_of_three() -> None:

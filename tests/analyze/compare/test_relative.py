@@ -14,8 +14,7 @@ from pairbench.analyze.compare.rounds import MeasuredSides
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
 from pairbench.model.latency import CALL, DEVICE
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from tests.builders import make_run, with_device
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))

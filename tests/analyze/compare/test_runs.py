@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pairbench.analyze.compare.change import SEVERITY
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict
-from pairbench.model.record import KernelCount, Record
-from pairbench.model.series import Series
+from pairbench.model.record import KernelCount, Record, Series
 from tests.builders import ended, make_run
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pairbench.analyze.compare.effect import excess, groups_of, prior
 from pairbench.analyze.compare.rounds import Floats
-from pairbench.analyze.compare.spread import excess, groups_of, prior
 
 MOST = 20.0
 

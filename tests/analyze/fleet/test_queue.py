@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.analyze.fleet.queue import Last, Waiting, requirement
+from pairbench.features.fleet.queue import Last, Waiting, requirement
 from pairbench.model.unit import Host, Offer, Unit
 
 NOW = dt.datetime(2026, 11, 24, 12, tzinfo=dt.UTC)

@@ -1,6 +1,6 @@
 """Which units a store has, from made-up rows."""
 
-from pairbench.analyze.fleet.stored import stored_units, whole_runs
+from pairbench.features.fleet.queue import stored_units, whole_runs
 from pairbench.model.outcome import NOT_REACHED
 from pairbench.model.unit import Host, Offer, Unit, marked, unit_of
 

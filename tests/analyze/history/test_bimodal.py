@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pairbench.analyze.history import bimodal, changepoint
-from pairbench.analyze.history.bimodal import Flags, place_of_step
-from pairbench.analyze.history.changepoint import detect
+from pairbench.analyze.history import changepoint
+from pairbench.analyze.history.changepoint import Flags, detect, place_of_step
 from pairbench.stats import Floats
 
 STEP = 50
@@ -80,7 +79,7 @@ def test_the_best_cut_is_that_of_fits_one_by_one() -> None:
         values -= values.mean()
         before, after = values > -0.01, values > 0.01
         likelihoods = {cut: by_hand(values, cut, before, after) for cut in range(4, 27)}
-        fit = bimodal._fitted(values, before, after, 1e-8, 4)
+        fit = changepoint._fitted(values, before, after, 1e-8, 4)
         assert fit is not None
         assert fit.cut == max(likelihoods, key=lambda cut: likelihoods[cut])
         assert fit.likelihood == pytest.approx(likelihoods[fit.cut])

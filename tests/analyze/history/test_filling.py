@@ -1,6 +1,6 @@
 """Which commits are measured where not all are: rules on places in a history."""
 
-from pairbench.analyze.history.filling import every, neighbours, next_step
+from pairbench.features.backfill import every, neighbours, next_step
 
 
 def test_every_nth_commit_has_the_newest_among_them() -> None:

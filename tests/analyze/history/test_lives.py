@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.analyze.history.lives import MoveLife, lives_of
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.comparison import Attribution
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
+from pairbench.site.judging.series_events import MoveLife, lives_of
 from tests.builders import CASES, DEVICE, SUITE, make_run
 
 CASE = CASES[0]

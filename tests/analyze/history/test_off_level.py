@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.history.changepoint import detect
-from pairbench.analyze.history.off_level import NewestRuns, judge_newest
+from pairbench.analyze.history.latest import NewestRuns, judge_newest
 from pairbench.model.comparison import Verdict
 from pairbench.stats import Floats
 

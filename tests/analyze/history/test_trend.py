@@ -9,10 +9,8 @@ import pytest
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Attribution, Floor, GateOutcome, Verdict
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.comparison import Acceptance, Attribution, Floor, GateOutcome, Verdict
+from pairbench.model.record import Record, Series
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, sha
 
 CASE = CASES[0]

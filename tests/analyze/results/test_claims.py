@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.results.claims import state_of
-from pairbench.analyze.results.operator import results_of
+from pairbench.features.results.operator import results_of, state_of
+from pairbench.features.results.values import ClaimState
 from pairbench.model.claim import Claim
-from pairbench.model.results import ClaimState
 from tests.builders import ended, only, run_id_of
 from tests.results_made import measured, operator
 

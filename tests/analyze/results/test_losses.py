@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from pairbench.analyze.results.losses import CasePoint, condition_of
-from pairbench.analyze.results.operator import results_of
-from pairbench.model.results import AxisBound, LossCondition
+from pairbench.features.results.operator import CasePoint, condition_of, results_of
+from pairbench.features.results.values import AxisBound, LossCondition
 from tests.results_made import measured, operator
 
 

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
-from pairbench.analyze.results.operator import results_of
-from pairbench.model.load import HostLoad
+from pairbench.features.results.operator import results_of
+from pairbench.features.results.values import ModeResults, OperatorResults
+from pairbench.model.environment import HostLoad
 from pairbench.model.record import Record
-from pairbench.model.results import ModeResults, OperatorResults
 from tests.analyze.test_records import ENVIRONMENT
 from tests.builders import ended, only, run_id_of
 from tests.results_made import measured, operator

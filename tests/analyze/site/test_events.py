@@ -7,14 +7,12 @@ import pytest
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.facts import run_head
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.events import Heads, events_of, joined, kernels_wanted, lasting, with_kernels
-from pairbench.analyze.site.facts import run_head
-from pairbench.analyze.site.series_events import SeriesEvent, series_events
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Attribution, Change, GateOutcome
-from pairbench.model.record import KernelCount, Record
-from pairbench.model.series import Series
+from pairbench.model.comparison import Acceptance, Attribution, Change, GateOutcome
+from pairbench.model.record import KernelCount, Record, Series
+from pairbench.site.judging.events import Heads, events_of, joined, kernels_wanted, lasting, with_kernels
+from pairbench.site.judging.series_events import SeriesEvent, series_events
 from tests.builders import CASES, DEVICE, ended, make_run, only, run_id_of
 
 Runs = list[tuple[Record, ...]]

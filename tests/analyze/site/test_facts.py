@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.compare.runs import compare
-from pairbench.analyze.site.facts import ceilings_of, environment_of, run_head, series_facts
-from pairbench.analyze.site.status import gate_status_of, worst
+from pairbench.analyze.facts import ceilings_of, environment_of, run_head, series_facts
 from pairbench.model.comparison import Attribution
-from pairbench.model.load import HostLoad
-from pairbench.model.series import Series
+from pairbench.model.environment import HostLoad
+from pairbench.model.record import Series
 from pairbench.model.site import SeriesStatus
+from pairbench.site.judging.status import gate_status_of, worst
 from tests.analyze.test_records import ENVIRONMENT
 from tests.builders import CASES, ended, make_run
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.gpus import gpu_ratios, spreads
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
+from pairbench.site.judging.events import gpu_ratios, spreads
 from tests.builders import CASES, DEVICE, SUITE, make_run
 
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from pairbench.analyze.facts import series_facts
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.analyze.site.facts import series_facts
-from pairbench.analyze.site.overview import overview_rows
-from pairbench.analyze.site.status import gate_status_of
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.model.site import SeriesFacts
+from pairbench.site.judging.overview import overview_rows
+from pairbench.site.judging.status import gate_status_of
 from tests.builders import CASES, ended, make_run
 
 IMPLEMENTATIONS = ("baseline", "fused", "slow")

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from pairbench.analyze.compare.runs import compare
-from pairbench.analyze.site.facts import run_head
-from pairbench.analyze.site.pairs import overlapping, run_verdicts
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.analyze.facts import run_head
+from pairbench.model.record import Record, Series
 from pairbench.model.site import RunHead
+from pairbench.site.judging.events import overlapping, run_verdicts
 from tests.builders import CASES, DEVICE, ended, make_run, run_id_of
 
 

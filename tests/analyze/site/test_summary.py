@@ -2,9 +2,15 @@
 
 import pytest
 
-from pairbench.analyze.site.summary import device_summaries, family_of, is_self_test, operator_summaries
-from pairbench.analyze.site.verdict import operator_verdict, where
 from pairbench.model.site import OverviewRow
+from pairbench.site.judging.summary import (
+    device_summaries,
+    family_of,
+    is_self_test,
+    operator_summaries,
+    operator_verdict,
+    where,
+)
 from pairbench.stats import Interval
 from tests.report.site import made
 

@@ -28,13 +28,14 @@ from pairbench.execute.protocol import (
     TakenBlock,
     VerifyCase,
 )
-from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (
     PRECISE,
     TIME_CAP,
+    Agreement,
     EntrySamples,
     Launches,
+    OutputsCompared,
     Profile,
     Status,
     Telemetry,

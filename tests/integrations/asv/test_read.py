@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import typer
 
-from pairbench.cli.import_ import Tool, import_
+from pairbench.cli.exchange import Tool, import_
 from pairbench.cli.trend import trend
 from pairbench.errors import UsageError
-from pairbench.integrations.asv.read import find_results, read_asv_file
-from pairbench.integrations.foreign.pairing import Pairing
-from pairbench.integrations.foreign.records import rows_of
-from pairbench.integrations.foreign.values import ForeignRun, ImportFailedError
+from pairbench.features.exchange.asv import find_results, read_asv_file
+from pairbench.features.exchange.records import Pairing, rows_of
+from pairbench.features.exchange.values import ForeignRun, ImportFailedError
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, runs
 

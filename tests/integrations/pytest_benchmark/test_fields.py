@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairbench.analyze.records import environment_columns
-from pairbench.integrations.pytest_benchmark.fields import (
+from pairbench.features.exchange.pytest_benchmark import (
     ENVIRONMENT_COLUMNS,
     KEY,
     RUN_COLUMNS,

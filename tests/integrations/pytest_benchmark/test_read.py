@@ -14,15 +14,20 @@ import pytest
 import typer
 
 from pairbench.cli.compare import compare
-from pairbench.cli.import_ import Tool, import_
+from pairbench.cli.exchange import Tool, import_
 from pairbench.cli.trend import trend
 from pairbench.errors import UsageError
-from pairbench.integrations.foreign.into_store import Intake
-from pairbench.integrations.foreign.pairing import Pairing
-from pairbench.integrations.foreign.records import ImportedRun, rows_of
-from pairbench.integrations.foreign.values import ImportFailedError
-from pairbench.integrations.pytest_benchmark.fields import KEY, ROUND_SIZES, SAMPLES_OF, extra_info_of, machine_info_of
-from pairbench.integrations.pytest_benchmark.read import read_benchmark_json
+from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.pytest_benchmark import (
+    KEY,
+    ROUND_SIZES,
+    SAMPLES_OF,
+    extra_info_of,
+    machine_info_of,
+    read_benchmark_json,
+)
+from pairbench.features.exchange.records import ImportedRun, Pairing, rows_of
+from pairbench.features.exchange.values import ImportFailedError
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run

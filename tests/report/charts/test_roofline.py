@@ -8,7 +8,7 @@ import pytest
 
 from pairbench.model.site import SeriesFacts
 from pairbench.report.charts.roofline import intensity_of, ridge, roof_fraction, roofline_chart, roofline_summary
-from pairbench.report.limits import LIMITS, limit_of
+from pairbench.site.pages.operator_page import LIMITS, limit_of
 from tests.report.site import made
 
 CEILINGS = {"copy_gbps": 4000.0, "float32_tflops": 50.0, "bfloat16_tflops": 800.0}

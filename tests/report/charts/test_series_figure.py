@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pairbench.analyze.history.trend import Trend, make_trend
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.report.charts.series import series_chart
 from pairbench.report.charts.series_figure import SUFFIXES, to_bytes, trend_figure
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run

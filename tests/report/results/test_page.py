@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.results.operator import results_of
+from pairbench.features.results.operator import results_of
+from pairbench.features.results.page import results_page
 from pairbench.model.claim import Claim
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from pairbench.report.render import Terminal
-from pairbench.report.results.page import results_page
 from tests.builders import ended
 from tests.results_made import measured, operator
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from pairbench.analyze.history.trend import make_trend
-from pairbench.analyze.site.overview import overview_rows
 from pairbench.model.comparison import Attribution, GateOutcome
-from pairbench.model.record import KernelCount
-from pairbench.model.series import Series
+from pairbench.model.record import KernelCount, Series
 from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
-from pairbench.report.site.values import OperatorFacts, RunFacts
+from pairbench.site.judging.overview import overview_rows
+from pairbench.site.pages.paths import OperatorFacts, RunFacts
 from pairbench.stats import Interval
 from tests import builders
 

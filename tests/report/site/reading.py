@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from pairbench.report.site.values import File
+from pairbench.site.pages.paths import File
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "line", "ellipse", "polyline", "use", "path", "circle", "rect"}
 

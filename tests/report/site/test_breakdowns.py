@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pairbench.model.breakdown import KeptBreakdown
-from pairbench.report.site import paths
-from pairbench.report.site.breakdowns import breakdowns, head_of
-from pairbench.report.site.overview import overview
-from pairbench.report.site.pages import environment
+from pairbench.site.pages import paths
+from pairbench.site.pages.breakdowns import breakdowns, head_of
+from pairbench.site.pages.overview import overview
+from pairbench.site.pages.pages import environment
 from tests.breakdowns_made import kept
 from tests.report.site import made
 from tests.report.site.reading import Page, pages

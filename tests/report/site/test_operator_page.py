@@ -16,10 +16,10 @@ from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
 from pairbench.report.charts.series import series_chart
 from pairbench.report.charts.speedup import speedup_chart
-from pairbench.report.site import operator_page, operator_view, paths
-from pairbench.report.site.operator_payload import operator_payload, series_id
-from pairbench.report.site.pages import environment
-from pairbench.report.site.values import OperatorFacts
+from pairbench.site.pages import operator_page, paths
+from pairbench.site.pages.operator_payload import operator_payload, series_id
+from pairbench.site.pages.pages import environment
+from pairbench.site.pages.paths import OperatorFacts
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import value_of
@@ -184,7 +184,9 @@ def test_static_figures_are_linked_where_they_are_drawn(operator: OperatorFacts)
 
 
 def test_only_what_can_be_told_apart_is_filtered_by(operator: OperatorFacts) -> None:
-    assert operator_view.choices(operator_view.rows(operator)) == {"implementation": ("baseline", "fused")}
+    assert operator_page.choices(operator_page.implementation_rows(operator)) == {
+        "implementation": ("baseline", "fused")
+    }
 
 
 def test_remarks_say_what_is_to_be_known() -> None:
@@ -197,7 +199,7 @@ def test_remarks_say_what_is_to_be_known() -> None:
     }
     odd = made.series_facts(texts=texts, reason="interrupted")
     odd = replace(odd, numbers={**odd.numbers, "remeasured_blocks": 3})
-    (row,) = operator_view.rows(made.operator(series=(odd,), trends=()))
+    (row,) = operator_page.implementation_rows(made.operator(series=(odd,), trends=()))
     assert row.remarks == (
         "interrupted",
         "overwrites its inputs a, b",
@@ -212,10 +214,10 @@ def test_remarks_say_what_is_to_be_known() -> None:
 def test_both_speedups_are_said_where_replays_and_launches_differ() -> None:
     one = made.series_facts(texts={"device_timer": "graph_replay", "latency": "device", "speedup_of": "device"})
     one = replace(one, numbers={**one.numbers, "speedup": 4.1, "stream_speedup": 5.7})
-    (row,) = operator_view.rows(made.operator(series=(one,), trends=()))
+    (row,) = operator_page.implementation_rows(made.operator(series=(one,), trends=()))
     assert row.remarks == ("4.100x by kernels alone, 5.700x as eager code launches them",)
     alike = replace(one, numbers={**one.numbers, "stream_speedup": 4.2})
-    assert operator_view.rows(made.operator(series=(alike,), trends=()))[0].remarks == ()
+    assert operator_page.implementation_rows(made.operator(series=(alike,), trends=()))[0].remarks == ()
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,18 @@ import pytest
 from jinja2 import UndefinedError
 
 from pairbench.model.site import SiteFacts
-from pairbench.report.site import paths, words
-from pairbench.report.site.assets import assets
-from pairbench.report.site.overview import overview
-from pairbench.report.site.pages import environment, render
-from pairbench.report.site.regressions import ab_command, bisect_command, compare_command, regressions
-from pairbench.report.site.runs import compare, run, runs
-from pairbench.report.site.sparks import spark
-from pairbench.report.site.values import File, RunFacts
+from pairbench.site.build import assets
+from pairbench.site.pages import pages, paths
+from pairbench.site.pages.marks import spark
+from pairbench.site.pages.overview import overview
+from pairbench.site.pages.pages import environment, render
+from pairbench.site.pages.paths import File, RunFacts
+from pairbench.site.pages.regressions import ab_command, bisect_command, compare_command, regressions
+from pairbench.site.pages.runs import compare, run, runs
 from pairbench.stats import Interval
 from tests.report.site import made
-from tests.report.site.reading import Element, Page, pages, read
+from tests.report.site.reading import Element, Page, read
+from tests.report.site.reading import pages as read_pages
 
 ROOT = Path(__file__).parents[3]
 ENV = environment(ROOT / "dashboards" / "templates")
@@ -39,7 +40,7 @@ SITES = {
     "failures": build(made.only_failures(), [made.run(0, [made.failed()])]),
     **{f"hostile {n}": build(made.hostile(name), [made.hostile_run(name)]) for n, name in enumerate(made.HOSTILE)},
 }
-USUAL = {page.path: page for page in pages(SITES["usual"])}
+USUAL = {page.path: page for page in read_pages(SITES["usual"])}
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -56,7 +57,7 @@ def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
         there |= {paths.run_page(head.run_id, head.device_name), paths.run_data(head.run_id, head.device_name)}
     rows = [*made.site().rows, *(row for hostile in made.HOSTILE for row in made.hostile(hostile).rows)]
     there |= {paths.operator_page(row.device_name, row.suite, row.operator) for row in rows}
-    for page in pages(files):
+    for page in read_pages(files):
         ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
         assert len(ids) == len(set(ids)), f"{page.path} has an id twice"
         for _, address in page.references():
@@ -75,7 +76,7 @@ def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
 
 @pytest.mark.parametrize("name", SITES)
 def test_nothing_is_loaded_from_elsewhere(name: str) -> None:
-    for page in pages(SITES[name]):
+    for page in read_pages(SITES[name]):
         for tag, address in page.references():
             scheme = urlsplit(address).scheme
             assert not scheme or (tag == "a" and scheme == "https"), f"{page.path}: <{tag}> {address}"
@@ -96,14 +97,14 @@ def test_assets_load_nothing() -> None:
 @pytest.mark.parametrize("number", range(len(made.HOSTILE)))
 def test_hostile_names_are_text(number: int) -> None:
     name = made.HOSTILE[number]
-    usual = {page.path: page for page in pages(SITES["usual"])}
-    for page in pages(SITES[f"hostile {number}"]):
+    usual = {page.path: page for page in read_pages(SITES["usual"])}
+    for page in read_pages(SITES[f"hostile {number}"]):
         kind = posixpath.dirname(page.path)
         like = usual.get(page.path) or next(one for path, one in usual.items() if posixpath.dirname(path) == kind)
         assert len(page.all("script")) == len(like.all("script")) and not page.all("img", "iframe")
         assert not [key for element in page.elements for key in element.attributes if key.startswith("on")]
         # The beginning, as far as every place shows it.
-        shown = words.short(name, 500)[:5]
+        shown = pages.short(name, 500)[:5]
         assert shown in page.text, page.path
         # Without markup around it a name of 10,000 letters is shown cut, so no page shows all of it.
         assert "x" * 600 not in page.text
@@ -202,7 +203,7 @@ def test_the_overview_counts_what_needs_attention() -> None:
     ],
 )
 def test_a_page_with_little_says_what_to_do(name: str, path: str, told: str) -> None:
-    page = next(page for page in pages(SITES[name]) if page.path == path)
+    page = next(page for page in read_pages(SITES[name]) if page.path == path)
     assert told in page.text
 
 
@@ -283,15 +284,15 @@ def test_a_line_of_speedups() -> None:
 
 
 def test_words() -> None:
-    assert words.cut("a<b", 10) == "a&lt;b"
-    assert words.cut("\u202eabc\u05d0") == '<bdi title="abc\u05d0">abc\u05d0</bdi>'
-    assert words.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
-    assert ">2026-11-20 15:39<" in words.moment("2026-11-20T16:39:33.5+01:00")
-    assert words.moment("<yesterday>") == "&lt;yesterday&gt;" and words.moment(None) == ""
-    assert words.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and words.between(None) == ""
-    assert words.span((4, 4)) == "4" and words.span((4, 2064)) == "4 to 2,064" and words.span(None) == ""
-    assert words.number(float("nan")) == "" and words.number(1234567.0) == "1.23457e+06"
-    assert 'class="state state-failed"' in words.state("oom") and 'class="state state-other"' in words.state('x"y')
+    assert pages.cut("a<b", 10) == "a&lt;b"
+    assert pages.cut("\u202eabc\u05d0") == '<bdi title="abc\u05d0">abc\u05d0</bdi>'
+    assert pages.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
+    assert ">2026-11-20 15:39<" in pages.moment("2026-11-20T16:39:33.5+01:00")
+    assert pages.moment("<yesterday>") == "&lt;yesterday&gt;" and pages.moment(None) == ""
+    assert pages.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and pages.between(None) == ""
+    assert pages.span((4, 4)) == "4" and pages.span((4, 2064)) == "4 to 2,064" and pages.span(None) == ""
+    assert pages.number(float("nan")) == "" and pages.number(1234567.0) == "1.23457e+06"
+    assert 'class="state state-failed"' in pages.state("oom") and 'class="state state-other"' in pages.state('x"y')
 
 
 def test_a_name_that_is_not_known_fails(tmp_path: Path) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from pairbench.config import Config
-from pairbench.model.series import Series
-from pairbench.store.accepted import read_acceptances
-from pairbench.store.calibrations import read_calibrations
+from pairbench.model.record import Series
+from pairbench.site.gather import SiteReading
+from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.git.repository import Repository
-from pairbench.workflow.site.gather import SiteReading
 from tests.builders import make_run, run_id_of, write_runs
 
 ONCE = {"index": 1, "repository": 1, "acceptances": 1, "calibrations": 1}

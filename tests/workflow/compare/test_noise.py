@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pairbench.config import load_config
 from pairbench.model.comparison import Calibration, Floor
-from pairbench.model.series import Series
-from pairbench.store.calibrations import write_calibration
+from pairbench.model.record import Series
+from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations, past_floors, widest

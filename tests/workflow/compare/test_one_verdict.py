@@ -10,13 +10,10 @@ import pytest
 
 from pairbench.cli.app import main
 from pairbench.config import Config
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Calibration, Floor
-from pairbench.model.record import Record
-from pairbench.model.series import Series
-from pairbench.store.accepted import write_acceptance
-from pairbench.store.calibrations import write_calibration
-from pairbench.workflow.site.gather import SiteReading
+from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.record import Record, Series
+from pairbench.site.gather import SiteReading
+from pairbench.store.documents import write_acceptance, write_calibration
 from tests.builders import CASES, DEVICE, SUITE, make_run, run_id_of, write_runs
 
 pytestmark = pytest.mark.slow

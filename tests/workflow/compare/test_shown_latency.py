@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.analyze.compare.interleaved import compare_interleaved
 from pairbench.analyze.compare.rounds import latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
+from pairbench.features.ab.measure import compare_interleaved
+from pairbench.features.accept import accept_level
 from pairbench.model.comparison import Change, Comparison, Judgement, Side
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record
 from pairbench.report.comparison.render import render_comparison
 from pairbench.report.render import Terminal
-from pairbench.workflow.history.accept import accept_level
 from tests.builders import CASES, make_run, write_runs
 
 ROUNDS = (399_000.0, 399_400.0, 586_000.0)

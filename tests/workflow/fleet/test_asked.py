@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
+from pairbench.features.fleet.command import ANY, on_models, read_plan
 from pairbench.model.unit import Host, Offer, Unit
-from pairbench.workflow.fleet.asked import ANY, on_models, read_plan
 
 UNIT = Unit(operators=("a.py::b",), device="cpu", tier=("smoke",), rounds=2)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pairbench.features.fleet import worker
+from pairbench.features.fleet.worker import BusyWatch, processes_of
 from pairbench.model.unit import Offer
-from pairbench.workflow.fleet import host
-from pairbench.workflow.fleet.host import BusyWatch, processes_of
 
 GPU = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e")
 CPU = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e")
@@ -14,9 +14,9 @@ PROCESSES = [("GPU-1", "4711"), ("GPU-2", "4712")]
 def watch(
     monkeypatch: pytest.MonkeyPatch, offer: Offer, *, busy: float, processes: list[tuple[str, str]]
 ) -> str | None:
-    monkeypatch.setattr("pairbench.workflow.fleet.host.LoadMeter.foreign_cores", lambda _: busy)
-    monkeypatch.setattr(host, "count_cores", lambda: 8)
-    monkeypatch.setattr(host, "compute_processes", lambda: processes)
+    monkeypatch.setattr("pairbench.features.fleet.worker.LoadMeter.foreign_cores", lambda _: busy)
+    monkeypatch.setattr(worker, "count_cores", lambda: 8)
+    monkeypatch.setattr(worker, "compute_processes", lambda: processes)
     return BusyWatch((offer,)).held_up()
 
 

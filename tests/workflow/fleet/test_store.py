@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pairbench.features.fleet.drive import last_devices, runs_of
 from pairbench.model.unit import Unit, marked
 from pairbench.store.location import StoreLocation
-from pairbench.workflow.fleet.store import last_devices, runs_of
 from tests.builders import CASES, make_run, write_runs
 
 UNIT = Unit(operators=("suites/norm.py::rms_norm",), device="nvidia-h200", commit="a" * 40)

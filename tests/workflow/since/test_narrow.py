@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
+from pairbench.features.since.files import TouchedSuite
+from pairbench.features.since.narrow import control_sample, difference
 from pairbench.model.case import Case
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
-from pairbench.workflow.since.files import TouchedSuite
-from pairbench.workflow.since.narrow import control_sample
-from pairbench.workflow.since.narrowed import Narrowed
-from pairbench.workflow.since.operators import difference
+from pairbench.workflow.narrowed import Narrowed
 
 TOUCHED = TouchedSuite(suite="ops.py", file=Path("/ops.py"), was=Path("/ops.py"), unhashed=())
 

@@ -7,11 +7,10 @@ import pytest
 
 from pairbench.config import Config
 from pairbench.errors import StoreError
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.record import Record
-from pairbench.model.series import Series
-from pairbench.store.accepted import write_acceptance
-from pairbench.workflow.site.gather import SiteReading
+from pairbench.model.comparison import Acceptance
+from pairbench.model.record import Record, Series
+from pairbench.site.gather import SiteReading
+from pairbench.store.documents import write_acceptance
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 OTHER = "softmax[dtype=bfloat16,tokens=64]"

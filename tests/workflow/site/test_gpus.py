@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pairbench.config import Config
-from pairbench.workflow.site.build import SiteOptions, build_site
+from pairbench.site.build import SiteOptions, build_site
 from tests.builders import make_run, write_runs
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.site.live import EVENTS, Board, LiveHandler
+from pairbench.site.serve import make_server
 from pairbench.workflow.live import DeviceNow, LiveRun
-from pairbench.workflow.site.live import EVENTS, Board, LiveHandler
-from pairbench.workflow.site.serve import make_server
 
 RUN = LiveRun(
     run_id="run", store="/store", began=0.0, devices=(DeviceNow(device="cpu", stage="time", case="silu[n=1]", total=4),)

@@ -5,7 +5,7 @@ import pytest
 from pairbench.config import Config
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.site import Event, SiteFacts
-from pairbench.workflow.site.gather import SiteReading
+from pairbench.site.gather import SiteReading
 from tests.builders import run_id_of
 from tests.site import planted
 from tests.site.planted import H100, H200, case, run_number

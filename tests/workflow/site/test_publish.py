@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import StoreFailedError, UsageError
-from pairbench.report.site.values import File
+from pairbench.site.build import MANIFEST, publish
+from pairbench.site.pages.paths import File
 from pairbench.workflow.git.repository import web_address
-from pairbench.workflow.site.publish import MANIFEST, publish
 
 SITE = [File(path="index.html", content=b"one"), File(path="runs/a.html", content=b"two")]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.workflow.site.serve import make_server, serve
+from pairbench.site.serve import make_server, serve
 
 Ask = Callable[..., http.client.HTTPResponse]
 
@@ -182,7 +182,7 @@ def test_it_says_where_and_ends_on_ctrl_c(folder: Path) -> None:
     code = (
         # A shell has its background jobs ignore Ctrl-C, and this test may be part of one.
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from pathlib import Path; from pairbench.workflow.site.serve import serve;"
+        "from pathlib import Path; from pairbench.site.serve import serve;"
         "serve(Path(sys.argv[1]), 0, lambda line: print(line, flush=True)); print('ended')"
     )
     command = [sys.executable, "-c", code, str(folder)]

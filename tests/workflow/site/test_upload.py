@@ -8,10 +8,10 @@ import pytest
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError, UsageError
-from pairbench.report.site.values import File
+from pairbench.site.build import MANIFEST, publish
+from pairbench.site.pages.paths import File
+from pairbench.site.upload import upload
 from pairbench.store.location import StoreLocation
-from pairbench.workflow.site.publish import MANIFEST, publish
-from pairbench.workflow.site.upload import upload
 
 FILES = {
     "index.html": "first",

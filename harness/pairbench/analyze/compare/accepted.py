@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from pairbench.analyze.compare.exact import METRICS, number
 from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
 from pairbench.errors import UsageError
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import GateOutcome, Judgement, Verdict
+from pairbench.model.comparison import DEFAULT, Acceptance, GateOutcome, Judgement, Policy, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
-from pairbench.model.policy import DEFAULT, Policy
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,139 @@ its variants. What moves both is not in the code of one.
     no                      no, or none there    any                   code
 
 A count can't be moved by a machine, so of exact metrics and failures only the first two and the last line hold.
+
+Which fields of the environment differ between two runs: what besides the code may have moved a latency.
+
+How the lists of kernels of two runs differ: the first place to look for why a call became slower.
 """
 
+import functools
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pairbench.model.comparison import Attribution, EraChange, GateOutcome
-from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, KernelChange, Policy
+from pairbench.model.record import KernelCount, Record
 from pairbench.stats import Interval
+
+FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
+"""The columns of a record that belong to its environment; the rest is the JSON in `environment`, without what only
+describes the run."""
+
+_OBSERVED = "observed"
+
+
+def era_changes(reference: Record, current: Record) -> tuple[EraChange, ...]:
+    """Return the differences, most of them none."""
+    return _changes(_era(reference), _era(current))
+
+
+def elsewhere(reference: Record, current: Record) -> str:
+    """Return in words whether two runs were made on different machines or GPUs, which is no change of era; else nothing."""
+    if reference.hostname != current.hostname:
+        return f"another machine, {reference.hostname} -> {current.hostname}"
+    return another_gpu(reference.device_uuid, current.device_uuid)
+
+
+def another_gpu(reference: str | None, current: str | None) -> str:
+    """Return in words that two runs were made on different GPUs of a model; nothing where one of them does not say.
+
+    GPUs of one model differ by some percent, each kernel by another part, so that a move between two says nothing of the code.
+    """
+    if reference is None or current is None or reference == current:
+        return ""
+    return f"another GPU of the model, {reference} -> {current}"
+
+
+def _era(record: Record) -> tuple[str | None, ...]:
+    return (*(getattr(record, name) for name in FIELDS), record.environment)
+
+
+@functools.lru_cache(maxsize=1024)
+def _changes(reference: tuple[str | None, ...], current: tuple[str | None, ...]) -> tuple[EraChange, ...]:
+    """Return the differences of two eras; runs of thousands of series share a few."""
+    found = [
+        EraChange(field=name, reference=before, current=now)
+        for name, before, now in zip(FIELDS, reference, current, strict=False)
+        if before != now
+    ]
+    before, now = _flat(reference[-1]), _flat(current[-1])
+    found += [
+        EraChange(field=name, reference=before.get(name), current=now.get(name))
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
+    return tuple(found)
+
+
+def _flat(text: str | None) -> dict[str, str]:
+    try:
+        rest = json.loads(text or "{}")
+    except ValueError:
+        return {"environment": text or ""}
+    if not isinstance(rest, dict):
+        return {"environment": text or ""}
+    return dict(_leaves({key: value for key, value in rest.items() if key != _OBSERVED}, ""))
+
+
+def _leaves(value: Any, name: str) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [
+            leaf for key, item in sorted(value.items()) for leaf in _leaves(item, f"{name}.{key}" if name else str(key))
+        ]
+    return [(name, value if isinstance(value, str) else json.dumps(value))]
+
+
+_NOTICEABLE_NS = 500.0
+"""The least difference that is named: profiled times differ by this much from run to run whatever the kernel."""
+
+
+def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:
+    """Return the kernels that are new, gone, run more or less often, or take noticeably longer or less long.
+
+    Those that matter most to the latency come first. Nothing where the kernels of a side are not known.
+    """
+    if reference.kernels is None or current.kernels is None:
+        return ()
+    before, now = _by_name(reference.kernels), _by_name(current.kernels)
+    changes = []
+    for name in dict.fromkeys([*now, *before]):
+        old, new = before.get(name, (0, 0.0)), now.get(name, (0, 0.0))
+        if what := _what(old, new, policy):
+            changes.append(
+                KernelChange(
+                    name=name,
+                    what=what,
+                    reference_count=old[0],
+                    current_count=new[0],
+                    reference_ns=old[1],
+                    current_ns=new[1],
+                )
+            )
+    return tuple(sorted(changes, key=lambda change: -abs(change.current_ns - change.reference_ns)))
+
+
+def _by_name(kernels: Sequence[KernelCount]) -> dict[str, tuple[int, float]]:
+    by_name: dict[str, tuple[int, float]] = {}
+    for kernel in kernels:
+        count, total = by_name.get(kernel.name, (0, 0.0))
+        by_name[kernel.name] = (count + kernel.count, total + kernel.total_ns)
+    return by_name
+
+
+def _what(old: tuple[int, float], new: tuple[int, float], policy: Policy) -> str | None:
+    if not old[0]:
+        return "new"
+    if not new[0]:
+        return "gone"
+    if new[0] != old[0]:
+        return "more often" if new[0] > old[0] else "less often"
+    moved = new[1] - old[1]
+    if abs(moved) <= max(policy.kernel_part * old[1], _NOTICEABLE_NS):
+        return None
+    return "slower" if moved > 0 else "faster"
+
 
 _SHOWN = 3
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from pairbench.analyze.compare.match import representative
 from pairbench.analyze.compare.rounds import usable
-from pairbench.model.comparison import GateOutcome, Judgement
+from pairbench.model.comparison import DEFAULT, GateOutcome, Judgement, Policy
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.policy import DEFAULT, Policy
 from pairbench.model.record import Record
 
 LAUNCHES = {

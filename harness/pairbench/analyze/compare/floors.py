@@ -15,11 +15,9 @@ import numpy as np
 from pairbench.analyze.compare.relative import relative_rounds
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, usable
 from pairbench.analyze.compare.runs import compare
-from pairbench.model.comparison import Floor, GateOutcome
+from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Policy
 from pairbench.model.latency import DEVICE, HOST, result_of
-from pairbench.model.policy import DEFAULT, Policy
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 
 LEAST_RUNS = 5
 """The number of runs below which nothing can be said of a series' noise."""

@@ -3,17 +3,23 @@
 A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is
 what was tested: the geometric mean of the current rounds over that of the reference rounds. Where the two tell another
 story, the reason gives both.
+
+Where the host's time is judged: relative to the baseline's where that repeats, by itself where the whole host is quiet.
+
+On many hosts a core has two speeds and changes between them every few seconds. It does so for baseline and variant alike, so
+the ratio of the two repeats far better than either. Its floor tells how far, and as with every latency no change below twice the
+floor counts. The floor of a host's own time tells less, for a few runs may all have had one speed.
 """
 
 import functools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.hosts import own_host_floors, relative_host_floors
 from pairbench.analyze.compare.reasons import WORDS, Moved, Shown, micros, percent, reason_of
 from pairbench.analyze.compare.relative import (
     own_moves,
@@ -32,11 +38,35 @@ from pairbench.analyze.compare.rounds import (
     is_median,
     latency_of_runs,
 )
-from pairbench.model.comparison import Floor, GateOutcome, Judgement, Verdict
+from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Judgement, Policy, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
-from pairbench.model.policy import DEFAULT, Policy
-from pairbench.model.series import Series
+from pairbench.model.record import Series
 from pairbench.stats import Interval
+
+
+def own_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
+    """Return the floors of the host's time by itself, in log units, where it repeats, as it does in most series of the device model.
+
+    One series alone does not tell: that few runs of it agree may be chance.
+    """
+    by_device: dict[str, dict[Series, float]] = {}
+    for series, floor in floors.items():
+        if floor.host is not None:
+            by_device.setdefault(series.device_name, {})[series] = floor.host
+    quiet = [known for known in by_device.values() if statistics.median(known.values()) <= policy.host_floor]
+    return {series: floor for known in quiet for series, floor in known.items() if floor <= policy.host_floor}
+
+
+def relative_host_floors(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> dict[Series, float]:
+    """Return the floors of the host's time relative to the baseline's, in log units, where that repeats."""
+    known = {series: floor.host_relative for series, floor in floors.items() if floor.host_relative is not None}
+    return {series: floor for series, floor in known.items() if floor <= policy.host_relative_floor}
+
+
+def judged_hosts(floors: Mapping[Series, Floor], policy: Policy = DEFAULT) -> frozenset[Series]:
+    """Return the series whose host time is judged, as long as their baseline's source stays the same."""
+    return frozenset(relative_host_floors(floors, policy).keys() | own_host_floors(floors, policy).keys())
+
 
 _LARGEST = 100.0
 """The largest logarithm of a change that is turned into a ratio."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pairbench.analyze.compare.rounds import usable
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 
 
 @dataclass(frozen=True, kw_only=True)

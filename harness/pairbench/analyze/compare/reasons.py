@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 from pairbench.analyze.compare.rounds import MeasuredSides, latency_of_runs, mean_log
-from pairbench.model.comparison import Verdict
+from pairbench.model.comparison import DEFAULT, Policy, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST
-from pairbench.model.policy import DEFAULT, Policy
 from pairbench.stats import Interval
 
 WORDS = {

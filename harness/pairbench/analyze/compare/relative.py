@@ -28,7 +28,7 @@ from pairbench.analyze.compare.rounds import (
     pair_of,
     round_values,
 )
-from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.comparison import DEFAULT, Policy
 from pairbench.model.record import Record
 
 

@@ -8,6 +8,8 @@ What is judged is the change between the means of the rounds' logarithms, for ro
 their own, whose spread says how sure a change is. A round counts by its median or 95th percentile; of the host, by the mean
 of its lower half. Where rounds disagree, by more than one state of the machine, say, the two can differ: a median of pooled
 samples takes the side of most samples, a mean of rounds counts each round alike.
+
+How often something can happen at most, from how often it was seen.
 """
 
 import functools
@@ -19,10 +21,26 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED, LATENCIES, Latency, result_of
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
+
+
+def upper_bound(seen: int, tries: int, *, confidence: float = 0.95) -> float:
+    """Return the largest rate that the count does not contradict (Clopper and Pearson 1934, one-sided).
+
+    Args:
+        seen: times it happened.
+        tries: times it could have; taken as independent.
+        confidence: with which the true rate is below.
+    """
+    if not 0 <= seen <= tries:
+        raise ValueError(f"seen {seen} times in {tries} tries, expected 0 to {tries}")
+    if seen == tries:
+        return 1.0
+    return float(special.betaincinv(seen + 1, tries - seen, confidence))
+
 
 _ROUNDS = {
     **{

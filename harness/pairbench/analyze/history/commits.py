@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pairbench.model.comparison import Comparison
-from pairbench.model.series import Series
+from pairbench.model.record import Series
 from pairbench.stats import Interval
 
 

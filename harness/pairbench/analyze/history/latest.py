@@ -1,20 +1,197 @@
-"""What the newest run of a series means: on its level or off it, the likely cause, and so whether it is a regression."""
+"""What the newest run of a series means: on its level or off it, the likely cause, and so whether it is a regression.
 
+Where the newest run lies: on the current level, or off it by more than noise explains.
+
+A changepoint needs some runs before it can be told from noise; this says what one, two or three runs already tell. It is
+apart from the detector because it answers for the end of the series only, and may say that it does not know.
+"""
+
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike
+from scipy import special
+
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import outcome_of_move
 from pairbench.analyze.compare.rounds import latency_of_runs
-from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
+from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, finite
 from pairbench.analyze.history.moves import Move, cause_of, lines_of, shift
-from pairbench.analyze.history.off_level import NewestRuns, judge_newest
 from pairbench.analyze.history.points import SeriesPoint
-from pairbench.model.comparison import Attribution, GateOutcome, Verdict
+from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy, Verdict
 from pairbench.model.outcome import Status
-from pairbench.model.policy import DEFAULT, Policy
-from pairbench.stats import Interval
+from pairbench.stats import Floats, Interval
+
+_ALPHA = 0.01
+"""The share of newest runs on an unchanged level that may be called slower or faster."""
+_LEAST_HISTORY = 5
+_FAR = 4.0
+"""A number of standard deviations: one run so far off is as little news after another as one farther off."""
+_SHORTEST = 3
+"""The number of runs that a level must have besides the ones that are judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestRuns:
+    """What the newest runs of a series say of its current level."""
+
+    verdict: Verdict
+    runs: int
+    """The number of newest runs that were judged together; 0 where none could be."""
+    level: float | None
+    """The level that they are judged against, a natural logarithm: the current level without them, or the one before
+    a new one."""
+    effect: float | None
+    """The mean of these runs over that level: 1.03 is 3 % more."""
+    p_value: float | None
+    """The chance that noise alone takes so many runs so far; None where a changepoint already says it."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tail:
+    """The newest runs against the runs before them on the same level."""
+
+    runs: int
+    level: float
+    shift: float
+    halfwidth: float
+    """Half the width of the 95 % interval of the shift, in log units."""
+    gaussian: float
+    """The p value of the run among them that is least far off to the side of the shift, if noise were normal."""
+    seen: float
+    """The share of the earlier places where as many neighbouring runs all lay that far off to that side, or far
+    enough."""
+
+    @property
+    def p_value(self) -> float:
+        return max(self.gaussian, self.seen)
+
+
+def judge_newest(
+    levels: ArrayLike,
+    changepoints: Sequence[Changepoint],
+    *,
+    floor: float | None = None,
+    minimum_effect: float = 0.02,
+    rise: Verdict = Verdict.SLOWER,
+) -> NewestRuns:
+    """Say whether the newest run, or the newest two or three, lie on the current level.
+
+    Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier
+    place where as many neighbouring runs were all as far off to that side, so that one more spike, or the other of two
+    modes, is not news. Same means: the 95 % interval of the shift lies within the minimum effect. On a level that began
+    at a changepoint less than seven runs ago, the answer is the changepoint's.
+
+    Args:
+        levels: as given to `detect`.
+        changepoints: what `detect` found in them.
+        floor: as given to `detect`.
+        minimum_effect: as given to `detect`.
+        rise: what higher values mean: slower for a latency, faster for a speedup.
+    """
+    series = np.asarray(levels, dtype=np.float64)
+    values, places = finite(series)
+    if not len(series) or np.isnan(series[-1]):
+        return _undecided("the newest run has no value")
+    cuts = [0, *np.searchsorted(places, [point.index for point in changepoints]).tolist(), len(values)]
+    if changepoints and cuts[-1] - cuts[-2] < MIN_RUNS + _SHORTEST:
+        return _arrived(values, cuts[-1] - cuts[-2], changepoints[-1], rise)
+    most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
+    tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
+    if not tails:
+        return _undecided("too few runs before it on its level")
+    return _judged(tails, math.log1p(minimum_effect), rise)
+
+
+def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> NewestRuns:
+    """Judge a run on a level that is too new to have a history: by the changepoint itself."""
+    back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
+    return NewestRuns(
+        verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before, rise),
+        runs=runs,
+        level=last.before,
+        effect=last.effect,
+        p_value=None,
+        reason=f"a new level began {runs} runs ago" + (", but the newest run is nearer to the old one" if back else ""),
+    )
+
+
+def _towards(shift: float, rise: Verdict) -> Verdict:
+    fall = Verdict.FASTER if rise is Verdict.SLOWER else Verdict.SLOWER
+    return rise if shift > 0 else fall
+
+
+def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> NewestRuns:
+    off = [tail for tail in tails if tail.p_value < _ALPHA / len(tails) and abs(tail.shift) >= smallest]
+    if off:
+        tail = min(off, key=lambda tail: tail.p_value)
+        return _said(_towards(tail.shift, rise), tail, "beyond what the noise of the series explains")
+    # A run that is odd by itself is not the one to prove that nothing changed.
+    odd = tails[0].gaussian < 0.05 and abs(tails[0].shift) >= smallest
+    inside = [tail for tail in tails if abs(tail.shift) + tail.halfwidth <= smallest]
+    if inside and not odd:
+        return _said(Verdict.SAME, inside[-1], "the 95 % interval lies within the minimum effect")
+    if odd:
+        return _said(Verdict.UNDECIDED, tails[0], "off its level, but noise may explain it")
+    return _said(Verdict.UNDECIDED, tails[-1], "too noisy a series to tell from so few runs")
+
+
+def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
+    """Return how the newest runs lie; None where too few runs tell how the series spreads."""
+    history = values[:-runs]
+    ends = [*cuts[:-1], len(history)]
+    cleaned = clean(history)
+    spans = [slice(start, end) for start, end in itertools.pairwise(ends)]
+    freedom = len(history) - len(spans)
+    if len(history) < _LEAST_HISTORY or freedom < _SHORTEST:
+        return None
+    means = [float(cleaned[span].mean()) for span in spans]
+    # Noise that remembers makes means of neighbours spread more than independent runs would: ask the means themselves.
+    tame = _windows([cleaned[span] - mean for span, mean in zip(spans, means, strict=True)], runs).mean(axis=1)
+    wild = _windows([history[span] - mean for span, mean in zip(spans, means, strict=True)], runs)
+    if not len(tame):
+        return None
+    variance = float(np.mean(tame**2)) * len(history) / freedom
+    variance = max(variance, ((floor or 0.0) * FLOOR_TO_SIGMA) ** 2 / runs, 1e-8)
+    spread = math.sqrt(variance * (1 + runs / (spans[-1].stop - spans[-1].start)))
+    shift = float(values[-runs:].mean()) - means[-1]
+    side = math.copysign(1, shift)
+    least = float((side * (values[-runs:] - means[-1])).min())
+    return _Tail(
+        runs=runs,
+        level=means[-1],
+        shift=shift,
+        halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
+        gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
+        seen=float(np.mean((side * wild).min(axis=1) >= min(least, _FAR * spread))),
+    )
+
+
+def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
+    """Return all windows of so many neighbours as rows, none across two pieces."""
+    rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
+    return np.concatenate(rows or [np.empty((0, runs))])
+
+
+def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
+    return NewestRuns(
+        verdict=verdict,
+        runs=tail.runs,
+        level=tail.level,
+        effect=math.exp(tail.shift),
+        p_value=tail.p_value,
+        reason=reason,
+    )
+
+
+def _undecided(reason: str) -> NewestRuns:
+    return NewestRuns(verdict=Verdict.UNDECIDED, runs=0, level=None, effect=None, p_value=None, reason=reason)
+
 
 _NEWS = 2 * MIN_RUNS
 """The number of runs for which a new level is news: half of them it takes to be seen."""

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pairbench.analyze.compare.attribute import Circumstances, of_latency
-from pairbench.analyze.compare.era import another_gpu, elsewhere, era_changes
+from pairbench.analyze.compare.attribute import Circumstances, another_gpu, elsewhere, era_changes, of_latency
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
 from pairbench.analyze.history.points import SeriesPoint
-from pairbench.model.comparison import Attribution, EraChange
-from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Policy
 from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
 

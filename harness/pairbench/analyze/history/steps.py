@@ -10,13 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 
-from pairbench.analyze.compare.attribute import Circumstances, of_count
-from pairbench.analyze.compare.era import era_changes
+from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
-from pairbench.model.comparison import Attribution, EraChange, GateOutcome, Judgement
-from pairbench.model.policy import DEFAULT, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, Policy
 from pairbench.model.record import Record
 
 MARGINS = ("margin", "oracle_ratio")

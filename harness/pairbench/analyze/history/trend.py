@@ -6,18 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pairbench.analyze.compare.accepted import AcceptedLevel
-from pairbench.analyze.compare.era import another_gpu, era_changes
+from pairbench.analyze.compare.attribute import another_gpu, era_changes
 from pairbench.analyze.history.changepoint import Changepoint, detect
 from pairbench.analyze.history.latest import Latest, latest, unless_accepted
 from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of, stretches_of
 from pairbench.analyze.history.points import SeriesPoint, history
 from pairbench.analyze.history.steps import Step, steps_of
-from pairbench.model.comparison import EraChange, Floor
+from pairbench.model.comparison import DEFAULT, EraChange, Floor, Policy
 from pairbench.model.latency import CALL, Latency
 from pairbench.model.plan import BASELINE
-from pairbench.model.policy import DEFAULT, Policy
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,6 @@ from pairbench.execute.protocol import (
     Wait,
 )
 from pairbench.execute.wire import NoMessageError
-from pairbench.model.agreement import OutputsCompared
 from pairbench.model.breakdown import Breakdown, NoBreakdown
 from pairbench.model.divergence import Divergence, NoDivergence
 from pairbench.model.environment import Environment, Finding
@@ -41,6 +40,7 @@ from pairbench.model.outcome import (
     STOP_REASONS,
     EntrySamples,
     ImpostorResult,
+    OutputsCompared,
     Profile,
     Status,
     TimedRound,

@@ -18,7 +18,7 @@ from pairbench.execute.protocol import (
     SaveOutputs,
     TakeBlock,
 )
-from pairbench.model.agreement import Agreement, OutputsCompared
+from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry, PlannedCase
 
 _INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"

@@ -25,9 +25,8 @@ from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.execute.parent.steps import about
 from pairbench.execute.protocol import CloseCase, OpenCase, Opened, TakeBlock, TakenBlock
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
-from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.environment import Device
-from pairbench.model.outcome import Status, TimedRound
+from pairbench.model.outcome import Agreement, OutputsCompared, Status, TimedRound
 from pairbench.model.plan import Entry, Plan
 
 _SETTLE_S = 0.006

@@ -5,8 +5,7 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pairbench.analyze.plausible import believed
-from pairbench.analyze.records import Run
+from pairbench.analyze.records import Run, believed
 from pairbench.config import Config
 from pairbench.errors import PairbenchError, StoreFailedError
 from pairbench.execute.parent.case_by_case import CaseByCase
@@ -15,19 +14,17 @@ from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.integrations.plugin.pair_entry import PairEntry
+from pairbench.integrations.plugin.items import PairEntry
 from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
 from pairbench.plan import equipped
-from pairbench.workflow.ceilings import probe_device
-from pairbench.workflow.host_watch import HostWatch
+from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.requested import Requested, requested_of
-from pairbench.workflow.run.files import RunFiles
+from pairbench.workflow.run.files import Recorder, RunFiles
 from pairbench.workflow.run.record import checkout_of, context_for, new_run
-from pairbench.workflow.run.recorder import Recorder
 from pairbench.workflow.setup import Chosen
 
 Say = Callable[[str], None]

@@ -1,8 +1,12 @@
-"""Suite files as pytest sees them: an item for every operator, case, implementation and mode."""
+"""Suite files as pytest sees them: an item for every operator, case, implementation and mode.
+
+An implementation of a case in a mode: what one item of a pytest session measures.
+"""
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +14,34 @@ import pytest
 from _pytest.junitxml import xml_key
 
 from pairbench.errors import PairbenchError
-from pairbench.integrations.plugin.pair_entry import PairEntry
 from pairbench.integrations.plugin.suite_loader import SuiteLoader
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.record import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairEntry:
+    """An entry of a case, with the case that it belongs to."""
+
+    planned: PlannedCase
+    entry: Entry
+
+    @property
+    def case(self) -> tuple[str, str]:
+        """The suite and key of the case."""
+        return self.planned.operator.suite, self.planned.case.key
+
+    @property
+    def timed(self) -> bool:
+        """Whether the entry is timed, and not verified alone."""
+        return self.planned.case.tier != "edge" and self.entry not in self.planned.untimed
+
+    @property
+    def skipped(self) -> str | None:
+        """Why the entry cannot run on this machine; None where it can."""
+        return self.planned.skipped.get(self.entry)
+
 
 BENCH = pytest.StashKey[Any]()  # a Bench
 LOADER = pytest.StashKey[SuiteLoader]()
@@ -165,7 +192,7 @@ def _verified(pair: PairEntry, config: pytest.Config) -> Callable[[], None]:
 def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Callable[..., None]:
     def measure(benchmark: Any, request: pytest.FixtureRequest) -> None:
         # Not at the top: `--collect-only` needs none of what they bring.
-        from pairbench.integrations.pytest_benchmark.fields import ROUND_SIZES, SAMPLES_OF, extra_info_of
+        from pairbench.features.exchange.pytest_benchmark import ROUND_SIZES, SAMPLES_OF, extra_info_of
 
         with _without_traceback():
             bench = config.stash[BENCH]

@@ -1,15 +1,139 @@
-"""The plugin's options and markers, and the settings that options and `[tool.pairbench]` come to."""
+"""The plugin's options and markers, and the settings that options and `[tool.pairbench]` come to.
+
+Which of the files that pytest comes across are suites.
+
+Files of pytest-benchmark: a folder for each device, the environment in each file, and no comparison of unlike devices.
+"""
 
 import argparse
+import ast
 import dataclasses
-from pathlib import Path
+import fnmatch
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from pairbench.config import Config, load_config
 from pairbench.errors import UsageError
-from pairbench.integrations.plugin.suite_files import SuiteFiles, named_places
+from pairbench.model.environment import Device
 from pairbench.suite.load import find_suites
+
+_MENTIONS = re.compile(r"\bpairbench\b[\s\S]*\bOperator\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteFiles:
+    """The rule: what the settings list is a suite, and so is what the command line names and what looks like one.
+
+    A folder that only the command line names stands for the files in it, not for those in folders below: `pytest tests`
+    must not go looking for suites among the data of tests. In it, what looks like a suite assigns an operator at its top
+    level.
+    """
+
+    listed: tuple[Path, ...]
+    """The suite files that the settings list, those in folders below a listed one too."""
+    named: tuple[Path, ...]
+    """Files and folders of the command line."""
+    test_patterns: tuple[str, ...]
+    """Names of test files, as pytest's `python_files` gives them; those are pytest's own."""
+
+    def takes(self, file: Path) -> bool:
+        """Return whether a file is a suite."""
+        file = file.resolve()  # pytest keeps links as they are
+        if file.suffix != ".py" or not file.is_file():
+            return False
+        if file in self.listed:
+            return True
+        if self.is_test(file):
+            return False
+        text = file.read_text(errors="replace") if file in self.named or file.parent in self.named else ""
+        return _MENTIONS.search(text) is not None and (file in self.named or _assigns_an_operator(text))
+
+    def is_test(self, file: Path) -> bool:
+        """Return whether pytest would take a file that nobody named for one of tests."""
+        known = any(fnmatch.fnmatch(file.name, pattern) for pattern in self.test_patterns)
+        return known or file.name in ("conftest.py", "__init__.py")
+
+    def in_reach(self) -> tuple[Path, ...]:
+        """Return the suites that pytest can come across, as far as paths tell."""
+        return tuple(dict.fromkeys(file for file in self._candidates() if self.takes(file)))
+
+    def _candidates(self) -> Iterable[Path]:
+        for place in self.named:
+            if not place.is_dir():
+                yield place
+                continue
+            yield from sorted(place.glob("*.py"))
+            yield from (file for file in self.listed if file.is_relative_to(place))
+
+
+@functools.cache
+def _assigns_an_operator(text: str) -> bool:
+    """Return whether a module does so at its top level; a text that is no Python may well be meant to."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return True
+    calls = [node.value for node in module.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    names = [getattr(call.func, "id", None) or getattr(call.func, "attr", None) for call in calls]
+    return "Operator" in names
+
+
+def named_places(arguments: Iterable[str], folder: Path) -> tuple[Path, ...]:
+    """Return the files and folders that pytest's arguments name, such as `suites/conv.py::causal_conv3d[...]`."""
+    return tuple((folder / re.split(r"::|\[", argument, maxsplit=1)[0]).resolve() for argument in arguments)
+
+
+_UNSTEADY = ("hz_actual", "hz_actual_friendly")
+"""The CPU's clock in the moment: with it no two files come from equal machines."""
+
+
+def of_device(storage: str, device: Device) -> str:
+    """Return where a device's files belong: by itself pytest-benchmark keeps those of all GPUs in one series.
+
+    Args:
+        storage: As `--benchmark-storage` has it, a path or a URI; one that is no folder is returned as it is.
+        device: The device.
+    """
+    scheme, separator, path = storage.rpartition("://")
+    if scheme not in ("", "file"):
+        return storage
+    return f"{scheme}{separator}{PurePosixPath(path) / device.slug}"
+
+
+def describe_machine(machine_info: dict[str, Any], columns: Mapping[str, Any]) -> None:
+    """Put an environment into what pytest-benchmark says of the machine, and take out what is never twice the same."""
+    from pairbench.features.exchange.pytest_benchmark import KEY, steady
+
+    machine_info[KEY] = steady(columns)
+    for name in _UNSTEADY:
+        if isinstance(machine_info.get("cpu"), dict):
+            machine_info["cpu"].pop(name, None)
+
+
+def refuse_unlike(machine_info: Mapping[str, Any], compared: Mapping[str, Any]) -> None:
+    """Refuse a file of another device.
+
+    Raises:
+        UsageError: it is one.
+    """
+    from pairbench.features.exchange.pytest_benchmark import KEY
+
+    ours, theirs = machine_info.get(KEY), compared.get("machine_info", {}).get(KEY)
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return
+    here, there = (side.get("device_name") for side in (ours, theirs))
+    if here != there:
+        raise UsageError(
+            f"--benchmark-compare: the file of {compared.get('datetime', 'unknown time')} was measured on {there}, this is "
+            f"{here}; only runs of one device model can be compared"
+        )
+
 
 MARKERS = {
     "baseline": "a pair's plain implementation",

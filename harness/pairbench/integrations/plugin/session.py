@@ -1,29 +1,130 @@
-"""One pytest session with suites in it, from collection to verdict."""
+"""One pytest session with suites in it, from collection to verdict.
+
+The gate of a pytest session: pairbench's verdicts on what was measured, after suspects were measured again.
+"""
 
 import contextlib
 import functools
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
+from _pytest.runner import runtestprotocol
 
-from pairbench.errors import PairbenchError
+from pairbench.config import Config
+from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile
-from pairbench.integrations.plugin.options import Options
-from pairbench.integrations.plugin.storage import describe_machine, of_device
+from pairbench.integrations.plugin.bench import Bench
+from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairEntry, PairItem, SuiteFile
+from pairbench.integrations.plugin.options import Options, describe_machine, of_device
 from pairbench.integrations.plugin.suite_loader import SuiteLoader
+from pairbench.model.comparison import Comparison, GateOutcome
 from pairbench.model.text import safe
-from pairbench.workflow.setup import make_context
+from pairbench.workflow.compare.selectors import AUTO, RunSelector
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.run.confirm import Confirmed, confirm_run
+from pairbench.workflow.setup import Chosen, Request, make_context, store_of
+
+
+class MessageProgress(PlainProgress):
+    """Progress that is printed through pytest's terminal."""
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        super().__init__()
+        self._notify = notify
+
+    def notify(self, text: str) -> None:
+        """Print a message."""
+        self._notify(text)
+
+
+def check_reference(config: Config, reference: str) -> None:
+    """Refuse a reference that means nothing, before an hour of measuring.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    if reference == AUTO:
+        return
+    try:
+        RunSelector.of_store(store_of(config), config.root).pick(reference)
+    except StoreError as error:
+        raise UsageError(f"--pairbench-gate={reference}: {error}") from error
+
+
+class HeldReports:
+    """Reports of tests that have not failed, kept from pytest until the gate has judged them: a test has one outcome."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[PairItem, list[pytest.TestReport]]] = []
+
+    def run(self, item: PairItem, nextitem: pytest.Item | None) -> None:
+        """Run a test as pytest does, and hold its reports back unless it fails."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if any(report.failed for report in reports):
+            _log(item, reports)
+        else:
+            self._held.append((item, reports))
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def release(self, comparison: Comparison | None = None) -> None:
+        """Tell pytest of all tests that are held; those whose series regressed fail, in the summary, the junit file and `--lf`.
+
+        Args:
+            comparison: What the gate found; None where nothing was judged.
+        """
+        regressed = {
+            (change.series.suite, change.series.case, change.series.implementation, change.series.mode): change.reason
+            for change in (comparison.changes if comparison else ())
+            if change.outcome is GateOutcome.REGRESSION
+        }
+        held, self._held = self._held, []
+        for item, reports in held:
+            reason = regressed.get(_series(item.pair))
+            if reason is not None:
+                # The call's own report; of a test that was skipped, the report that says so.
+                report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
+                report.outcome, report.longrepr = "failed", f"regression: {reason}"
+            _log(item, reports)
+
+
+def _log(item: PairItem, reports: Iterable[pytest.TestReport]) -> None:
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+
+
+def _series(pair: PairEntry) -> tuple[str, str, str, str]:
+    return (*pair.case, pair.entry.implementation, pair.entry.mode)
+
+
+def judge_session(
+    bench: Bench, context: WorkerContext, reference: str, notify: Callable[[str], None]
+) -> Confirmed | None:
+    """Judge what a session measured; None if that is nothing.
+
+    Raises:
+        PairbenchError: the store cannot be read.
+    """
+    if not bench.records:
+        return None
+    request = Request(
+        config=bench.config,
+        context=context,
+        chosen=Chosen(survey=bench.loader.survey(), selections=()),
+        devices=(bench.loader.device,),
+        progress=MessageProgress(notify),
+    )
+    return confirm_run(request, bench.run.run_id, reference=reference, quiet_only=True)
+
 
 # What measures and judges is imported where it is used: collecting needs none of it.
 if TYPE_CHECKING:
     from pairbench.integrations.plugin.bench import Bench
-    from pairbench.integrations.plugin.gate import HeldReports
     from pairbench.workflow.run.confirm import Confirmed
     from pairbench.workflow.setup import Chosen
 
@@ -76,8 +177,6 @@ class PluginSession:
                     importlib.import_module(module)
             device = loader.device  # one that is not there is known before anything else
             if options.reference is not None:
-                from pairbench.integrations.plugin.gate import check_reference
-
                 check_reference(options.config, options.reference)
             if _keeps_files(config):
                 config.option.benchmark_storage = of_device(config.option.benchmark_storage, device)
@@ -148,8 +247,8 @@ class PluginSession:
     def _find_changed(self) -> None:
         if (commit := self.options.changed_since) is None:
             return
+        from pairbench.features.since.narrow import narrow_to_changed
         from pairbench.workflow.setup import Chosen
-        from pairbench.workflow.since.narrow import narrow_to_changed
 
         chosen = Chosen(survey=self.loader.survey(), selections=())
         tiers = self.tiers - {"edge"}
@@ -182,8 +281,6 @@ class PluginSession:
         if self.options.reference is None or not isinstance(item, PairItem):
             return False
         if self.held is None:
-            from pairbench.integrations.plugin.gate import HeldReports
-
             self.held = HeldReports()
         self.held.run(item, nextitem)
         return True
@@ -210,7 +307,6 @@ class PluginSession:
             if not ended or session.shouldstop or session.shouldfail:
                 self.no_verdict = "nothing was judged: the session was stopped before everything was measured"
                 return None
-            from pairbench.integrations.plugin.gate import judge_session
 
             self.judged = judge_session(self.bench, self.context, self.options.reference, _notify(self.config))
             if self.judged is None:
@@ -244,13 +340,13 @@ class PluginSession:
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
         """Add to what pytest-benchmark says of the machine."""
-        from pairbench.integrations.pytest_benchmark.fields import machine_info_of
+        from pairbench.features.exchange.pytest_benchmark import machine_info_of
 
         describe_machine(machine_info, machine_info_of(self.bench.environment))
 
     def complete(self, output_json: dict[str, Any]) -> None:
         """Add to a file of pytest-benchmark what `pairbench import` needs besides."""
-        from pairbench.integrations.pytest_benchmark.fields import KEY, extra_info_of, run_info_of
+        from pairbench.features.exchange.pytest_benchmark import KEY, extra_info_of, run_info_of
 
         records = self.bench.records
         if not records:

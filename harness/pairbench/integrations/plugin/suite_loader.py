@@ -14,8 +14,7 @@ from pairbench.model.case import TIERS
 from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite, OperatorDescription, PlannedCase
 from pairbench.plan import Subset, make_plan, tiers_for
-from pairbench.workflow.places import shown
-from pairbench.workflow.setup import equipment_of, pick_devices
+from pairbench.workflow.setup import equipment_of, pick_devices, shown
 
 
 class SuiteLoader:

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from pairbench.model.plan import BASELINE
 from pairbench.report import units
 from pairbench.report.charts.axis import AxisChart, AxisPanel, chart_rows, crossover_sentences
-from pairbench.report.charts.kit import GREY, STYLE, color_of, marker_of
+from pairbench.report.charts.figures import GREY, STYLE, color_of, marker_of
 from pairbench.report.charts.series_figure import to_bytes
 from pairbench.report.comparison.words import shorten
 

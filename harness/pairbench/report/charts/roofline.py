@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.case_labels import case_labels
 from pairbench.report.comparison.words import shorten
+from pairbench.report.labels import case_labels
 
 _COPY = "copy_gbps"
 _RATE = "_tflops"

@@ -10,8 +10,8 @@ from pairbench.analyze.history.steps import STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
 from pairbench.report.comparison.words import short_commit, shorten
-from pairbench.report.count_words import axis, count_change, order
 from pairbench.report.latency_words import AXES
+from pairbench.report.units import axis, count_change, order
 
 NAN = math.nan
 _COUNTED = 3

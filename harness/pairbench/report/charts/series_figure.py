@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
-from pairbench.report.charts.kit import (
+from pairbench.report.charts.figures import (
     BLUE,
     DARK_GREEN,
     GREEN,

@@ -9,8 +9,8 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.case_labels import case_labels
 from pairbench.report.comparison.words import shorten
+from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import AXES
 
 NAN = math.nan

@@ -14,8 +14,7 @@ from pairbench.model.comparison import (
     Side,
     Verdict,
 )
-from pairbench.model.record import Record
-from pairbench.model.series import Series
+from pairbench.model.record import Record, Series
 from pairbench.report import units
 from pairbench.report.render import clean
 

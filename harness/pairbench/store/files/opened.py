@@ -2,15 +2,27 @@
 
 Anybody may have put a file there, a disk may have changed it, and a newer version may have written it. What comes out of
 `read` is in the columns and types of this version's schema, or the file is refused in a sentence.
+
+The parts of a run: which of them the run's one file has made superfluous.
+
+A checksum of a whole parquet file, where no reader of parquet looks: between its pages and its footer.
+
+Parquet's own checksums are of the bytes of its pages. A bit that flips in the header of a page, or in the footer, whose statistics
+stand for values, passes them. Files that were written without this one are read as before.
+
+How much a file may hold: what is small on the disk can be endless in memory, and is refused before it is.
 """
 
 import contextlib
 import errno
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -26,10 +38,126 @@ from pairbench.store.files.conform import (
     texts,
     type_of,
 )
-from pairbench.store.files.sealed import check_seal
-from pairbench.store.files.sizes import LARGEST, check_footer, check_size, check_texts
-from pairbench.store.location import StoreLocation, is_part
+from pairbench.store.location import RunFile, StoreLocation, is_part
 from pairbench.store.schema import version_of
+
+_MARK = b"pairbench:crc32:"
+_SIZE = 4
+"""Bytes of the checksum behind the mark."""
+SEAL = len(_MARK) + _SIZE
+"""Bytes of both."""
+_END = 8
+"""Bytes behind the footer: its length, and parquet's own mark."""
+
+
+def sealed(content: pa.Buffer) -> pa.Buffer:
+    """Return the content of a parquet file with its checksum."""
+    view = memoryview(content)
+    footer = _footer(view)
+    pages, rest = view[:footer], view[footer:]
+    checksum = zlib.crc32(rest, zlib.crc32(pages)).to_bytes(_SIZE, "little")
+    return pa.py_buffer(b"".join((pages, _MARK, checksum, rest)))
+
+
+def check_seal(content: pa.Buffer) -> bool:
+    """Return whether a file has a checksum.
+
+    Raises:
+        UnsoundError: it has one, and something in it has changed since.
+    """
+    view = memoryview(content)
+    footer = _footer(view)
+    begin = footer - len(_MARK) - _SIZE
+    if begin < 0 or view[begin : begin + len(_MARK)] != _MARK:
+        return False
+    if zlib.crc32(view[footer:], zlib.crc32(view[:begin])) != int.from_bytes(view[footer - _SIZE : footer], "little"):
+        raise UnsoundError("its content does not fit its checksum: it was changed, or the disk has changed it")
+    return True
+
+
+def _footer(view: memoryview) -> int:
+    """Return where the footer begins; a negative place where there is none."""
+    return len(view) - _END - int.from_bytes(view[-_END : -_END + 4], "little") if len(view) >= _END else -1
+
+
+LARGEST = 2**30
+"""The most bytes of a file, and of what it holds once it is decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
+LARGEST_DOCUMENT = 2**26
+"""The most bytes of a small JSON file."""
+MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
+"""The most rows of a file of each dataset. A record takes some kilobytes once it is a row."""
+
+
+def check_size(size: int, most: int) -> None:
+    """Refuse a file that is too large to be read.
+
+    Raises:
+        UnsoundError: it is.
+    """
+    if size > most:
+        raise UnsoundError(f"has {_shown(size)}, expected at most {_shown(most)}")
+
+
+def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = None) -> None:
+    """Refuse a parquet file that holds too much, by what its footer says.
+
+    Args:
+        metadata: The footer.
+        dataset: Whose file it is.
+        groups: The row groups that are going to be decoded; all where not given.
+
+    Raises:
+        UnsoundError: it does.
+    """
+    if metadata.num_rows > MOST_ROWS[dataset]:
+        raise UnsoundError(f"has {metadata.num_rows:,} rows, expected at most {MOST_ROWS[dataset]:,}")
+    size = 0
+    for number in range(metadata.num_row_groups) if groups is None else groups:
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            # A column of one value a million times is a few bytes here, and a million numbers, or places in a dictionary, there.
+            size += column.total_uncompressed_size + 8 * column.num_values
+            if size > LARGEST:
+                raise UnsoundError(f"holds more than {_shown(LARGEST)} once it is decoded, expected at most that")
+
+
+def check_texts(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse a column whose texts, few and long, would be too much once each has its own.
+
+    Args:
+        name: The column.
+        column: With its texts as dictionaries, at any depth.
+
+    Raises:
+        UnsoundError: they would.
+    """
+    if not (pa.types.is_dictionary(column.type) or pa.types.is_nested(column.type)):
+        return
+    for chunk in column.chunks:
+        if _length(chunk) > LARGEST:
+            raise UnsoundError(f"column {name!r} holds more than {_shown(LARGEST)} of text, expected at most that")
+
+
+def _length(array: pa.Array) -> int:
+    """Return how many bytes the texts of an array have once each has its own; 0 where that is too little to be counted."""
+    if pa.types.is_dictionary(array.type):
+        if array.dictionary.nbytes * len(array) <= LARGEST:
+            return 0  # none is longer than all of them, and asking each takes time
+        lengths = pc.binary_length(array.dictionary)
+        longest = pc.max(lengths).as_py() or 0
+        most: int = longest * len(array)
+        return most if most <= LARGEST else int(pc.sum(lengths.take(array.indices)).as_py() or 0)
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        return _length(array.flatten())
+    if pa.types.is_struct(array.type):
+        return sum(_length(inner) for inner in array.flatten())
+    return 0
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
+
 
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, RecursionError)
 """What reading a file raises whose content is damaged, or made to harm."""
@@ -236,3 +364,35 @@ def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData |
     except KeyError:  # a file without one of them: older, or none of ours
         there = set(opened(()).metadata.schema.names)
         return opened([name for name in wanted if name in there])
+
+
+def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
+    """Return the parts that lie beside the one file which was made of them, by that file's path."""
+    files = list(files)
+    wholes = {file.path for file in files if not file.is_part}
+    parts: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        if file.is_part and file.whole in wholes:
+            parts[file.whole].append(file.path)
+    return dict(parts)
+
+
+def tidy(location: StoreLocation, files: Iterable[RunFile]) -> None:
+    """Delete doubled parts where the one file is sound and holds as many rows: a run was killed while it closed.
+
+    Safe while others read or do the same, and where nothing may be deleted nothing is.
+    """
+    for whole, parts in doubled(files).items():
+        try:
+            sound = _rows(location, whole) >= sum(_rows(location, part) for part in parts)
+        except (ForeignFileError, UnsoundError, StoreFailedError, *BROKEN):
+            continue
+        if sound:
+            location.delete(parts)
+
+
+def _rows(location: StoreLocation, path: str) -> int:
+    """Return how many rows a file holds, after making sure that all of it is sound."""
+    dataset = path[len(location.root) + 1 :].partition("/")[0]
+    opened = OpenedFile(location, path, dataset)
+    return opened.num_rows if opened.sealed else len(opened.raw())

@@ -1,21 +1,65 @@
-"""Reads every file of a store whole, and names what is damaged, not ours, left over or without a run. Changes nothing."""
+"""Reads every file of a store whole, and names what is damaged, not ours, left over or without a run. Changes nothing.
 
-from collections.abc import Iterator
+Removes the raw samples of old runs: the bulk of a store, which nothing needs that shows or compares records.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairbench.store.accepted import read_acceptances
-from pairbench.store.breakdowns import read_breakdowns
-from pairbench.store.calibrations import read_calibrations
-from pairbench.store.files.chosen import INDEX, choose, index_problem
-from pairbench.store.files.compacted import open_file
+from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations
+from pairbench.store.files.compacted import INDEX, choose, index_problem, open_file
 from pairbench.store.files.conform import UnsoundError, fields_of
-from pairbench.store.files.opened import BROKEN, ForeignFileError
-from pairbench.store.files.parts import doubled
+from pairbench.store.files.opened import BROKEN, ForeignFileError, doubled
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation
 from pairbench.store.reading import foreign, problem_of
+from pairbench.store.run_index import named_moment
 from pairbench.store.schema import SCHEMA_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldSamples:
+    """Files of samples of a device model and month that are old enough."""
+
+    folder: str
+    """Below the store's root."""
+    files: tuple[str, ...]
+    size: int
+    """How many bytes they have."""
+
+
+def old_samples(place: StoreLocation, before: dt.datetime) -> list[OldSamples]:
+    """Return the samples of runs that began before a moment, by the runs' ids, or where these do not say it by the age of the files.
+
+    Raises:
+        StoreFailedError: the store cannot be listed.
+    """
+    files = place.files("samples")
+    infos = {info.path: info for info in place.filesystem.get_file_info([file.path for file in files])} if files else {}
+    found: dict[str, list[RunFile]] = {}
+    for file in files:
+        began = named_moment(file.run_id) or infos[file.path].mtime
+        if began is not None and began < before:
+            found.setdefault(file.folder[len(place.root) + 1 :], []).append(file)
+    return [
+        OldSamples(
+            folder=folder,
+            files=tuple(file.path for file in several),
+            size=sum(infos[file.path].size or 0 for file in several),
+        )
+        for folder, several in sorted(found.items())
+    ]
+
+
+def remove(place: StoreLocation, several: Iterable[OldSamples]) -> list[str]:
+    """Delete files, and return those that are still there: nobody may delete them."""
+    paths = [path for one in several for path in one.files]
+    place.delete(paths)
+    infos = place.filesystem.get_file_info(paths) if paths else []
+    return [info.path for info in infos if info.is_file]
+
 
 DAMAGED, FOREIGN, NEWER, LEFT, UNFINISHED, ORPHANED = (
     "damaged",

@@ -14,8 +14,15 @@ import pyarrow.compute as pc
 
 from pairbench.errors import StoreFailedError
 from pairbench.store.derived import SINCE
-from pairbench.store.files.chosen import Chosen, choose, write_index
-from pairbench.store.files.compacted import ROW, CompactedFile, compacted_content, open_file
+from pairbench.store.files.compacted import (
+    ROW,
+    Chosen,
+    CompactedFile,
+    choose,
+    compacted_content,
+    open_file,
+    write_index,
+)
 from pairbench.store.files.conform import UnsoundError
 from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile
 from pairbench.store.location import RunFile, StoreLocation, run_files

@@ -7,12 +7,9 @@ from typing import Any
 from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.effect import minimum_effect
 from pairbench.analyze.compare.floors import Past, floors_of
-from pairbench.model.acceptance import Acceptance
-from pairbench.model.comparison import Calibration, Floor
+from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor, Policy
 from pairbench.model.latency import CALL, DEVICE
-from pairbench.model.policy import DEFAULT, Policy
-from pairbench.model.record import Record
-from pairbench.model.series import COLUMNS, Series
+from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.store.run_index import IndexedRun, RunIndex
 
 RUNS = 30

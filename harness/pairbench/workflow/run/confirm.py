@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pairbench.analyze.compare.confirm import suspects
-from pairbench.model.series import Series
+from pairbench.analyze.compare.change import suspects
+from pairbench.model.record import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison.render import document, render_comparison
 from pairbench.workflow.compare.comparer import ComparedRuns, Comparer

@@ -1,45 +1,149 @@
-"""A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final."""
+"""A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final.
+
+Which planned cases a store has already: the same question, answered by the same code, as often as is asked for.
+
+Which cases a run with a budget takes first, and which it measures longer: the oldest, then the least precise.
+"""
 
 import datetime as dt
+import math
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pairbench.analyze.existing import COLUMNS, existing
+from pairbench.analyze.facts import remeasured_blocks
 from pairbench.analyze.records import Run
-from pairbench.analyze.site.facts import remeasured_blocks
-from pairbench.analyze.turns import COLUMNS as TURN_COLUMNS
-from pairbench.analyze.turns import in_turn, speedup_halfwidth
 from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, SuiteError, UsageError
 from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.model.environment import Commit, Device, Environment
-from pairbench.model.load import HostLoad
-from pairbench.model.outcome import OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
-from pairbench.model.plan import Plan
+from pairbench.model.environment import Commit, Device, Environment, HostLoad
+from pairbench.model.latency import result_of
+from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
+from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.record import Record
 from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
-from pairbench.report.rows import ordered
-from pairbench.report.table import expanded
+from pairbench.report.rows import expanded, ordered
 from pairbench.store.reader import read_frame
-from pairbench.workflow.ceilings import probe_device
-from pairbench.workflow.git.commit import read_commit
-from pairbench.workflow.host_watch import HostWatch
+from pairbench.workflow.git.repository import read_commit
 from pairbench.workflow.live import telling
+from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.requested import Requested, requested_of
 from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
-from pairbench.workflow.run.files import Kept, RunFiles
-from pairbench.workflow.run.recorder import Recorder
+from pairbench.workflow.run.files import Kept, Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, Request, stamp, store_of
+
+COLUMNS = (
+    *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
+    *("status", "reason", "timer", "n_rounds", "launch_status"),
+)
+"""The columns of a record that are needed here."""
+
+_FINAL = (Status.MISMATCHED, Status.SKIPPED)
+"""The statuses that would come again: the code decides them, and neither load nor luck."""
+
+
+def existing(
+    cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
+) -> set[tuple[str, str]]:
+    """Return suite and key of the cases that one run has whole, for a variant is compared with the baseline that was timed beside it.
+
+    Args:
+        cases: What is planned on a device.
+        rows: Of the same device model and environment, from any run, with the columns `COLUMNS`.
+        timer: What the latencies must have been timed with.
+        rounds: The fewest that count.
+    """
+    runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
+    runs = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        entry = Entry(implementation=row["implementation"], mode=row["mode"])
+        runs[row["suite"], row["case"]][row["run_id"]][entry] = row
+
+    def has(run: Mapping[Entry, Mapping[str, Any]], planned: PlannedCase) -> bool:
+        hashes = {item.name: item.hash for item in planned.operator.implementations}
+        return all(
+            (row := run.get(entry)) is not None
+            and row["definition_hash"] == planned.operator.definition_hash
+            and row["implementation_hash"] == hashes[entry.implementation]
+            and _settled(row, timer, rounds)
+            for entry in planned.entries
+            if entry not in planned.skipped
+        )
+
+    planned_at = {(planned.operator.suite, planned.case.key): planned for planned in cases}
+    return {place for place, planned in planned_at.items() if any(has(run, planned) for run in runs[place].values())}
+
+
+def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
+    if row["status"] == Status.MEASURED:
+        # A run that was interrupted, or killed, has latencies before it has counts.
+        profiled = isinstance(row["launch_status"], str)
+        return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
+    return row["status"] in _FINAL and row["reason"] not in (NOT_REACHED, OUT_OF_BUDGET)
+
+
+TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash", "reason")
+"""The columns of a record that are needed here."""
+
+_NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
+
+
+def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
+    """Return cases in the order in which they were last tried: those that never were first, then the oldest.
+
+    What was measured by other code, or was another question, was never tried; what failed was, or it would come first forever.
+
+    Args:
+        cases: What is planned on a device.
+        rows: Of the same device model, from any run, with the columns `COLUMNS`.
+    """
+    newest: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        if row["reason"] not in _NOT_TRIED:
+            key = tuple(row[name] for name in TURN_COLUMNS[1:-1])
+            newest[key] = max(newest.get(key, ""), row["run_id"])
+
+    def tried(planned: PlannedCase) -> str:
+        operator = planned.operator
+        hashes = {item.name: item.hash for item in operator.implementations}
+        runs = [
+            newest.get(
+                (
+                    *(operator.suite, planned.case.key, entry.implementation, entry.mode),
+                    *(operator.definition_hash, hashes[entry.implementation]),
+                ),
+                "",
+            )
+            for entry in planned.entries
+            if entry not in planned.skipped
+        ]
+        return min(runs, default="")
+
+    return tuple(sorted(cases, key=tried))
+
+
+def speedup_halfwidth(records: Sequence[Record]) -> float | None:
+    """Return half the 95 % interval of the log speedup of a case's variants, the widest of them; None where there is none.
+
+    Args:
+        records: Of one case.
+    """
+    widths = [width for record in records if (width := _halfwidth(record)) is not None]
+    return max(widths, default=None)
+
+
+def _halfwidth(record: Record) -> float | None:
+    low, high = (getattr(record, f"{result_of(record).speedup}_{end}") for end in ("low", "high"))
+    return math.log(high / low) / 2 if low and high and math.isfinite(high) else None
 
 
 @dataclass(kw_only=True)

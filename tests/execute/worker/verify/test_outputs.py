@@ -13,8 +13,8 @@ from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
 from pairbench.execute.worker.verify import outputs as module
 from pairbench.execute.worker.verify.outputs import compare_outputs, fingerprint, fingerprint_outputs, save_outputs
-from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.case import Case
+from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
 CPU = torch.device("cpu")

@@ -14,8 +14,8 @@ from pairbench.execute.worker.guard import guarded
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import leaves
 from pairbench.execute.worker.verify.judge import judge
-from pairbench.model.agreement import Agreement, OutputsCompared
 from pairbench.model.operator import Operator
+from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
 _CHUNK = 1 << 25

@@ -1,1 +1,0 @@
-"""Verbs that go over the commits of a history."""

@@ -1,0 +1,194 @@
+"""The verb `pairbench fleet`: many hosts that measure units into one store."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pairbench.cli.options import CatalogueOption, FormatOption, ModeOption, RoundsOption, StoreOption, TierOption
+from pairbench.cli.say import configure, put, say
+
+fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Scheduler = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="The scheduler, like tls://host:8786 or tcp://127.0.0.1:8786.")
+]
+CertificatesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificates", metavar="FOLDER", help="Certificates of `pairbench fleet certificates`.", show_default=False
+    ),
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Go without TLS beyond this machine: whoever reaches a port then runs code on every host."
+    ),
+]
+
+
+@fleet_verbs.callback()
+def _fleet() -> None:
+    """Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.
+
+    Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results
+    """
+
+
+@fleet_verbs.command()
+def scheduler(
+    address: Annotated[
+        str, typer.Argument(metavar="[ADDRESS]", help="Where to listen, like tls://0.0.0.0:8786.")
+    ] = "tcp://127.0.0.1:8786",
+    certificates: CertificatesOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Hand units from commands to hosts, until Ctrl-C. It holds nothing that is not in the store, and may be started again at any time.
+
+    Example: pairbench fleet scheduler tls://0.0.0.0:8786 --certificates certificates
+    """
+    from pairbench.features.fleet.dask import run_scheduler
+
+    run_scheduler(address, certificates, insecure=insecure, notify=lambda at: say(f"pairbench: scheduler at {at}"))
+
+
+@fleet_verbs.command()
+def worker(
+    address: Scheduler,
+    devices: Annotated[
+        str,
+        typer.Option(
+            "--devices", help="all (every GPU, else the CPU), or some of cpu and cuda:N with commas between them."
+        ),
+    ] = "all",
+    certificates: CertificatesOption = None,
+    insecure: InsecureOption = False,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python",
+            metavar="FILE",
+            help="Interpreter whose pairbench measures. Default: this one.",
+            show_default=False,
+        ),
+    ] = None,
+    ignore_load: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-load", help="Take units although others keep this host busy: to try things, not to measure."
+        ),
+    ] = False,
+) -> None:
+    """Measure units on this host, one after the other, until Ctrl-C. Start it in the checkout, where its suites' settings are.
+
+    Says what `pairbench doctor` finds amiss, and takes no unit while others compute on the host. When the scheduler goes, it waits for it.
+
+    Example: pairbench fleet worker tls://head:8786 --certificates certificates
+    """
+    from pairbench.features.fleet.worker import WorkerChoice, run_worker
+
+    choice = WorkerChoice(
+        address=address,
+        certificates=certificates,
+        insecure=insecure,
+        devices=devices,
+        python=python or sys.executable,
+        ignores_load=ignore_load,
+    )
+    run_worker(configure(), choice, lambda text: say(f"pairbench: {text}"))
+
+
+@fleet_verbs.command()
+def run(
+    select: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PLAN|SELECT]...",
+            help="A .json or .toml file of units; or as for `pairbench run`, of which each operator is a unit.",
+            show_default=False,
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str, typer.Option("--scheduler", metavar="ADDRESS", help="As for `fleet worker`.")
+    ] = "tcp://127.0.0.1:8786",
+    commit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--commit",
+            metavar="REV",
+            help="Measure a commit, branch or tag; repeatable. Default: HEAD.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            "-d",
+            help="cpu, cuda (any GPU), a model such as nvidia-h200, or a GPU's UUID; repeatable. Default: each GPU model of the fleet, else its CPUs.",
+            show_default=False,
+        ),
+    ] = None,
+    catalogue: CatalogueOption = False,
+    tier: TierOption = None,
+    mode: ModeOption = None,
+    rounds: RoundsOption = None,
+    patience: Annotated[
+        float,
+        typer.Option(
+            "--patience",
+            metavar="SECONDS",
+            help="How long to wait for a device that no host has, and for a scheduler that is gone.",
+        ),
+    ] = 600.0,
+    certificates: CertificatesOption = None,
+    insecure: InsecureOption = False,
+    store: StoreOption = None,
+    output: FormatOption = "table",
+) -> None:
+    """Have units measured by the hosts of a fleet, and store the results. Units that the store has are left out, so the same command goes on after Ctrl-C.
+
+    Exit code: 0 all done, 1 a mismatch or a failed implementation, 4 a unit failed or was not done, 130 interrupted.
+
+    Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
+    """
+    from pairbench.features.fleet.command import Wanted, run_fleet, units_of
+    from pairbench.features.fleet.queue import render_fleet
+
+    config = configure(output, catalogue=catalogue, tier=tier, mode=mode, rounds=rounds, store=store)
+    wanted = Wanted(
+        commits=tuple(commit or ()),
+        devices=tuple(device or ()),
+        tier=tuple(tier or ()),
+        mode=tuple(mode or ()),
+        rounds=rounds,
+    )
+    done = run_fleet(
+        config,
+        lambda: units_of(config, select or [], wanted),
+        address=scheduler,
+        certificates=certificates,
+        insecure=insecure,
+        patience_s=patience,
+    )
+    put(render_fleet(done.hosts, done.results, output, config.shown_store, done.seconds), nl=False)
+    if done.exit_code:
+        raise typer.Exit(done.exit_code)
+
+
+@fleet_verbs.command()
+def certificates(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    days: Annotated[int, typer.Option(help="How long they are good for.", min=1, max=3650)] = 365,
+    output: FormatOption = "table",
+) -> None:
+    """Make keys and certificates for a fleet, and say which host needs which. Whoever has one of them can run code on every host.
+
+    Example: pairbench fleet certificates certificates
+    """
+    from pairbench.features.fleet.command import make_certificates
+    from pairbench.report.render import render_rows
+
+    configure(output)
+    put(render_rows("certificates", make_certificates(folder, days=days), output), nl=False)

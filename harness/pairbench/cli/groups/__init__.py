@@ -1,1 +1,0 @@
-"""Verbs of two words: one file for each first word."""

@@ -1,0 +1,462 @@
+"""Two commits measured in turns, block by block: from their suites to a comparison. Nothing is put in the store of runs.
+
+Rows of a run are paired within that run, and these are paired across two commits; in a series they would pass for
+something that they are not.
+
+Both sides of a comparison go into a store of its own, if one is named: the records and raw samples that its verdicts rest on.
+
+Two commits that were measured interleaved: the changes of their series, what they compute among them.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pairbench.analyze.compare.change import SEVERITY, suspects
+from pairbench.analyze.compare.latency import suspicious
+from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.config import Config
+from pairbench.errors import InterruptedRunError, UsageError
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
+from pairbench.model.comparison import (
+    DEFAULT,
+    Attribution,
+    Change,
+    Comparison,
+    GateOutcome,
+    Judgement,
+    Policy,
+    Side,
+    Verdict,
+)
+from pairbench.model.environment import Device, Environment
+from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
+from pairbench.model.plain import plain
+from pairbench.model.plan import Entry, Plan
+from pairbench.model.record import Record, Series
+from pairbench.plan import check_implementations, equipped
+from pairbench.report.comparison.render import document
+from pairbench.report.rows import expanded
+from pairbench.store.location import StoreLocation
+from pairbench.store.reading import stored_files
+from pairbench.store.writer import write_run
+from pairbench.workflow.git.worktrees import open_checkouts
+from pairbench.workflow.machine import HostWatch, probe_device
+from pairbench.workflow.progress import PlainProgress, open_progress
+from pairbench.workflow.run.devices import Reporter, on_devices
+from pairbench.workflow.setup import open_context, pick_devices, stamp
+
+_OUTCOMES = {
+    Agreement.EQUAL: GateOutcome.UNCHANGED,
+    Agreement.WITHIN: GateOutcome.UNCHANGED,
+    Agreement.DIFFERENT: GateOutcome.FAILED,
+    Agreement.UNKNOWN: GateOutcome.UNDECIDED,
+}
+
+
+def compare_interleaved(
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    *,
+    outputs: Mapping[Series, OutputsCompared] | None = None,
+    policy: Policy = DEFAULT,
+) -> tuple[Change, ...]:
+    """Return what became of each series.
+
+    Args:
+        reference: Records of the one commit.
+        current: Records of the other; the same round of both is a pair.
+        outputs: Whether both compute the same, where both are right by themselves.
+        policy: The thresholds.
+    """
+    changes = compare(reference, current, policy=policy, interleaved=True)
+    return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
+
+
+def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
+    """Return the series that are slower, or look slower where chance is not ruled out: further rounds tell.
+
+    Counts need none, for they are exact.
+
+    Args:
+        changes: What the first rounds say.
+        policy: The thresholds.
+    """
+    worse = set(suspects(changes))
+    return frozenset(
+        change.series
+        for change in changes
+        if any(
+            (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item, policy)
+            for item in change.judgements
+        )
+    )
+
+
+def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
+    if compared is None or change.outcome is GateOutcome.INCOMPARABLE:
+        return change
+    judgement = Judgement(
+        metric="outputs",
+        outcome=_OUTCOMES[compared.agreement],
+        current=compared.agreement.value,
+        reason=_reason(compared),
+    )
+    if SEVERITY.index(judgement.outcome) >= SEVERITY.index(change.outcome):
+        return replace(change, judgements=(*change.judgements, judgement))
+    # What it computes comes first: a latency of something else is no news of this.
+    failed = judgement.outcome is GateOutcome.FAILED
+    return replace(
+        change,
+        outcome=judgement.outcome,
+        reason=judgement.reason if failed else f"{judgement.reason}; {change.reason}",
+        attribution=Attribution.CODE if failed else change.attribution,
+        judgements=(judgement, *change.judgements),
+    )
+
+
+def _reason(compared: OutputsCompared) -> str:
+    correctness = compared.correctness
+    match compared.agreement:
+        case Agreement.EQUAL:
+            return "computes the same to the bit"
+        case Agreement.WITHIN:
+            left = f", with {100 * correctness.margin:.0f} % of it left" if correctness else ""
+            return f"computes the same within the tolerance{left}"
+        case Agreement.DIFFERENT:
+            return f"right by itself, and not the same as before for the same inputs: {compared.reason}"
+        case Agreement.UNKNOWN:
+            return f"nobody knows whether it computes the same: {compared.reason}"
+
+
+SIDES = ("reference", "current")
+"""What the two sides are called, also in the ids of their runs."""
+Parts = list[tuple[Run, list[Outcome]]]
+"""What was measured of one side: the outcomes of each case, and the run that they belong to."""
+_ROUNDS = 5
+"""Rounds where nobody says how many: a round is one pair of ratios, and few tell little of how far pairs spread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """What measuring two commits in turns has shown."""
+
+    comparison: Comparison
+    """Verdicts of all series that either side has."""
+    records: tuple[tuple[Record, ...], tuple[Record, ...]]
+    """The reference's and the current side's rows: one for each series, and another where it was measured again."""
+    parts: tuple[Parts, Parts]
+    """What these rows are made of, raw samples included."""
+    environment: Environment
+    """The device and the versions that both sides were measured with."""
+    outputs: dict[Series, OutputsCompared]
+    """How far the outputs of the two sides agree, by series."""
+    broken: tuple[str, ...] = ()
+    """Why suites of the current side cannot be loaded, as far as no series of theirs is compared."""
+
+    def plain(self, *, strict: bool) -> dict[str, Any]:
+        """Return the comparison and what it rests on as one JSON document."""
+        reference, current = ([expanded(record) for record in side] for side in self.records)
+        return {
+            **document(self.comparison),
+            "strict": strict,
+            "outputs": [{**plain(series), **plain(compared)} for series, compared in self.outputs.items()],
+            "reference_records": reference,
+            "current_records": current,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """Two commits, loaded, and how they are to be measured in turns."""
+
+    context: WorkerContext
+    sides: tuple[LoadedSide, LoadedSide]
+    """The reference, then the current side."""
+    device: str
+    """The value of `--device`."""
+    scratch: Path
+    """A folder for outputs on their way from side to side."""
+    progress: PlainProgress
+    policy: Policy
+
+
+def compare_commits(config: Config, arguments: Arguments, device: str, policy: Policy) -> SideBySide:
+    """Measure two commits in turns on one device, what looks slower twice, and compare.
+
+    Args:
+        config: The settings; without rounds of their own they have more than a run has.
+        arguments: Which commits, and which part of their suites.
+        device: The value of `--device`.
+        policy: The thresholds.
+
+    Raises:
+        UsageError: a commit is unknown, neither side has anything of what was asked for, or the device is not one.
+        InterruptedRunError: the user interrupted; half a comparison is none.
+    """
+    if config.settings.timer != "auto":
+        raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
+    if "rounds" not in config.given:
+        config = replace(config, settings=replace(config.settings, rounds=_ROUNDS))
+    with (
+        open_context(config, arguments.suites(config)) as context,
+        open_checkouts(arguments.repository, arguments.base, arguments.head) as (base, head, scratch),
+        open_progress() as progress,
+    ):
+        named, against = (f"{side.asked} ({side.commit.sha[:7]})" for side in (head, base))
+        progress.notify(f"pairbench: {named} against {against}")
+        sides = (load_side(config, context, arguments, base), load_side(config, context, arguments, head))
+        return measure(
+            Turns(context=context, sides=sides, device=device, scratch=scratch, progress=progress, policy=policy)
+        )
+
+
+def measure(loaded: Turns) -> SideBySide:
+    """Measure two loaded commits in turns, what looks slower twice, and compare. See `compare_commits`."""
+    device = _one_device(loaded.device, loaded.sides)
+    plans = _plans(loaded.sides, device)
+    devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
+    device = equipped(device, devices, [case for plan in plans for case in plan.cases])
+    done: list[SideBySide] = []
+
+    def work(device: Device) -> None:
+        done.append(_Measurement.of(loaded, plans, device).run())
+
+    on_devices(loaded.context, (device,), loaded.progress, work)
+    if loaded.context.interrupted.is_set():
+        raise InterruptedRunError
+    return done[0]
+
+
+def _one_device(wanted: str, sides: tuple[LoadedSide, LoadedSide]) -> Device:
+    if wanted == "all":
+        raise UsageError("--device 'all' is for runs; ab has two commits take turns on one device, so name it: cuda:0")
+    devices = [side.chosen.survey.devices for side in sides if not side.nothing]
+    if not devices and (why := sides[1].nothing):
+        raise why
+    return pick_devices(wanted, devices[-1])[0]
+
+
+def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, Plan]:
+    surveys = [side.chosen.survey for side in sides]
+    if not any(survey.broken for survey in surveys):
+        # One side may be without, which then has nothing to compare; not both.
+        operators = [operator for survey in surveys for operator in survey.operators]
+        check_implementations({name for side in sides for name in side.chosen.implementations}, operators)
+    (reference, no_reference), (current, no_current) = (plan_side(side, device) for side in sides)
+    if no_reference and no_current:
+        raise no_current
+    return reference, current
+
+
+@dataclass(kw_only=True)
+class _Measurement:
+    loaded: Turns
+    plans: tuple[Plan, Plan]
+    device: Device
+    environment: Environment
+    watch: HostWatch
+    alternation: Interleaving
+    runs: tuple[Run, Run]
+    again: list[SharedCase] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, loaded: Turns, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
+        began = dt.datetime.now(dt.UTC)
+        stem, started = stamp(began), began.isoformat(timespec="milliseconds")
+        reference, current = (
+            Run(run_id=f"{stem}-{name}", started_at=started, commit=side.checkout.commit)
+            for name, side in zip(SIDES, loaded.sides, strict=True)
+        )
+        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
+        watch = HostWatch(device, loaded.progress.notify)
+        environment, load = probe_device(loaded.context, device, watch)
+        contexts = (loaded.sides[0].context, loaded.sides[1].context)
+        return cls(
+            loaded=loaded,
+            plans=plans,
+            device=device,
+            environment=load.put_in(environment),
+            watch=watch,
+            alternation=Interleaving(contexts, device, plans, reporter, loaded.scratch),
+            runs=(reference, current),
+        )
+
+    def run(self) -> SideBySide:
+        rounds = self.loaded.context.settings.rounds
+        alternation = self.alternation
+        cases = sum(len(session.states) for session in alternation.sessions)
+        self.loaded.progress.expect(self.device, 2 * cases + (1 + rounds) * len(alternation.twins))
+        with alternation.ahead(rounds) as ahead:
+            alternation.prepare()
+            alternation.time(rounds, alternation.twins, ahead)
+        alternation.profile()
+        self._take_in_load()
+        first = self._compare()
+        self.again = self._suspected(first.comparison.changes)
+        if not self.again:
+            return first
+        self.loaded.progress.notify(
+            f"pairbench: {len(self.again)} case(s) look slower and are measured again before anything fails"
+        )
+        self.loaded.progress.expect(self.device, rounds * len(self.again))
+        with alternation.ahead(rounds) as ahead:
+            alternation.time(rounds, self.again, ahead, first=rounds)
+        self._take_in_load()
+        return self._compare()
+
+    def _take_in_load(self) -> None:
+        states = [state for session in self.alternation.sessions for state in session.states]
+        load = self.watch.during(states, self.alternation.foreign_cores)
+        self.environment = load.put_in(self.environment)
+        self.watch.end(load)
+
+    def _suspected(self, changes: tuple[Change, ...]) -> list[SharedCase]:
+        again = to_measure_again(changes, self.loaded.policy)
+        slower = {(series.suite, series.case) for series in again}
+        return [
+            shared for shared in self.alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
+        ]
+
+    def _compare(self) -> SideBySide:
+        parts = (self._parts(0), self._parts(1))
+        records = (self._records(0, parts[0]), self._records(1, parts[1]))
+        outputs = {
+            self._series(shared.current, entry): agreement
+            for shared in self.alternation.twins
+            for entry, agreement in shared.outputs.items()
+        }
+        compared = compare_interleaved(*records, outputs=outputs, policy=self.loaded.policy)
+        # A suite that loads on neither side has no series: it is a problem, and no change.
+        changes = tuple(change for change in compared if change.series.case)
+        reference, current = (
+            Side(asked=side.checkout.asked, runs=(), commits=(side.checkout.commit.sha,)) for side in self.loaded.sides
+        )
+        problems, broken = self._problems(changes)
+        return SideBySide(
+            comparison=Comparison(reference=reference, current=current, changes=changes, problems=problems),
+            records=records,
+            parts=parts,
+            environment=self.environment,
+            outputs=outputs,
+            broken=broken,
+        )
+
+    def _problems(self, changes: tuple[Change, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        problems = [
+            f"{side.checkout.asked}: {suite.reason}"
+            for side in self.loaded.sides
+            for suite in side.chosen.survey.broken
+        ]
+        problems += [f"{side.checkout.asked}: {side.nothing}" for side in self.loaded.sides if side.nothing]
+        problems += [
+            f"{side.checkout.asked}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
+            for side in self.loaded.sides
+            if side.checkout.submodules and side.chosen.survey.broken
+        ]
+        compared = {change.series.suite for change in changes}
+        broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in compared)
+        return tuple(problems), broken
+
+    def _parts(self, index: int) -> Parts:
+        """Return what was measured of a side; a case that was measured again is in it twice, the second time as a part of another run."""
+        run, plan = self.runs[index], self.plans[index]
+        states = {id(state): state for state in self.alternation.sessions[index].states}
+        rounds = self.loaded.context.settings.rounds
+        measured_again = {id(shared.states[index]) for shared in self.again}
+        second = replace(run, run_id=f"{run.run_id}-again", confirms=run.run_id)
+        parts: Parts = []
+        for name, state in states.items():
+            parts.append((run, _outcomes(state, range(rounds))))
+            if name in measured_again:
+                parts.append((second, _outcomes(state, range(rounds, 2 * rounds))))
+        known = {(state.planned.operator.suite, state.planned.case.key) for state in states.values()}
+        # Of the reference: what is gone, or asks another question now.
+        others = [case for case in plan.cases if (case.operator.suite, case.case.key) not in known]
+        return [*parts, *((run, _outcomes(CaseState(planned=case), range(0))) for case in others)]
+
+    def _records(self, index: int, parts: Parts) -> tuple[Record, ...]:
+        rows = [broken_record(self.runs[index], self.environment, suite) for suite in self.plans[index].broken]
+        for run, outcomes in parts:
+            rows += _rows(run, self.environment, outcomes)
+        return tuple(rows)
+
+    def _series(self, state: CaseState, entry: Entry) -> Series:
+        return Series(
+            device_name=self.device.name,
+            suite=state.planned.operator.suite,
+            case=state.planned.case.key,
+            implementation=entry.implementation,
+            mode=entry.mode,
+        )
+
+
+def _rows(run: Run, environment: Environment, outcomes: list[Outcome]) -> Iterator[Record]:
+    """Yield the rows of a case."""
+    for row in to_records(run, environment, outcomes):
+        # Not timed for want of the other side: nothing that the implementation did.
+        yield replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
+
+
+def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
+    """Return the outcomes of a case by some of its rounds."""
+    return [_restricted(state.outcome(entry), rounds) for entry in state.planned.entries]
+
+
+def _restricted(outcome: Outcome, rounds: range) -> Outcome:
+    return replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
+
+
+def open_store(config: Config, history: Config) -> StoreLocation:
+    """Return a store for sides of comparisons, which can be written and is no history.
+
+    Args:
+        config: The settings with that store.
+        history: The settings without it, whose store is the history.
+
+    Raises:
+        UsageError: it is the history's, or holds runs of one.
+        StoreError: it cannot be written.
+        StoreFailedError: it is elsewhere, and takes nothing or cannot be listed.
+    """
+    location = StoreLocation.of(config.store)
+    others = [file.run_id for file in stored_files(location, "records").files if not _is_side(file.run_id)]
+    if others or location.root == StoreLocation.of(history.store).root:
+        what = f"holds run {others[0]}" if others else "is where runs go"
+        raise UsageError(
+            f"--store {location.name!r} {what}: in a history the two sides of ab would pass for runs; name a store of their own"
+        )
+    location.make_folder(f"{location.root}/records")
+    location.probe(f"{location.root}/records")
+    return location
+
+
+def _is_side(run_id: str) -> bool:
+    return any(f"-{side}" in run_id for side in SIDES)
+
+
+def keep(found: SideBySide, location: StoreLocation) -> None:
+    """Write both sides, each as a run, and as another one what was measured again.
+
+    Raises:
+        StoreError: its folders cannot be made.
+        StoreFailedError: there is no space or permission.
+    """
+    for records, parts in zip(found.records, found.parts, strict=True):
+        samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
+        for run_id in dict.fromkeys(record.run_id for record in records):
+            rows = [record for record in records if record.run_id == run_id]
+            write_run(
+                location,
+                run_id=run_id,
+                device_slug=found.environment.device.slug,
+                month=rows[0].started_at[:7],
+                records=rows,
+                samples=[sample for sample in samples if sample.run_id == run_id],
+            )

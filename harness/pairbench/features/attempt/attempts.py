@@ -1,0 +1,367 @@
+"""Tries what was selected, again and again with everything kept warm between: the server that forks workers, devices, what is stored.
+
+Whether a quick look shows a change: two medians of one process each, so this is no verdict.
+
+The last try of each series of a project, in the user's cache folder: what `pairbench try` compares with, and no history.
+
+The newest run of each series, found by opening as few files as that takes.
+"""
+
+import contextlib
+import datetime as dt
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, get_args, get_type_hints
+
+from pairbench.analyze.records import Run, to_records
+from pairbench.config import Config
+from pairbench.errors import InterruptedRunError, StoreError, StoreFailedError
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.host_load import count_cores
+from pairbench.execute.parent.lock import device_lock
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.quick_look import QuickLook
+from pairbench.execute.parent.scout import Scout, Survey
+from pairbench.features.attempt.values import Attempt, Beside, Tried
+from pairbench.model.comparison import DEFAULT
+from pairbench.model.environment import Device, Environment, HostLoad, withheld
+from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
+from pairbench.model.outcome import Status
+from pairbench.model.plan import PlannedCase
+from pairbench.model.record import COLUMNS as SERIES
+from pairbench.model.record import Record, Series
+from pairbench.plan import equipped, one_of_each
+from pairbench.stats import Interval
+from pairbench.store.documents import KeptCeilings
+from pairbench.store.history import TREND_COLUMNS, read_series
+from pairbench.store.location import StoreLocation
+from pairbench.store.reading import stored_files
+from pairbench.store.user_cache import KeptValues, user_folder
+from pairbench.suite.load import refuse_syntax_errors
+from pairbench.workflow.one_case import one_device
+from pairbench.workflow.run.devices import plan_for
+from pairbench.workflow.run.record import context_for
+from pairbench.workflow.setup import Asked, Chosen, ask, store_of
+
+_BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
+"""Part of a latency by which it may differ between two processes of the same code, by device kind. On a CPU addresses play a part."""
+_BETWEEN_PROCESSES_NS = 200.0
+"""Time in ns by which a short latency may differ so: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
+
+
+def beside(record: Record, earlier: Record) -> Beside:
+    """Compare a result with an earlier one of the same series.
+
+    A change is clear where it is larger than processes differ anyway, and the two intervals, which know nothing of that, lie apart.
+    """
+    elsewhere = record.environment_hash != earlier.environment_hash
+    if why := _why_not(record, earlier):
+        return Beside(record=earlier, elsewhere=elsewhere, why_not=why)
+    now, then = p50_of(record), p50_of(earlier)
+    if now is None or then is None or withheld(record.device_kind, record.environment):
+        return Beside(record=earlier, elsewhere=elsewhere)
+    ratio = now.estimate / then.estimate
+    least = math.log1p(max(_BETWEEN_PROCESSES[record.device_kind], _BETWEEN_PROCESSES_NS / then.estimate))
+    clear = _differ(now, then, least)
+    shared = clear and _shared(record, earlier, least)
+    return Beside(record=earlier, change=ratio, clear=clear, shared=shared, elsewhere=elsewhere)
+
+
+def _why_not(record: Record, earlier: Record) -> str:
+    if withheld(earlier.device_kind, earlier.environment):
+        return "its host was busy"
+    if record.definition_hash != earlier.definition_hash:
+        return "the operator's definition was another"
+    if record.timer != earlier.timer or result_of(record) != result_of(earlier):
+        return "its latency was taken in another way"
+    return ""
+
+
+def _shared(record: Record, earlier: Record, least: float) -> bool:
+    """Tell whether the speedup stayed although the latency changed: then the baseline changed alike."""
+    now, then = speedup_of(record), speedup_of(earlier)
+    return record.role != "baseline" and now is not None and then is not None and not _differ(now, then, least)
+
+
+def _differ(one: Interval, other: Interval, least: float) -> bool:
+    return abs(math.log(one.estimate / other.estimate)) >= least and _apart(one, other)
+
+
+def _apart(one: Interval, other: Interval) -> bool:
+    """Tell whether two intervals have no value in common; where the ends are not known the estimate stands for them."""
+    (low, high), (least, most) = (_ends(interval) for interval in (one, other))
+    return low > most or high < least
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    low, high = (interval.estimate if math.isnan(end) else end for end in interval[1:])
+    return low, high
+
+
+_KEPT = (
+    *(name for name in SERIES if name not in RESULT_COLUMNS),
+    *("started_at", "operator", "role", "status", "definition_hash", "implementation_hash", "environment_hash"),
+    *RESULT_COLUMNS,
+    *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
+)
+"""The columns that are kept of a record."""
+_MOST = 2000
+"""Series of one project; a file of so many has some 2 MB."""
+
+
+class LastTries:
+    """The last tries of one project."""
+
+    def __init__(self, root: Path, folder: Path | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            root: The project's folder.
+            folder: Where such things are kept; the user's cache folder where it is not given.
+        """
+        name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+        self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=_MOST)
+
+    def read(self) -> dict[Series, Record]:
+        """Return the last try of each series; what is damaged is left out."""
+        found = {}
+        for values in self._values.read().values():
+            record = _record(values)
+            if record is not None and (series := Series.of(record)) is not None:
+                found[series] = record
+        return found
+
+    def keep(self, records: Iterable[Record]) -> None:
+        """Keep results as the last tries of their series."""
+        values = {
+            json.dumps(astuple(series)): {name: getattr(record, name) for name in _KEPT}
+            for record in records
+            if (series := Series.of(record))
+        }
+        self._values.keep(values)
+
+
+def _record(values: dict[str, Any]) -> Record | None:
+    """Return kept values as a record that lacks all other columns; nothing where one is not what it should be."""
+    if set(values) != set(_KEPT) or not all(isinstance(values[name], kinds) for name, kinds in _types().items()):
+        return None
+    return Record(**values)
+
+
+@cache
+def _types() -> dict[str, tuple[type, ...]]:
+    """Return the types that each kept column may have; a whole number may stand for any."""
+    hints = get_type_hints(Record)
+    found = {}
+    for name in _KEPT:
+        kinds = get_args(hints[name]) or (hints[name],)
+        found[name] = (*kinds, int) if float in kinds else kinds
+    return found
+
+
+_COLUMNS = (*TREND_COLUMNS, "environment")
+_STEPS = (4, 28, 168)
+"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
+
+
+class NewestRuns:
+    """The newest run of each series. What was found once is found again at once, until the store has another file."""
+
+    def __init__(self, place: StoreLocation) -> None:
+        """Read nothing yet."""
+        self._place = place
+        self._newest_first: tuple[str, ...] = ()
+        self._found: dict[Series, Record | None] = {}
+
+    def of(self, wanted: Collection[Series]) -> dict[Series, Record]:
+        """Return the newest measured record of each series that has one; a store that cannot be read has none."""
+        try:
+            newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
+            if newest_first != self._newest_first:
+                self._newest_first, self._found = newest_first, {}
+            self._find({series for series in wanted if series not in self._found})
+        except (StoreError, StoreFailedError, OSError):
+            return {}
+        known = ((series, self._found.get(series)) for series in wanted)
+        return {series: record for series, record in known if record is not None}
+
+    def _find(self, missing: set[Series]) -> None:
+        begin = 0
+        for step in _STEPS:
+            run_ids = self._newest_first[begin : begin + step]
+            if not missing or not run_ids:
+                break
+            begin += step
+            where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
+            rows, _ = read_series(self._place, where=where, columns=_COLUMNS, run_ids=run_ids)
+            # The oldest first, so that the newest stays.
+            found = {series: row for row in rows if (series := Series.of(row)) and p50_of(row) is not None}
+            self._found |= {series: row for series, row in found.items() if series in missing}
+            missing = missing - self._found.keys()
+        self._found |= dict.fromkeys(missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedTry:
+    """What the user wants to have tried."""
+
+    select: tuple[str, ...]
+    """SELECT arguments; empty for everything."""
+    implementations: tuple[str, ...]
+    """Names or globs of implementations; empty for all."""
+    device: str
+    """The value of `--device`, which must name one device."""
+    every_case: bool
+    """Whether to take all selected cases, and not one of each operator."""
+
+
+class Telling(Protocol):
+    """What shows the user how it goes."""
+
+    def doing(self, what: str) -> None:
+        """Say what is under way."""
+
+    def notify(self, text: str) -> None:
+        """Say what the user has to know at once."""
+
+    def case(self, tried: tuple[Tried, ...]) -> None:
+        """Take a case of which all is known."""
+
+
+class Attempts:
+    """Tries of one selection on one device, one after the other."""
+
+    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, telling: Telling) -> None:
+        """Find the suites; no worker is started yet.
+
+        Args:
+            config: The settings, and where results are.
+            context: What workers share.
+            wanted: What to try.
+            telling: What shows the user how it goes.
+
+        Raises:
+            UsageError: a file does not exist, or there is no suite.
+        """
+        self._config, self._context, self._wanted, self._telling = config, context, wanted, telling
+        self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
+        self._devices: tuple[Device, ...] = ()
+        self._look: QuickLook | None = None
+        self._environment: Environment | None = None
+        self.asked: Asked = ask(config, list(wanted.select))
+        """The suites of the last try, or of the first one to come."""
+
+    def close(self) -> None:
+        """End the worker that waits for the next try."""
+        if self._look is not None:
+            self._look.close()
+
+    def park(self) -> None:
+        """Have a process ready for the next try. Nothing of the project's is loaded in it."""
+        if self._look is not None:
+            self._look.renew(one_device(self._wanted.device, self._devices))
+
+    def once(self) -> Attempt:
+        """Try everything that is selected, up to the first case with something wrong.
+
+        Raises:
+            UsageError: what is selected is not there, or no suite is Python.
+            InterruptedRunError: the user interrupted.
+        """
+        self.asked = ask(self._config, list(self._wanted.select))
+        refuse_syntax_errors(self.asked.files)
+        self._telling.doing("loading torch" if self._look is None else "loading suites")
+        look, device = self._ready()
+        operators, broken = look.describe(self.asked.suites)
+        chosen = Chosen(
+            survey=Survey(devices=self._devices, operators=operators, broken=broken),
+            selections=self.asked.selections,
+            implementations=self._wanted.implementations,
+        )
+        plan = plan_for(self._context, chosen, device, edge=False)
+        every = self._wanted.every_case
+        cases = plan.cases if every else one_of_each(plan.cases, self.asked.selections, device)
+        using = equipped(device, self._devices, cases)
+        if using.beside:
+            look.renew(using)
+        tried: list[tuple[Tried, ...]] = []
+        lock = device_lock(using, self._telling.notify, self._context.interrupted.is_set)
+        with lock if cases else contextlib.nullcontext(True) as held:
+            if not held:
+                raise InterruptedRunError
+            for planned in cases:
+                if tried:
+                    look.renew(using)
+                tried.append(self._case(look, planned, device))
+                self._telling.case(tried[-1])
+                if any(Status(one.record.status).bad for one in tried[-1]):
+                    break
+        untried = tuple(planned.case.key for planned in cases[len(tried) :])
+        left_out = tuple(planned.case.key for planned in plan.cases if planned not in cases)
+        return Attempt(cases=tuple(tried), left_out=left_out, untried=untried, broken=broken)
+
+    def _ready(self) -> tuple[QuickLook, Device]:
+        if not self._devices:
+            with Scout(self._context) as scout:
+                self._devices = scout.devices()
+        device = one_device(self._wanted.device, self._devices)
+        if self._look is None:
+            self._look = QuickLook(context_for(self._context, self._config, device), device)
+        return self._look, device
+
+    def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
+        state, key = CaseState(planned=planned), planned.case.key
+        self._telling.doing(f"verifying {key}")
+        look.verify(state)
+        self._telling.doing(f"timing {key}")
+        load = HostLoad(cores=count_cores(), before=None, rounds=(look.time(state),))
+        environment = self._environment_of(look, state, device, load)
+        self._telling.doing(f"counting what {key} launches")
+        look.profile(state)
+        run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
+        outcomes = [state.outcome(entry) for entry in planned.entries]
+        records = to_records(run, load.put_in(environment), outcomes)
+        # A kernel that is interpreted has another hash than it has in a run.
+        return self._compared([replace(record, implementation_hash=None) for record in records])
+
+    def _environment_of(self, look: QuickLook, state: CaseState, device: Device, load: HostLoad) -> Environment:
+        """Return the environment, with ceilings where a case has a roof; what was never timed needs no more than the device."""
+        if not state.rounds:
+            return self._environment or _bare(device)
+        if self._environment is None:
+            self._environment = look.probe(ceilings=False)
+        if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
+            kept = self._ceilings.put_in(self._environment)
+            self._environment = kept or look.probe(ceilings=True)
+            alone = not self._environment.rest["observed"].get("foreign_processes")
+            if kept is None and alone and not load.disturbs(device.kind):
+                self._ceilings.keep(self._environment)
+        return self._environment
+
+    def _compared(self, records: Sequence[Record]) -> tuple[Tried, ...]:
+        last = self._tries.read()
+        stored = self._stored.of([series for record in records if (series := Series.of(record))])
+        self._tries.keep(
+            record for record in records if p50_of(record) and not withheld(record.device_kind, record.environment)
+        )
+
+        def tried(record: Record) -> Tried:
+            series = Series.of(record)
+            before, run = (found.get(series) if series else None for found in (last, stored))
+            return Tried(
+                record=record,
+                last=beside(record, before) if before else None,
+                stored=beside(record, run) if run else None,
+            )
+
+        return tuple(map(tried, records))
+
+
+def _bare(device: Device) -> Environment:
+    unknown: dict[str, Any] = {"driver": None, "cuda": None, "cudnn": None, "triton": None}
+    return Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)

@@ -1,0 +1,222 @@
+"""What `pairbench try` prints: a line or two for each implementation, what is wrong first."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pairbench.features.attempt.values import Attempt, Beside, Tried
+from pairbench.model.environment import load_of, withheld
+from pairbench.model.latency import p50_of, speedup_of
+from pairbench.model.outcome import NOT_TRIED, Status
+from pairbench.model.record import Record
+from pairbench.report import latency_words, rows, units
+from pairbench.report.render import clean, markdown_text
+from pairbench.report.rows import autotuned, expanded, precision_remark
+
+LABEL = (
+    "A quick look: one round in one process, compared with the last one, and nothing stored. `pairbench run` measures."
+)
+_SHOWN = 3
+"""Cases that a line names."""
+
+
+def case_lines(case: Sequence[Tried]) -> list[str]:
+    """Return the lines of one case: its heading, and its implementations."""
+    first = case[0].record
+    heading = clean(f"{first.case} ({first.suite}, {first.tier}, {first.device_name})")
+    if shared := _shared_reason(case):
+        return [heading, f"  {clean(shared)}"]
+    # Of a baseline that only served to tell right from wrong there is nothing to say.
+    said = [one for one in case if one.record.reason != NOT_TRIED and not _is_silent(one.record)]
+    width = max((len(_name(one.record)) for one in said), default=0)
+    lines = [heading]
+    for one in said:
+        name = _name(one.record)
+        for line in _words(one):
+            lines.append(f"  {name.ljust(width)}  {clean(line)}")
+            name = ""
+    if names := [_name(one.record) for one in case if one.record.reason == NOT_TRIED]:
+        lines.append(f"  not tried: {', '.join(names)}")
+    load = load_of(first.environment) if any(p50_of(one.record) for one in case) else None
+    why = load and load.disturbs(first.device_kind)
+    return [*lines, f"  {why}"] if why else lines
+
+
+def _is_silent(record: Record) -> bool:
+    return record.role == "baseline" and record.status == Status.VERIFIED
+
+
+def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
+    """Return what was not tried, and how to have it tried.
+
+    Args:
+        attempt: What came out.
+        with_left_out: Whether to name the cases that were left out on purpose, and the precision.
+    """
+    lines = []
+    if attempt.untried:
+        lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")
+    if attempt.left_out and with_left_out:
+        lines.append(f"One case of each operator; --all-cases takes the others, too: {_named(attempt.left_out)}")
+    return lines + (precision_remark(one.record for one in attempt.tried) if with_left_out else [])
+
+
+def _named(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    return f"{', '.join(keys[:_SHOWN])}{more}"
+
+
+def as_markdown(attempt: Attempt) -> str:
+    """Return an attempt as Markdown: a list for each case."""
+    parts = []
+    for case in attempt.cases:
+        heading, *lines = case_lines(case)
+        parts.append(f"### {markdown_text(heading)}\n\n" + "".join(f"- {markdown_text(line)}\n" for line in lines))
+    return "\n".join([*parts, *(f"{markdown_text(line)}\n" for line in (*closing_lines(attempt), LABEL))])
+
+
+def as_plain(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as JSON values: records as `pairbench run` gives them, each with what it is compared with."""
+    tries = [
+        {
+            **expanded(one.record),
+            "last_try": _plain_beside(one.last),
+            "stored_run": _plain_beside(one.stored),
+        }
+        for one in attempt.tried
+    ]
+    return {"tries": tries, **attempt.plain(), "notes": precision_remark(one.record for one in attempt.tried)}
+
+
+def _plain_beside(one: Beside | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    known = p50_of(one.record)
+    return {
+        "run_id": one.record.run_id or None,
+        "started_at": one.record.started_at,
+        "p50_ns": known.estimate if known else None,
+        "change": None if one.change is None else one.change - 1,
+        "clear": one.clear,
+        "shared_by_baseline": one.shared,
+        "other_environment": one.elsewhere,
+        "not_comparable": one.why_not or None,
+    }
+
+
+def _name(record: Record) -> str:
+    return f"{record.implementation}{'' if record.mode == 'eager' else f' ({record.mode})'}"
+
+
+def _shared_reason(case: Sequence[Tried]) -> str:
+    """Return why the whole case ended, where all of it did for one reason."""
+    reasons = {one.record.reason for one in case}
+    (reason, *more) = reasons
+    whole = not more and reason is not None and all(Status(one.record.status).bad for one in case)
+    return f"{_VERBS[Status(case[0].record.status)]}: {reason}" if whole and len(case) > 1 else ""
+
+
+_VERBS = {
+    Status.MISMATCHED: "WRONG",
+    Status.FAILED: "FAILED",
+    Status.TIMEOUT: "FAILED, out of time",
+    Status.OOM: "FAILED, out of memory",
+    Status.SKIPPED: "skipped",
+}
+
+
+def _words(one: Tried) -> list[str]:
+    """Return what is said of one implementation, a line each."""
+    record = one.record
+    if p50_of(record) is None:
+        return [_without_time(record)]
+    parts = [
+        _latency(record, one.last),
+        "right" if record.role == "variant" else "",
+        _work(record),
+        _speedup(record),
+    ]
+    further = [
+        _rate(record),
+        latency_words.remark(record),
+        latency_words.same_memory(record),
+        record.reason or "",
+        autotuned(record),
+        *_remarks(one),
+    ]
+    return [", ".join(filter(None, parts)), *_joined(filter(None, further))]
+
+
+def _joined(parts: Iterator[str]) -> list[str]:
+    text = "; ".join(parts)
+    return [text] if text else []
+
+
+def _without_time(record: Record) -> str:
+    status = Status(record.status)
+    if status is Status.VERIFIED:
+        return "right, not timed"
+    # What was verified and is not to be timed here.
+    right = "right, not timed" if status is Status.SKIPPED and record.margin is not None else _VERBS[status]
+    return f"{right}: {record.reason}"
+
+
+def _latency(record: Record, last: Beside | None) -> str:
+    known, before = p50_of(record), p50_of(last.record) if last and not last.why_not else None
+    assert known is not None
+    busy = "?" if withheld(record.device_kind, record.environment) else ""
+    now = units.duration(known.estimate) + busy
+    if before is None:
+        return now
+    then = units.duration(before.estimate)
+    number, _, unit = then.partition(" ")
+    then = number if now.removesuffix("?").endswith(f" {unit}") else then
+    return f"{then} -> {now}{_change(last)}"
+
+
+def _change(one: Beside | None) -> str:
+    if one is None or one.change is None:
+        return ""
+    remark = ", as the baseline" if one.shared else "" if one.clear else ", within noise"
+    return f" ({units.change(one.change)}{remark})"
+
+
+def _work(record: Record) -> str:
+    """Return like `1 launch`, or what a CPU can count: `2 operators`."""
+    for number, name in ((record.launches_per_call, "launch"), (record.ops_per_call, "operator")):
+        if number is not None:
+            plural = "es" if name == "launch" else "s"
+            return f"{number} {name}{'' if number == 1 else plural}"
+    return ""
+
+
+def _speedup(record: Record) -> str:
+    if record.role == "baseline":
+        return ""
+    if withheld(record.device_kind, record.environment):
+        return "speedup withheld"
+    known = speedup_of(record)
+    if known is None:
+        return ""
+    ends = units.ratio_range(known.low, known.high)
+    return f"speedup {units.ratio(known.estimate)}{f' ({ends})' if ends else ''}"
+
+
+def _rate(record: Record) -> str:
+    rate, part = rows.rate(record), rows.part_of_roof(record)
+    return f"{rate}, {part} of the roof" if part else rate
+
+
+def _remarks(one: Tried) -> Iterator[str]:
+    """Yield what the last try and the newest stored run add to the latency."""
+    if one.last and one.last.why_not:
+        yield f"not compared with the last try: {one.last.why_not}"
+    elif one.last and one.last.elsewhere:
+        yield "the last try was in another environment"
+    if one.stored is None:
+        return
+    known = p50_of(one.stored.record)
+    if one.stored.why_not or known is None:
+        yield f"not compared with run {one.stored.record.run_id}: {one.stored.why_not}"
+        return
+    elsewhere = " in another environment" if one.stored.elsewhere else ""
+    yield f"run {one.stored.record.run_id}{elsewhere}: {units.duration(known.estimate)}{_change(one.stored)}"

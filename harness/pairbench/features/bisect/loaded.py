@@ -1,0 +1,236 @@
+"""The commits of a search, each loaded from a folder of its own: the series there, its hash, its rounds and its counts."""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pairbench.analyze.compare.exact import LAUNCHES, number
+from pairbench.analyze.latencies import sampled_rounds
+from pairbench.analyze.records import Run, to_records
+from pairbench.config import Config
+from pairbench.errors import SelectionError, UsageError
+from pairbench.execute.parent.case_state import CaseState
+from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.session import DeviceSession
+from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, plan_side
+from pairbench.model.environment import Device, Environment
+from pairbench.model.latency import DEVICE, Latency
+from pairbench.model.plan import BASELINE, Entry, Plan
+from pairbench.model.record import Record
+from pairbench.plan import equipped, names_implementation
+from pairbench.stats import percentile
+from pairbench.suite.reached import reached_files
+from pairbench.workflow.git.worktrees import Worktrees
+from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow.run.devices import Reporter
+from pairbench.workflow.setup import pick_devices
+
+
+class UnmeasurableError(Exception):
+    """A commit cannot be measured: its suite cannot be loaded, has no such case, or is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The series that is looked at."""
+
+    suite: str
+    case: str
+    entry: Entry
+    device: Device
+
+
+@dataclass(kw_only=True)
+class LoadedCommit:
+    """A commit that was loaded."""
+
+    loaded: LoadedSide
+    plan: Plan
+    """The one case, with the implementation and the baseline."""
+    interleaving: Interleaving | None = None
+    """The turns that it takes with the good end; None before the first."""
+
+    def hash(self, wanted: Wanted) -> str:
+        """Return the hash of the implementation."""
+        return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash
+
+    def reached(self) -> frozenset[str]:
+        """Return the paths of the files that the suite is made of."""
+        root = self.loaded.checkout.root.resolve()
+        reached = reached_files(Path(self.plan.cases[0].operator.path).resolve(), root)
+        files = (*reached.tree, *reached.packages)
+        return frozenset(file.relative_to(root).as_posix() for file in files if file.is_relative_to(root))
+
+
+def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | None) -> tuple[Wanted, str]:
+    """Return the one series that is asked for, and the path of its suite in the repository.
+
+    Raises:
+        UsageError: nothing is asked for, or more than one series.
+    """
+    if loaded.nothing:
+        raise loaded.nothing
+    survey = loaded.chosen.survey
+    if wanted_device == "all":
+        raise UsageError("--device 'all' is for runs; bisect measures on one device, so name it: cuda:0")
+    device = pick_devices(wanted_device, survey.devices)[0]
+    if survey.broken:
+        raise UsageError(f"--bad {loaded.checkout.asked!r}: {survey.broken[0].reason}")
+    plan, why = plan_side(loaded, device)
+    if why is not None:
+        raise why
+    device = equipped(device, survey.devices, plan.cases)
+    if len(plan.cases) > 1:
+        listed = "".join(f"\n  {one.operator.suite}::{one.case.key}" for one in plan.cases[:20])
+        raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
+    planned = plan.cases[0]
+    names = [entry for entry in planned.entries if (entry.implementation == BASELINE) == (implementation == BASELINE)]
+    names = [
+        entry
+        for entry in names
+        if implementation is None or names_implementation((implementation,), entry.implementation)
+    ]
+    if len(names) != 1:
+        listed = ", ".join(map(str, names or planned.entries))
+        raise SelectionError(
+            f"{planned.case.key}: {len(names)} implementations are asked for, expected one; -i and --mode choose among {listed}"
+        )
+    if names[0] in planned.skipped or names[0] in planned.untimed:
+        reason = planned.skipped.get(names[0]) or planned.untimed[names[0]]
+        raise SelectionError(f"{planned.case.key}, {names[0]} cannot be measured on {device.selector}: {reason}")
+    path = Path(planned.operator.path).resolve().relative_to(loaded.checkout.root.resolve()).as_posix()
+    return Wanted(suite=planned.operator.suite, case=planned.case.key, entry=names[0], device=device), path
+
+
+@dataclass(kw_only=True)
+class LoadedCommits:
+    """The commits that were loaded so far, by their hash."""
+
+    config: Config
+    context: WorkerContext
+    arguments: Arguments
+    worktrees: Worktrees
+    progress: PlainProgress
+    wanted: Wanted
+    known: dict[str, LoadedCommit] = field(default_factory=dict)
+
+    def commit(self, sha: str) -> LoadedCommit:
+        """Return a commit, which is loaded where it is not yet.
+
+        Raises:
+            UnmeasurableError: it cannot be.
+        """
+        if sha not in self.known:
+            checkout = self.worktrees.add(sha[:16], sha)
+            self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
+        return self.known[sha]
+
+    def take(self, loaded: LoadedSide) -> LoadedCommit:
+        """Return a loaded commit with the plan of the one series.
+
+        Raises:
+            UnmeasurableError: the series is not there.
+        """
+        if loaded.chosen.survey.broken:
+            raise UnmeasurableError(loaded.chosen.survey.broken[0].reason)
+        plan, why = plan_side(loaded, self.wanted.device)
+        cases = [
+            one for one in plan.cases if (one.operator.suite, one.case.key) == (self.wanted.suite, self.wanted.case)
+        ]
+        if not cases or self.wanted.entry not in cases[0].entries:
+            raise UnmeasurableError(f"there is no {self.wanted.case}, {self.wanted.entry}{f': {why}' if why else ''}")
+        kept = tuple(
+            entry
+            for entry in cases[0].entries
+            if entry.mode == self.wanted.entry.mode
+            and entry.implementation in (BASELINE, self.wanted.entry.implementation)
+        )
+        return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
+
+    def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
+        """Return the logarithm of a commit's latency over that of the good end, from one more round of both in turns.
+
+        Raises:
+            UnmeasurableError: there is none.
+        """
+        commit, wanted = self.commit(sha), self.wanted
+        first = commit.interleaving is None
+        if commit.interleaving is None:
+            scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
+            scratch.mkdir()
+            contexts = (good.loaded.context, commit.loaded.context)
+            commit.interleaving = Interleaving(
+                contexts, wanted.device, (good.plan, commit.plan), self._reporter(), scratch
+            )
+        interleaving = commit.interleaving
+        if not interleaving.twins:
+            raise UnmeasurableError(
+                f"{wanted.case} asks another question there: its definition is not that of the good end"
+            )
+        twin = interleaving.twins[0]
+        with interleaving.ahead(1) as ahead:
+            if first:
+                interleaving.prepare()
+            interleaving.time(1, interleaving.twins, ahead, first=len(twin.current.rounds))
+        if wanted.entry not in twin.comparable():
+            raise UnmeasurableError(_why(twin, wanted.entry))
+        good_ns, own_ns = (_last_ns(state, wanted.entry, latency) for state in twin.states)
+        return math.log(own_ns / good_ns)
+
+    def record(self, sha: str, environment: Environment) -> Record:
+        """Return a commit's counts: it is verified and profiled, and not timed.
+
+        Raises:
+            UnmeasurableError: it is wrong, or cannot be called.
+        """
+        commit, wanted = self.commit(sha), self.wanted
+        session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
+        session.verify(impostors=False)
+        session.profile()
+        state = session.states[0]
+        if wanted.entry in state.ended:
+            status, reason = state.ended[wanted.entry]
+            raise UnmeasurableError(f"{status.value}: {reason}")
+        run = Run(run_id="", started_at="", commit=commit.loaded.checkout.commit)
+        return to_records(run, environment, [state.outcome(wanted.entry)])[0]
+
+    def _reporter(self) -> Reporter:
+        return Reporter(progress=Quiet(), keep=lambda _: None)
+
+
+class Quiet(PlainProgress):
+    """Says nothing of single steps: a search says what each round has shown."""
+
+    def step(self, device: Device, stage: str, case: str) -> None:
+        """Leave it unsaid."""
+
+
+def count_of(record: Record, metric: str) -> float:
+    """Return a count.
+
+    Raises:
+        UnmeasurableError: it is not known for sure.
+    """
+    count = number(record, metric)
+    if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
+        raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")
+    return count
+
+
+def _why(twin: SharedCase, entry: Entry) -> str:
+    for state in reversed(twin.states):
+        if entry in state.ended:
+            status, reason = state.ended[entry]
+            return f"{status.value}: {reason}"
+    return f"it computes something else than the good end: {twin.outputs[entry].reason}"
+
+
+def _last_ns(state: CaseState, entry: Entry, latency: Latency) -> float:
+    """Return the median latency of an entry in its latest round."""
+    outcome = state.outcome(entry)
+    rounds = sampled_rounds(replace(outcome, rounds=outcome.rounds[-1:]))
+    samples = rounds.device if latency is DEVICE else rounds.call
+    if not samples or not samples[-1]:
+        raise UnmeasurableError(f"it has no {latency.name} latency, which the ends have")
+    return percentile(samples[-1], 50)

@@ -1,0 +1,211 @@
+"""How probable it is of each commit that it moved a latency, given the rounds so far.
+
+Commits are numbered from 1, the first after the good end, to the bad end. A round sets one of them beside the good end and leaves a
+log ratio: noise alone before the culprit, noise around one unknown step from the culprit on. Neither the step nor the noise is
+known beforehand. The step has a flat prior and the variance an inverse gamma one, so that both are integrated out in closed
+form, and few rounds make no one surer than they should (Gelman et al., Bayesian Data Analysis, section 3.2).
+
+Which commit to probe next, and when enough is known: the commit whose round is expected to leave the least entropy.
+
+Two commits that no round can tell apart, for none between them can be measured, are one candidate: `Candidates`.
+
+Bisection of what is counted: no statistics, and commits that cannot be counted are gone around.
+"""
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairbench.model.comparison import DEFAULT, Policy
+
+Floats = NDArray[np.float64]
+
+UNTOUCHED = 0.05
+"""The prior weight of a commit with the implementation's hash of the one before it, where one with another hash has 1.
+
+Code that no hash covers moves latencies too: an imported library, a build, a setting. It is a guess, and a wrong one costs rounds, not
+the result: log2(1 / 0.05) is 4.3 bits of evidence.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One round of a commit beside the good end."""
+
+    commit: int
+    """The number of the commit."""
+    log_ratio: float
+    """The logarithm of its latency over that of the good end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """What is known of how far log ratios of rounds spread before any round: a scaled inverse chi-squared distribution of the variance."""
+
+    deviation: float
+    """The standard deviation to expect."""
+    weight: float
+    """How many rounds that is worth."""
+
+    @classmethod
+    def least(cls, policy: Policy = DEFAULT) -> "Spread":
+        """Return what is known where nothing was measured: two processes differ by something, and the confirming rounds say by how much."""
+        return cls(deviation=float(np.sqrt(2) * policy.least_spread), weight=1.0)
+
+    @classmethod
+    def of_floor(cls, floor: float, rounds: int) -> "Spread":
+        """Return what a noise floor says.
+
+        Args:
+            floor: What 95 % of the changes between two runs stay below, in log units.
+            rounds: Of each run. A change between runs has the variance of two means of so many rounds, a log ratio that of two rounds.
+        """
+        return cls(deviation=float(floor / 1.959963984540054 * np.sqrt(rounds)), weight=4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """What the rounds say of the commits, and of the step."""
+
+    probability: Floats
+    """The probability of each commit; the first is that of commit 1."""
+    step: float
+    """The step in log units, given the most probable commit."""
+    deviation: float
+    """The standard deviation of a round's log ratio, likewise."""
+
+
+def prior_of(changed: Sequence[bool | None]) -> Floats:
+    """Return the prior probability of each commit.
+
+    Args:
+        changed: For each commit whether the implementation's hash is another than before it; None where that is not known.
+    """
+    weight = np.array([UNTOUCHED if one is False else 1.0 for one in changed])
+    normed: Floats = weight / weight.sum()
+    return normed
+
+
+def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
+    """Return what is known after some rounds, of which one at least is of the bad end.
+
+    Args:
+        prior: The prior probability of each commit.
+        rounds: All of them, those that confirmed the bad end included.
+        spread: What is known of the noise besides.
+    """
+    number = np.array([one.commit for one in rounds])
+    ratios = np.array([one.log_ratio for one in rounds])
+    size = len(prior)
+    count = np.bincount(number, minlength=size + 1)[1:]
+    total = np.bincount(number, ratios, minlength=size + 1)[1:]
+    # From each commit on, to the bad end.
+    behind = np.cumsum(count[::-1])[::-1].astype(np.float64)
+    sums = np.cumsum(total[::-1])[::-1]
+    squares = spread.weight * spread.deviation**2 + float((ratios**2).sum()) - sums**2 / behind
+    freedom = spread.weight + len(ratios) - 1
+    logs = np.log(prior) - np.log(behind) / 2 - freedom / 2 * np.log(squares)
+    weight = np.exp(logs - logs.max())
+    best = int(logs.argmax())
+    return Posterior(
+        probability=weight / weight.sum(),
+        step=float(sums[best] / behind[best]),
+        deviation=float(np.sqrt(squares[best] / freedom)),
+    )
+
+
+ENOUGH = 0.99
+"""The probability at which it stops."""
+_REACH, _POINTS = 5.0, 101
+"""How many deviations beyond both means the ratios of the next round are looked at, and how many of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """The commits that cannot be told apart; one, unless some cannot be measured."""
+
+    first: int
+    last: int
+    """The numbers of the first and the last; only the last can be measured."""
+    probability: float
+
+
+def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate, ...]:
+    """Return the candidates, the most probable first.
+
+    Args:
+        probability: Of each commit.
+        skipped: The numbers of those that cannot be measured.
+    """
+    ends = [number for number in range(1, len(probability) + 1) if number not in skipped]
+    found = (
+        Candidate(first=before + 1, last=end, probability=float(probability[before:end].sum()))
+        for before, end in itertools.pairwise([0, *ends])
+    )
+    return tuple(sorted(found, key=lambda one: -one.probability))
+
+
+def next_probe(known: Posterior, skipped: Collection[int]) -> int:
+    """Return the number of the commit to probe next.
+
+    Args:
+        known: What is known so far.
+        skipped: The numbers of commits that cannot be measured.
+    """
+    open_ = np.array([number for number in range(1, len(known.probability) + 1) if number not in skipped])
+    moved = np.cumsum(known.probability)[open_ - 1]
+    fall = expected_fall(moved, abs(known.step) / known.deviation)
+    return int(open_[fall.argmax()])
+
+
+def expected_fall(moved: Floats, step: float) -> Floats:
+    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet.
+
+    Args:
+        moved: For each commit the probability that the step is at or before it.
+        step: The step in units of the noise.
+    """
+    ratio = np.linspace(-_REACH, step + _REACH, _POINTS)
+    width = ratio[1] - ratio[0]
+    still, beyond = (np.exp(-((ratio - mean) ** 2) / 2) / np.sqrt(2 * np.pi) for mean in (0.0, step))
+    moved = np.clip(moved, 1e-12, 1 - 1e-12)[:, None]
+    either = np.maximum(moved * beyond + (1 - moved) * still, 1e-300)
+    left = either * _entropy(moved * beyond / either)
+    fall: Floats = _entropy(moved[:, 0]) - left.sum(axis=1) * width
+    return fall
+
+
+def _entropy(part: Floats) -> Floats:
+    part = np.clip(part, 1e-300, 1 - 1e-16)
+    entropy: Floats = -part * np.log(part) - (1 - part) * np.log1p(-part)
+    return entropy
+
+
+class Open(NamedTuple):
+    """The commits in question: the last one that still has the good count, and the first one that has not."""
+
+    good: int
+    bad: int
+
+
+def still_open(counts: Mapping[int, float], last: int) -> Open:
+    """Return which commits are in question.
+
+    Args:
+        counts: By the number of the commit; 0 is the good end, whose count is the good one.
+        last: The number of the bad end.
+    """
+    bad = min((number for number, count in counts.items() if count != counts[0]), default=last)
+    good = max(number for number, count in counts.items() if count == counts[0] and number < bad)
+    return Open(good, bad)
+
+
+def next_count(open_: Open, skipped: Collection[int]) -> int | None:
+    """Return the number of the commit to count next: the nearest to the middle that can be; None where there is none."""
+    middle = (open_.good + open_.bad) / 2
+    able = [number for number in range(open_.good + 1, open_.bad) if number not in skipped]
+    return min(able, key=lambda number: (abs(number - middle), number), default=None)

@@ -1,0 +1,463 @@
+"""A search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store.
+
+What `pairbench bisect` prints: the commit that it was, or those that it may be.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pairbench.analyze.compare.reasons import percent
+from pairbench.analyze.compare.rounds import round_values
+from pairbench.analyze.history.commits import Bisection, HistoryCommit, Skipped, Suspect
+from pairbench.config import Config
+from pairbench.errors import InterruptedRunError, StoreError, UsageError
+from pairbench.features.ab.arguments import Arguments, load_side
+from pairbench.features.ab.measure import SideBySide, Turns, measure
+from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series, count_of
+from pairbench.features.bisect.posterior import (
+    ENOUGH,
+    Floats,
+    Round,
+    Spread,
+    candidates,
+    next_count,
+    next_probe,
+    posterior,
+    prior_of,
+    still_open,
+)
+from pairbench.model.comparison import Change, Comparison, Policy, Verdict
+from pairbench.model.environment import Device
+from pairbench.model.latency import CALL, DEVICE, Latency
+from pairbench.model.plain import plain
+from pairbench.model.record import Series
+from pairbench.report.comparison.render import document, render_comparison
+from pairbench.report.render import clean, render_rows, to_json
+from pairbench.store.documents import read_calibrations
+from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.workflow.git.worktrees import commits_between, keep_reason, open_worktrees, touched_files
+from pairbench.workflow.machine import HostWatch, probe_device
+from pairbench.workflow.progress import PlainProgress, open_progress
+from pairbench.workflow.run.devices import on_devices
+from pairbench.workflow.setup import open_context, store_of
+
+_SHOWN = 10
+"""Commits that a table has."""
+
+
+def render_bisection(found: Bisection, output: str) -> str:
+    """Return a search in one of the formats."""
+    if output == "json":
+        return to_json(plain_bisection(found))
+    parts = [f"{clean(f'{found.series.name}: {found.ends}')}\n"]
+    if found.suspects:
+        rows = [_row(one) for one in found.suspects[:_SHOWN]]
+        parts.append(render_rows("the most probable commits", rows, output))
+    parts.append(f"{clean(_sentence(found))}\n")
+    for one in found.skipped:
+        log = f" (log: {one.log})" if one.log else ""
+        parts.append(f"{clean(f'Skipped: {_named(one.commit)}: {one.reason}{log}')}\n")
+    if found.last is not None:
+        parts.append(f"\n{render_comparison(found.last, output)}")
+    return "".join(parts)
+
+
+def plain_bisection(found: Bisection) -> dict[str, Any]:
+    """Return a search as JSON has it."""
+    values = {name: plain(value) for name, value in vars(found).items() if name != "last"}
+    return {
+        **values,
+        "exit_code": found.exit_code,
+        "probability": found.probability,
+        "last": document(found.last) if found.last else None,
+    }
+
+
+def _sentence(found: Bisection) -> str:
+    rounds = (
+        f"{found.rounds} round{'' if found.rounds == 1 else 's'} beyond the {found.confirming} of the ends"
+        if found.confirming
+        else f"{found.rounds + 2} commits counted"
+    )
+    if not found.moved:
+        return "No change is proven between the ends, so there is nothing to look for"
+    if not found.found:
+        why = "interrupted" if found.interrupted else "not sure enough"
+        return f"Not found, {why}: {rounds}, {found.commits} commits"
+    if len(found.found) > 1:
+        first, last = found.found[0], found.found[-1]
+        return (
+            f"One of {len(found.found)} commits, {_named(first)} to {_named(last)}, with {_percent(found.probability)}: those before the last "
+            f"cannot be measured ({rounds}, {found.commits} commits)"
+        )
+    sure = f", with {_percent(found.probability)}" if found.confirming else ""
+    return f"It was {_named(found.found[0])} by {found.found[0].author}{sure} ({rounds}, {found.commits} commits)"
+
+
+def _row(one: Suspect) -> dict[str, object]:
+    return {
+        "commit": one.commit.sha[:10],
+        "probability": _percent(one.probability),
+        "date": one.commit.committed_at[:10],
+        "author": one.commit.author,
+        "subject": one.commit.subject,
+        "implementation": {None: "", True: "changed", False: "the same"}[one.changed],
+        "": "skipped" if one.skipped else "",
+    }
+
+
+def _named(commit: HistoryCommit) -> str:
+    return f"{commit.sha[:10]} ({commit.subject})"
+
+
+def _percent(probability: float) -> str:
+    part = 100 * probability
+    return f"{part:.1f} %" if part < 99.95 else "> 99.9 %"
+
+
+_MORE = 3
+"""How many times as many rounds confirm the ends where the first ones leave it open."""
+_FLOOR_ROUNDS = 3
+"""The rounds of a calibration's runs, which its floors do not tell: the default of `run`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a search was asked for."""
+
+    arguments: Arguments
+    """The good end as base, the bad end as head, and SELECT."""
+    device: str
+    implementation: str | None
+    metric: str | None
+    """The count that is looked at; None for the latency."""
+    most: int
+    """Rounds after which it gives up."""
+    policy: Policy
+
+
+def bisect_commits(config: Config, asked: Asked) -> Bisection:
+    """Find the commit that moved one series between two commits.
+
+    Args:
+        config: The settings; `rounds` are those that confirm the ends.
+        asked: What is looked for.
+
+    Raises:
+        UsageError: a commit is unknown, or SELECT does not name one series.
+        InterruptedRunError: the user interrupted before anything was known.
+    """
+    arguments = asked.arguments
+    assert arguments.head is not None
+    history = commits_between(arguments.repository, arguments.base, arguments.head)
+    with (
+        open_context(config, arguments.suites(config)) as context,
+        open_worktrees(arguments.repository) as worktrees,
+        open_progress() as progress,
+    ):
+        bad = load_side(config, context, arguments, worktrees.add("bad", arguments.head))
+        wanted, path = choose_series(bad, asked.device, asked.implementation)
+        select = (f"{arguments.repository / path}::{wanted.case}",)
+        arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
+        commits = LoadedCommits(
+            config=config,
+            context=context,
+            arguments=arguments,
+            worktrees=worktrees,
+            progress=progress,
+            wanted=wanted,
+        )
+        commits.known[history[-1].sha] = commits.take(bad)
+        search = _Search(config=config, asked=asked, loaded=commits, history=history, progress=progress)
+        return search.latency() if asked.metric is None else search.count(asked.metric)
+
+
+@dataclass(kw_only=True)
+class _Search:
+    config: Config
+    asked: Asked
+    loaded: LoadedCommits
+    history: tuple[HistoryCommit, ...]
+    """The good end first, the bad end last: a commit's number is its place."""
+    progress: PlainProgress
+    skipped: dict[int, Skipped] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    changed: list[bool | None] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return len(self.history) - 1
+
+    def latency(self) -> Bisection:
+        """Look for the commit that moved the latency."""
+        good = self._end(0)
+        self.progress.notify(f"pairbench: {self.last} commits; the two ends are measured in turns first")
+        ends = self._turns(0, self.last, self.config.settings.rounds)
+        change = self._change(ends.comparison)
+        if change.verdict is Verdict.UNDECIDED and change.p50 is not None:
+            more = _MORE * self.config.settings.rounds
+            self.progress.notify(f"pairbench: {change.p50.reason}; measured again with {more} rounds")
+            ends = self._turns(0, self.last, more)
+            change = self._change(ends.comparison)
+        judged = change.p50
+        result = self._nothing(judged.reason if judged else change.reason, judged.metric if judged else "latency")
+        if judged is None or judged.verdict not in (Verdict.SLOWER, Verdict.FASTER):
+            return result
+        latency = DEVICE if judged.metric == DEVICE.p50 else CALL
+        self.rounds = [Round(commit=self.last, log_ratio=value) for value in self._ratios(ends, latency)]
+        confirming = len(self.rounds)
+        self.progress.notify(f"pairbench: {judged.reason}: looking for the commit")
+        spread = self._spread(ends, latency)
+        interrupted = False
+        try:
+            self._read_hashes()
+            self._probe(good, spread, latency)
+        except InterruptedRunError:
+            interrupted = True
+        prior = self._prior()
+        known = posterior(prior, self.rounds, spread)
+        best = candidates(known.probability, self.skipped)[0]
+        sure = best.probability >= ENOUGH
+        result = replace(
+            result,
+            moved=True,
+            change=judged.change,
+            suspects=self._suspects(known.probability),
+            found=self.history[best.first : best.last + 1] if sure else (),
+            parent=self.history[best.first - 1] if sure else None,
+            rounds=len(self.rounds) - confirming,
+            confirming=confirming,
+            skipped=tuple(self.skipped.values()),
+            interrupted=interrupted,
+        )
+        return self._with_last(result, best.first - 1, best.last) if sure and not interrupted else result
+
+    def count(self, metric: str) -> Bisection:
+        """Look for the commit that moved a count."""
+        device = self.loaded.wanted.device
+        environment, _ = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
+        counts: dict[int, float] = {}
+
+        def counted(number: int) -> float:
+            sha = self.history[number].sha
+            counts[number] = self._locked(lambda: count_of(self.loaded.record(sha, environment), metric))
+            self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
+            return counts[number]
+
+        for number in (0, self.last):
+            try:
+                counted(number)
+            except UnmeasurableError as error:
+                end = "--bad" if number else "--good"
+                return self._nothing(f"{end} {self.history[number].sha[:10]} cannot be counted: {error}", metric)
+        words = f"{metric} {counts[0]:g} -> {counts[self.last]:g}"
+        if counts[0] == counts[self.last]:
+            return self._nothing(f"{words}: no change between the ends", metric)
+        interrupted = False
+        open_ = still_open(counts, self.last)
+        try:
+            while (middle := next_count(open_, self.skipped)) is not None:
+                try:
+                    counted(middle)
+                except UnmeasurableError as error:
+                    self._skip(middle, str(error))
+                open_ = still_open(counts, self.last)
+        except InterruptedRunError:
+            interrupted = True
+        inside = range(open_.good + 1, open_.bad + 1)
+        result = replace(
+            self._nothing(words, metric),
+            moved=True,
+            suspects=tuple(
+                Suspect(
+                    commit=self.history[number],
+                    probability=1 / len(inside),
+                    changed=None,
+                    skipped=number in self.skipped,
+                )
+                for number in inside
+            ),
+            found=() if interrupted else tuple(self.history[number] for number in inside),
+            parent=None if interrupted else self.history[open_.good],
+            rounds=len(counts) - 2,
+            skipped=tuple(self.skipped.values()),
+            interrupted=interrupted,
+        )
+        return result if interrupted else self._with_last(result, open_.good, open_.bad)
+
+    def _probe(self, good: LoadedCommit, spread: Spread, latency: Latency) -> None:
+        """Measure commits until one is sure enough, or the rounds are used up."""
+        started = len(self.rounds)
+        known = posterior(self._prior(), self.rounds, spread)
+        while len(self.rounds) - started < self.asked.most:
+            if candidates(known.probability, self.skipped)[0].probability >= ENOUGH:
+                return
+            number = next_probe(known, self.skipped)
+            sha = self.history[number].sha
+            try:
+                ratio = self._locked(functools.partial(self.loaded.log_ratio, good, sha, latency))
+            except UnmeasurableError as error:
+                self._skip(number, str(error))
+                continue
+            self.rounds.append(Round(commit=number, log_ratio=ratio))
+            known = posterior(self._prior(), self.rounds, spread)
+            best = candidates(known.probability, self.skipped)[0]
+            self.progress.notify(
+                f"pairbench: round {len(self.rounds) - started}: {self._named(number)} {percent(math.exp(ratio))}; "
+                f"now {self._named(best.last)} is it with {100 * best.probability:.0f} %"
+            )
+
+    def _prior(self) -> Floats:
+        return prior_of(self.changed or [None] * self.last)
+
+    def _read_hashes(self) -> None:
+        """Read which commits have another implementation than the one before: those that touch a file of its suite are loaded."""
+        files = frozenset[str]().union(
+            *(self.loaded.known[self.history[number].sha].reached() for number in (0, self.last))
+        )
+        touched = touched_files(self.loaded.arguments.repository, self.history[1:])
+        before = self._end(0).hash(self.loaded.wanted)
+        found: list[bool | None] = []
+        for number, commit in enumerate(self.history[1:], start=1):
+            if self.loaded.context.interrupted.is_set():
+                raise InterruptedRunError
+            if not touched.get(commit.sha, files) & files:
+                found.append(False)
+                continue
+            try:
+                hash_ = self.loaded.commit(commit.sha).hash(self.loaded.wanted)
+            except UnmeasurableError as error:
+                self._skip(number, str(error))
+                found.append(None)
+                continue
+            found.append(hash_ != before)
+            before = hash_
+        self.changed = found
+
+    def _skip(self, number: int, reason: str) -> None:
+        commit = self.history[number]
+        self.skipped[number] = Skipped(
+            commit=commit, reason=reason, log=keep_reason(self.loaded.arguments.repository, commit, reason)
+        )
+        self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
+
+    def _end(self, number: int) -> LoadedCommit:
+        try:
+            return self.loaded.commit(self.history[number].sha)
+        except UnmeasurableError as error:
+            name = "--bad" if number else "--good"
+            raise UsageError(f"{name} {self.history[number].sha[:10]} cannot be measured: {error}") from error
+
+    def _turns(self, base: int, head: int, rounds: int) -> SideBySide:
+        """Measure two commits in turns, as `pairbench ab` does."""
+        context = self.loaded.context
+        settings = replace(context.settings, rounds=rounds)
+        loaded = [self._end(number).loaded for number in (base, head)]
+        reference, current = (replace(one, context=replace(one.context, settings=settings)) for one in loaded)
+        scratch = self.loaded.worktrees.folder / f"outputs-{base}-{head}-{rounds}"
+        scratch.mkdir()
+        return measure(
+            Turns(
+                context=replace(context, settings=settings),
+                sides=(reference, current),
+                device=self.loaded.wanted.device.selector,
+                scratch=scratch,
+                progress=self.progress,
+                policy=self.asked.policy,
+            )
+        )
+
+    def _change(self, comparison: Comparison) -> Change:
+        series = self._series()
+        return next(change for change in comparison.changes if change.series == series)
+
+    def _series(self) -> Series:
+        wanted = self.loaded.wanted
+        return Series(
+            device_name=wanted.device.name,
+            suite=wanted.suite,
+            case=wanted.case,
+            implementation=wanted.entry.implementation,
+            mode=wanted.entry.mode,
+        )
+
+    def _ratios(self, ends: SideBySide, latency: Latency) -> list[float]:
+        series = self._series()
+        of_side = [
+            [value for record in side if Series.of(record) == series for value in round_values(record, latency.p50)]
+            for side in ends.records
+        ]
+        return [math.log(now / before) for before, now in zip(*of_side, strict=True)]
+
+    def _spread(self, ends: SideBySide, latency: Latency) -> Spread:
+        """Return what a calibration says of how far rounds spread, or the least there is."""
+        try:
+            calibrations = read_calibrations(store_of(self.config)).value
+        except StoreError:
+            calibrations = ()
+        _, floors = newest_calibrations(calibrations, ends.records[1])
+        floor = floors.get(self._series())
+        if floor is None or floor.latency != latency.name:
+            return Spread.least(self.asked.policy)
+        return Spread.of_floor(floor.p50, _FLOOR_ROUNDS)
+
+    def _suspects(self, probability: Floats) -> tuple[Suspect, ...]:
+        suspects = (
+            Suspect(
+                commit=self.history[number],
+                probability=float(probability[number - 1]),
+                changed=self.changed[number - 1] if self.changed else None,
+                skipped=number in self.skipped,
+            )
+            for number in range(1, self.last + 1)
+        )
+        return tuple(sorted(suspects, key=lambda one: -one.probability))
+
+    def _nothing(self, ends: str, metric: str) -> Bisection:
+        return Bisection(
+            series=self._series(),
+            metric=metric,
+            good=self.history[0],
+            bad=self.history[-1],
+            commits=self.last,
+            ends=ends,
+            moved=False,
+        )
+
+    def _with_last(self, result: Bisection, parent: int, culprit: int) -> Bisection:
+        """Add `ab` of the culprit and its parent."""
+        self.progress.notify(f"pairbench: at last {self._named(culprit)} against {self._named(parent)}, in turns")
+        try:
+            return replace(result, last=self._turns(parent, culprit, self.config.settings.rounds).comparison)
+        except InterruptedRunError:
+            return replace(result, interrupted=True)
+
+    def _locked(self, work: Callable[[], float]) -> float:
+        """Return what work gives on the device, under its lock.
+
+        Raises:
+            UnmeasurableError: it gives none.
+            InterruptedRunError: the user interrupted.
+        """
+        context = self.loaded.context
+        found: list[float | UnmeasurableError] = []
+
+        def locked(_: Device) -> None:
+            try:
+                found.append(work())
+            except UnmeasurableError as error:  # which is no end of the search, as an error is for what runs on devices
+                found.append(error)
+
+        on_devices(context, (self.loaded.wanted.device,), self.progress, locked)
+        if not found:
+            raise InterruptedRunError
+        if isinstance(found[0], UnmeasurableError):
+            raise found[0]
+        return found[0]
+
+    def _named(self, number: int) -> str:
+        commit = self.history[number]
+        return f"{commit.sha[:10]} ({commit.subject[:50]})"

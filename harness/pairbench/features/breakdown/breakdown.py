@@ -1,0 +1,356 @@
+"""Where one call spends its time: each implementation of a case in a worker that profiles and never times.
+
+A breakdown as text: the tree of modules, kinds of work, kernels, and the lines that copy, cast and wait.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pairbench.config import Config
+from pairbench.errors import SelectionError, UsageError
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.scout import probe_environment
+from pairbench.execute.parent.steps import inspect
+from pairbench.execute.protocol import BreakDownCase, Ended
+from pairbench.features.breakdown.summary import (
+    Node,
+    agrees,
+    by_kernel,
+    by_kind,
+    by_line,
+    off_by,
+    parts_ns,
+    tree_of,
+    unexplained_waits,
+    unknown_part,
+)
+from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
+from pairbench.model.environment import Commit, Device, Environment
+from pairbench.model.plan import PlannedCase
+from pairbench.report.comparison.words import shorten
+from pairbench.report.labels import listed, merge_numbered
+from pairbench.report.render import clean, markdown_text, render_rows, to_json
+from pairbench.report.units import percent, size
+from pairbench.store.documents import write_breakdown
+from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.one_case import Wanted, open_case
+from pairbench.workflow.setup import stamp
+
+PROFILED = "Times are those of a profiled run: their shares count, and none of them is a latency."
+_KERNELS = 12
+_CODE = 80
+_SMALL = 0.001
+"""Part of a call's time below which modules are left out of the table; JSON has them."""
+
+Rows = list[dict[str, Any]]
+
+
+def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
+    """Return the breakdown of a case in one of the formats.
+
+    Args:
+        breakdown: the case's breakdowns, of one or more implementations.
+        output: table, markdown or json.
+        expand: each module of a list for itself.
+    """
+    if output == "json":
+        return to_json({"breakdown": plain_breakdown(breakdown)})
+    escape = markdown_text if output == "markdown" else clean
+    parts = [escape(f"{breakdown.case.key} ({breakdown.operator.suite}, {breakdown.device.name}). {PROFILED}") + "\n"]
+    for part in breakdown.parts:
+        if isinstance(part, NoBreakdown):
+            parts.append(escape(f"{part.entry}: {part.reason}") + "\n")
+            continue
+        parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
+        parts += ["\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
+        parts += [render_rows(f"{part.entry}: {title}", rows, output) for title, rows in tables(part)]
+    several = [part for part in breakdown.parts if isinstance(part, Breakdown)]
+    if len(several) > 1:
+        parts.append(render_rows("side by side, in us", side_by_side(several), output))
+    return "\n".join(parts)
+
+
+def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
+    """Yield the tables below that of the modules, each with its title."""
+    yield "kinds of work", _kind_rows(part)
+    kernels = by_kernel(part)
+    shown = f", {_KERNELS} of {len(kernels)}" if len(kernels) > _KERNELS else ""
+    yield f"{'kernels' if part.idle else 'operators'}{shown}", _kernel_rows(part)
+    yield "copies, casts and waits", line_rows(part)
+
+
+def sentences(part: Breakdown) -> list[str]:
+    """Return sentences on a breakdown as a whole: sums, idle time, notes."""
+    off = off_by(part)
+    lines = []
+    if off is not None:
+        whole = "the time that the device was busy" if part.idle else "the host's clock around the call"
+        doubt = (
+            "; more means that kernels ran side by side" if part.idle else "; the rest is in no operator of this thread"
+        )
+        lines.append(
+            f"The parts add up to {percent(parts_ns(part) / part.whole_ns)} of {whole}{'' if agrees(part) else doubt}."
+        )
+    if (unknown := unknown_part(part)) > 0:
+        lines.append(f"Of {percent(unknown)} it is not known which module launched it.")
+    if part.idle is not None:
+        idle = part.idle
+        share = idle.starved_ns / idle.span_ns if idle.span_ns else 0.0
+        lines.append(
+            f"Launch-bound: {percent(share)} of the time from the first to the last kernel the device had nothing to do while the "
+            f"host was enqueuing ({percent(idle.after_sync_ns / idle.span_ns if idle.span_ns else 0.0)} after a wait for the device). "
+            "The profiler slows the host, so this is an upper limit."
+        )
+    if rest := unexplained_waits(part):
+        lines.append(f"{rest} waits for the device in the trace belong to no line that is known.")
+    if part.calls > 1:
+        lines.append(f"This is the quickest of {part.calls} recorded calls.")
+    return lines + list(part.notes)
+
+
+def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
+    """Return a row for each module, followed by those of the modules inside it."""
+    root = tree_of(part, alike_together=not expand)
+    return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
+
+
+def _walk(node: Node, depth: int, whole: float) -> Iterator[tuple[Node, int]]:
+    yield node, depth
+    for child in node.children:
+        if not whole or child.ns / whole >= _SMALL:
+            yield from _walk(child, depth + 1, whole)
+
+
+def _node_row(node: Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
+    kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
+    row = {
+        # Spaces in front of a cell would be lost.
+        "module": "· " * depth + node.label,
+        "class": node.class_name,
+        "calls": node.calls or None,
+        "share_%": _share(node.ns, whole),
+        "own_%": _share(node.own_ns, whole),
+        "us": _us(node.ns),
+        "kernels" if on_gpu else "operators": node.count,
+    }
+    if on_gpu:
+        row["launches"] = node.launches
+    row["mostly"] = ", ".join(
+        f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01
+    )
+    return row
+
+
+def _kind_rows(part: Breakdown) -> Rows:
+    whole = parts_ns(part)
+    return [
+        {
+            "kind": row.kind,
+            "share_%": _share(row.ns, whole),
+            "us": _us(row.ns),
+            "kernels" if part.idle else "operators": row.count,
+            **({"launches": row.launches} if part.idle else {}),
+        }
+        for row in by_kind(part)
+    ]
+
+
+def _kernel_rows(part: Breakdown) -> Rows:
+    whole = parts_ns(part)
+    return [
+        {
+            "kernel" if part.idle else "operator": row.name
+            if len(row.name) <= 90
+            else f"{row.name[:60]}...{row.name[-27:]}",
+            "kind": row.kind,
+            "count": row.count,
+            "share_%": _share(row.ns, whole),
+            "us": _us(row.ns),
+        }
+        for row in by_kernel(part)[:_KERNELS]
+    ]
+
+
+def line_rows(part: Breakdown) -> Rows:
+    """Return a row for each line of code that copies, casts or waits."""
+    whole = parts_ns(part)
+    several = any(spot.called_from for spot in part.spots)
+    return [
+        {
+            "what": item.spot.what,
+            "from_to": item.spot.detail,
+            "line": f"{item.spot.file}:{item.spot.line}" if item.spot.file else "",
+            **({"called_from": item.spot.called_from} if several else {}),
+            "code": shorten(item.spot.code, _CODE),
+            "module": listed(merge_numbered(item.spot.modules), 2),
+            "count": item.spot.count,
+            "bytes": size(item.spot.bytes) if item.spot.bytes else "",
+            "share_%": None if item.ns is None else _share(item.ns, whole),
+        }
+        for item in by_line(part)
+    ]
+
+
+def side_by_side(parts: Sequence[Breakdown]) -> Rows:
+    """Return the time that each kind of work takes in several implementations, in microseconds."""
+    tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
+    kinds = sorted(
+        {kind for table in tables.values() for kind in table},
+        key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
+    )
+    rows: Rows = [
+        {"kind": kind, **{name: _us(table.get(kind, 0.0)) for name, table in tables.items()}} for kind in kinds
+    ]
+    rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
+    return rows
+
+
+def plain_breakdown(breakdown: CaseBreakdown) -> dict[str, Any]:
+    """Return the JSON document of a case's breakdowns."""
+    return {
+        "suite": breakdown.operator.suite,
+        "operator": breakdown.operator.name,
+        "case": breakdown.case.key,
+        "device": breakdown.device.name,
+        "note": PROFILED,
+        "implementations": [_plain(part) for part in breakdown.parts],
+    }
+
+
+def _plain(part: Breakdown | NoBreakdown) -> dict[str, Any]:
+    entry = {"implementation": part.entry.implementation, "mode": part.entry.mode}
+    if isinstance(part, NoBreakdown):
+        return {**entry, "reason": part.reason}
+    return {
+        **entry,
+        "recorded_calls": part.calls,
+        "parts_ns": parts_ns(part),
+        "whole_ns": part.whole_ns,
+        "off_by": off_by(part),
+        "unknown_part": unknown_part(part),
+        "graph_launches": part.graph_launches,
+        "idle": part.idle,
+        "modules": tree_of(part, alike_together=False),
+        "kinds": by_kind(part),
+        "kernels": by_kernel(part),
+        "lines": by_line(part),
+        "waits": part.waits,
+        "notes": part.notes,
+    }
+
+
+def _share(ns: float, whole: float) -> float | None:
+    return round(100 * ns / whole, 1) if whole else None
+
+
+def _us(ns: float) -> float:
+    return round(ns / 1e3, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedBreakdown(Wanted):
+    """Which call to break down, and what to keep of it."""
+
+    implementations: tuple[str, ...] = ("baseline",)
+    """Names of implementations, or `all`."""
+    trace: Path | None = None
+    """The file that the profiler's trace is written to; None for no trace."""
+    keep: bool = False
+    """Whether the breakdowns are kept in the store."""
+
+
+def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, str | None]:
+    """Return the breakdowns of a case's implementations, and where they are kept, if they are.
+
+    Raises:
+        UsageError: what is wanted is not there, or several.
+        StoreError: they cannot be kept.
+        InterruptedRunError: the user interrupted.
+    """
+    with open_case(config, wanted) as whole:
+        names = _names(whole.planned, wanted.implementations)
+        one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
+        _check_trace(wanted.trace, names)
+        parts = one.work("breakdown", lambda device: _break_down(one.context, device, one.planned, wanted.trace))
+        found = CaseBreakdown(
+            operator=one.planned.operator, case=one.planned.case, device=one.device, parts=tuple(parts)
+        )
+        if not wanted.keep or not any(isinstance(part, Breakdown) for part in parts):
+            return found, None
+        environment = probe_environment(one.context, one.device)
+        commit = read_commit(Path(one.planned.operator.path).parent)
+        return found, write_breakdown(config.store, kept_of(found, environment, commit))
+
+
+def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    known = tuple(entry.implementation for entry in planned.entries)
+    if "all" in wanted:
+        return known
+    for name in wanted:
+        if name not in known:
+            raise SelectionError(
+                f"{planned.operator.name} has no implementation {name!r}, expected one of {', '.join(known)}, or all"
+            )
+    return tuple(dict.fromkeys(wanted))
+
+
+def _check_trace(trace: Path | None, names: tuple[str, ...]) -> None:
+    if trace is None:
+        return
+    if len(names) > 1:
+        raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
+    if not trace.resolve().parent.is_dir():
+        raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
+
+
+def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
+    """Return what is stored of a case's breakdowns that were made now."""
+    now = dt.datetime.now(dt.UTC)
+    known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
+    return KeptBreakdown(
+        breakdown_id=stamp(now),
+        made_at=now.isoformat(timespec="milliseconds"),
+        device_name=found.device.name,
+        environment_hash=environment.hash,
+        versions={name: version for name, version in known.items() if version},
+        commit=commit.sha if commit else None,
+        suite=found.operator.suite,
+        operator=found.operator.name,
+        case=found.case.key,
+        parts=tuple(part for part in found.parts if isinstance(part, Breakdown)),
+    )
+
+
+def _break_down(
+    context: WorkerContext, device: Device, planned: PlannedCase, trace: Path | None
+) -> list[Breakdown | NoBreakdown]:
+    """Break down each implementation in a worker that never times."""
+    entries = planned.entries
+    left_out = {**planned.skipped, **planned.untimed}
+    jobs = [
+        BreakDownCase(
+            path=Path(planned.operator.path),
+            operator=planned.operator.name,
+            case=planned.case,
+            entries=(entry,),
+            trace=trace.resolve() if trace else None,
+        )
+        for entry in entries
+        if entry not in left_out
+    ]
+    found: dict[str, Breakdown | NoBreakdown] = {
+        entry.implementation: NoBreakdown(entry=entry, reason=left_out[entry], bad=False)
+        for entry in entries
+        if entry in left_out
+    }
+    for job, answer in inspect(context, device, jobs):
+        (entry,) = job.entries
+        if isinstance(answer, Ended):
+            reason = f"{answer.status}: {answer.reason}"
+            found[entry.implementation] = NoBreakdown(entry=entry, reason=reason, bad=answer.status.bad)
+        else:
+            found[entry.implementation] = answer
+    return [found[entry.implementation] for entry in entries]

@@ -1,0 +1,328 @@
+"""A breakdown added up: as a tree of modules, by kind of work, by kernel and by line of code. Values in, values out.
+
+What kind of work a piece of a breakdown is, by its operators, its kernel and its module: names in, a word out.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from pairbench.model.breakdown import Breakdown, SourceLine, WorkTotal
+
+KINDS = (
+    "attention",
+    "norm",
+    "matmul",
+    "convolution",
+    "cache",
+    "copy",
+    "elementwise",
+    "other",
+    "compiled",
+    "host",
+    "unknown",
+)
+"""The kinds that the time of a call is split into: `copy` holds casts too; `compiled` is what a compiler made for a
+CPU, where no kernel's name says of what; `host` is a CPU's time between operators, in Python; `unknown` is what
+nothing is known to have launched, and whose kernel's name says nothing."""
+
+_OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        (
+            "attention",
+            r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention|flex_attention|multi_head_att",
+        ),
+        ("norm", r"(layer|group|batch|instance|rms)_?norm|linalg_vector_norm"),
+        ("convolution", r"conv"),
+        (
+            "matmul",
+            r"^_?(addmm|mm|bmm|baddbmm|matmul|linear|einsum|addmv|mv|dot|scaled_mm|grouped_mm|addbmm|tensordot)",
+        ),
+        ("cache", r"^(index_copy|index_put|_index_put_impl|slice_scatter|scatter|masked_scatter)"),
+        (
+            "copy",
+            r"^(_?to(_copy)?|copy|clone|contiguous|cat|concat|stack|roll|constant_pad|pad|repeat|type_as|reshape|flatten)(_|$)",
+        ),
+        (
+            "other",
+            r"^(embedding|index|gather|sort|topk|nonzero|arange|cumsum|item|_local_scalar_dense|rand|normal|uniform|empty|view|slice|select|as_strided|expand|permute|transpose|t$|(un)?squeeze|chunk|split|unbind|narrow|unflatten)",
+        ),
+    )
+)
+"""The kind of each operator. Operators are asked from the outermost inward: what a convolution or an einsum copies
+is its own work."""
+
+_KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        # What inductor fuses is named after everything in it.
+        ("norm", r"^triton_(poi|per|red)_\w*(rsqrt|norm)"),
+        ("elementwise", r"^triton_(poi|per|red)_"),
+        ("attention", r"flash|fmha|sdpa|attention|attn"),
+        ("norm", r"(layer|group|batch|instance|rms)_?norm|norm_kernel|_norm_"),
+        ("convolution", r"conv|fprop|dgrad|wgrad|winograd|nchwtonhwc|nhwctonchw|vol2col|im2col"),
+        ("matmul", r"gemm|gemv|nvjet|cutlass|cublas|matmul|splitk|xmma|_mm_|(?<!bi)linear|ffn"),
+        ("cache", r"cache"),
+        ("copy", r"memcpy|direct_copy|copy_kernel|catarray|transpose|_to_copy|_clone_|constant_pad|_copy_|_cat_"),
+        ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
+    )
+)
+"""The kind of each kernel by its name. It is asked where no operator tells: for kernels that Python launches itself,
+and for those in a graph."""
+
+_COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## )")
+_COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")
+"""The names of what a compiler puts around what it has compiled, and of what it does itself."""
+
+_NORM = re.compile(r"norm", re.IGNORECASE)
+_ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
+_INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
+"""The operators that attention written by hand consists of; its projections are `linear` and `mm`."""
+
+
+def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
+    """Return the kind of a piece.
+
+    Args:
+        piece: of a breakdown.
+        spots: that its `spot` is an index of.
+        classes: the class of each module by its name.
+    """
+    if piece.spot is not None and spots[piece.spot].what != "sync":
+        return "cache" if spots[piece.spot].what == "cache" else "copy"
+    ops = [name for name in piece.ops if not _COMPILED.search(name) and not _COMPILER.search(name)]
+    if not ops:
+        compiled = piece.kernel is None and piece.ops and _COMPILED.search(piece.ops[-1])
+        return "compiled" if compiled else _kind_of_kernel(piece)
+    by_operator = next((kind for name in ops for kind, told in _OPERATORS if told.search(name)), None)
+    if by_operator in ("attention", "norm", "convolution", "cache", "copy"):
+        return by_operator
+    own = (piece.module.rpartition(".")[2], classes.get(piece.module, ""))
+    if any(_NORM.search(name) for name in own) and by_operator is None:
+        return "norm"
+    if any(_ATTENTION.search(name) for name in own) and _INNER_PRODUCT.search(ops[0]):
+        return "attention"
+    if by_operator is not None:
+        return by_operator
+    # An operator of the suite's own may be anything; its name, or else its kernel's, may tell.
+    if "::" in ops[0]:
+        return _named(ops[0]) or _kind_of_kernel(piece)
+    return "elementwise"
+
+
+def _kind_of_kernel(piece: WorkTotal) -> str:
+    if piece.kernel is None:
+        return "host"
+    return _named(piece.kernel) or ("other" if piece.known else "unknown")
+
+
+def _named(name: str) -> str | None:
+    return next((kind for kind, told in _KERNELS if told.search(name)), None)
+
+
+_AGREES = 0.05
+_AGREES_NS = 20_000.0
+"""Parts and whole may be this far apart before the breakdown itself is in doubt; reading a CPU's clock takes time, too."""
+
+
+@dataclass(kw_only=True)
+class Node:
+    """A module, or several alike in a list of modules, with everything below."""
+
+    label: str
+    class_name: str = ""
+    """The module's class. It is empty for what is never called itself: the whole call, and lists of modules."""
+    calls: int = 0
+    ns: float = 0.0
+    own_ns: float = 0.0
+    """The time in this module and in none below it."""
+    count: int = 0
+    launches: int = 0
+    kinds: dict[str, float] = field(default_factory=dict)
+    """The nanoseconds of each kind."""
+    children: "list[Node]" = field(default_factory=list)
+
+    def add(self, piece: WorkTotal, kind: str) -> None:
+        """Add the work of this module or of one below."""
+        self.ns += piece.ns
+        self.count += piece.count
+        self.launches += piece.launches
+        self.kinds[kind] = self.kinds.get(kind, 0.0) + piece.ns
+
+    def child(self, label: str) -> "Node":
+        """Return the child of that label, made if need be."""
+        for node in self.children:
+            if node.label == label:
+                return node
+        self.children.append(Node(label=label))
+        return self.children[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakdownRow:
+    """What one kind, kernel or operator adds up to."""
+
+    name: str
+    kind: str
+    count: int
+    launches: int
+    ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpotTime:
+    """What a line adds up to."""
+
+    spot: SourceLine
+    ns: float | None
+    """The time of it; None where it is not known which of the work is its own."""
+    waits: int
+    """How often the host waits for the device, as the trace has it."""
+
+
+def parts_ns(breakdown: Breakdown) -> float:
+    """Return what the pieces add up to."""
+    return sum(piece.ns for piece in breakdown.pieces)
+
+
+def off_by(breakdown: Breakdown) -> float | None:
+    """Return how far the parts are from the whole, as a part of it."""
+    return abs(parts_ns(breakdown) / breakdown.whole_ns - 1) if breakdown.whole_ns else None
+
+
+def agrees(breakdown: Breakdown) -> bool:
+    """Return whether the parts are the whole."""
+    return abs(parts_ns(breakdown) - breakdown.whole_ns) <= max(_AGREES * breakdown.whole_ns, _AGREES_NS)
+
+
+def unknown_part(breakdown: Breakdown) -> float:
+    """Return the part of the time of which is not known what launched it."""
+    return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
+
+
+def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
+    classes = {module.name: module.class_name for module in breakdown.modules}
+    return lambda piece: kind_of(piece, breakdown.spots, classes)
+
+
+def by_kind(breakdown: Breakdown) -> list[BreakdownRow]:
+    """Return the kinds of work, the longest first."""
+    kind = _kinds(breakdown)
+    rows = _rows(breakdown.pieces, kind, kind)
+    return sorted(rows, key=lambda row: (-row.ns, KINDS.index(row.kind)))
+
+
+def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
+    """Return the kernels, or a CPU's operators, the longest first."""
+    pieces = [piece for piece in breakdown.pieces if piece.kernel or piece.ops]
+    rows = _rows(pieces, lambda piece: piece.kernel or piece.ops[-1], _kinds(breakdown))
+    return sorted(rows, key=lambda row: -row.ns)
+
+
+def _rows(
+    pieces: Iterable[WorkTotal], name: Callable[[WorkTotal], str], kind: Callable[[WorkTotal], str]
+) -> list[BreakdownRow]:
+    groups: dict[tuple[str, str], list[WorkTotal]] = {}
+    for piece in pieces:
+        groups.setdefault((name(piece), kind(piece)), []).append(piece)
+    return [
+        BreakdownRow(
+            name=of[0],
+            kind=of[1],
+            count=sum(piece.count for piece in group),
+            launches=sum(piece.launches for piece in group),
+            ns=sum(piece.ns for piece in group),
+        )
+        for of, group in groups.items()
+    ]
+
+
+def by_line(breakdown: Breakdown) -> list[SpotTime]:
+    """Return the lines that copy, cast and wait: waits first, then the longest."""
+    times: dict[int, float] = {}
+    for piece in breakdown.pieces:
+        if piece.spot is not None:
+            times[piece.spot] = times.get(piece.spot, 0.0) + piece.ns
+    waits: dict[int, int] = {}
+    for wait in breakdown.waits:
+        if wait.spot is not None:
+            waits[wait.spot] = waits.get(wait.spot, 0) + wait.count
+    spots = [
+        SpotTime(spot=spot, ns=times.get(index), waits=waits.get(index, 0))
+        for index, spot in enumerate(breakdown.spots)
+    ]
+    return sorted(spots, key=lambda item: (item.spot.what != "sync" and not item.waits, -(item.ns or 0.0)))
+
+
+def unexplained_waits(breakdown: Breakdown) -> int:
+    """Return the waits in the trace that no line is known of."""
+    return sum(wait.count for wait in breakdown.waits if wait.spot is None)
+
+
+def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
+    """Return the tree of modules, the whole call as its root.
+
+    Args:
+        breakdown: of one implementation.
+        alike_together: Add up neighbours of one class in a list of modules, as the blocks of a network are.
+    """
+    root = Node(label="the whole call", calls=1)
+    for module in breakdown.modules:
+        node = root
+        for label in module.name.split("."):
+            node = node.child(label)
+        node.class_name, node.calls = module.class_name, module.calls
+    kind = _kinds(breakdown)
+    for piece in breakdown.pieces:
+        node = root
+        node.add(piece, kind(piece))
+        for label in piece.module.split(".") if piece.module else ():
+            node = node.child(label)
+            node.add(piece, kind(piece))
+        node.own_ns += piece.ns
+    return _shortened(root, alike_together)
+
+
+def _shortened(node: Node, alike_together: bool) -> Node:
+    children = [_shortened(child, alike_together) for child in node.children]
+    if alike_together:
+        children = _together(children)
+    # A list of modules that holds one thing needs no line of its own.
+    node.children = [
+        _below(child) if not child.class_name and not child.own_ns and len(child.children) == 1 else child
+        for child in children
+    ]
+    return node
+
+
+def _below(node: Node) -> Node:
+    (child,) = node.children
+    child.label = f"{node.label}.{child.label}"
+    return child
+
+
+def _together(nodes: list[Node]) -> list[Node]:
+    shown: list[Node] = []
+    for (listed, _), group in groupby(nodes, key=lambda node: (node.label.isdecimal(), node.class_name)):
+        alike = list(group)
+        shown += [_sum(alike)] if listed and len(alike) > 1 else alike
+    return shown
+
+
+def _sum(nodes: list[Node], label: str | None = None) -> Node:
+    total = Node(label=label or f"{nodes[0].label}-{nodes[-1].label}", class_name=nodes[0].class_name)
+    below: dict[str, list[Node]] = {}
+    for node in nodes:
+        total.calls += node.calls
+        total.ns += node.ns
+        total.own_ns += node.own_ns
+        total.count += node.count
+        total.launches += node.launches
+        for kind, ns in node.kinds.items():
+            total.kinds[kind] = total.kinds.get(kind, 0.0) + ns
+        for child in node.children:
+            below.setdefault(child.label, []).append(child)
+    total.children = [_sum(same, label) for label, same in below.items()]
+    return total

@@ -1,0 +1,269 @@
+"""Where a variant leaves its baseline: both run on the same inputs, and outputs of modules of one name are compared.
+
+A divergence as text: the first module beyond tolerance, how errors grow, and which side is nearer to float64.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pairbench.config import Config
+from pairbench.errors import SelectionError
+from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.steps import inspect
+from pairbench.execute.protocol import DivergeCase, Ended
+from pairbench.model.divergence import CaseDivergence, Divergence, Gap, Layer, NoDivergence
+from pairbench.model.environment import Device
+from pairbench.model.plan import Entry, PlannedCase
+from pairbench.report.labels import listed, merge_numbered, outermost
+from pairbench.report.render import clean, markdown_text, render_rows, to_json
+from pairbench.report.units import error, percent
+from pairbench.workflow.one_case import Wanted, open_case
+
+_ROWS = 48
+"""Most rows of the table; JSON has all."""
+_AROUND = 3
+"""Rows before and after the first module that is beyond tolerance, which are always shown."""
+
+Rows = list[dict[str, Any]]
+
+
+def render_divergence(divergence: CaseDivergence, output: str, *, everything: bool = False) -> str:
+    """Return a divergence in one of the formats.
+
+    Args:
+        divergence: the divergence of a variant in a case.
+        output: table, markdown or json.
+        everything: show all calls of all modules, however many.
+    """
+    if output == "json":
+        return to_json({"divergence": _plain(divergence)})
+    escape = markdown_text if output == "markdown" else clean
+    part = divergence.result
+    head = f"{divergence.case.key} ({divergence.operator.suite}, {divergence.device.name}): {part.entry.implementation} against the baseline"
+    if isinstance(part, NoDivergence):
+        return f"{escape(head)}\n\n{escape(part.reason)}\n"
+    rows, left_out = layer_rows(part, everything=everything)
+    parts = [f"{escape(head)}\n", "\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
+    parts.append(render_rows("outputs of modules, in the order of finishing", rows, output))
+    if left_out:
+        parts.append(escape(f"Left out: {left_out} of {len(part.layers)} calls. --all shows them.") + "\n")
+    return "\n".join(parts)
+
+
+def sentences(part: Divergence) -> list[str]:
+    """Return the divergence in sentences, the verdict first."""
+    lines = _verdict(part)
+    lines += _nearer_to_float64(part)
+    if part.oracle_missing:
+        lines.append(f"No oracle: {part.oracle_missing}.")
+    if contained := [layer.module for layer in part.layers if layer.contained]:
+        lines.append(
+            f"Off, but not the module around it, as where the same lies in another order: {listed(merge_numbered(contained))}."
+        )
+    for what, names in (("baseline", part.only_baseline), ("variant", part.only_variant)):
+        if names:
+            lines.append(f"In the {what} only: {listed(merge_numbered(outermost(names)))}.")
+    lines += [f"Called {calls}: {listed(merge_numbered(outermost(names)))}." for calls, names in _uneven(part)]
+    return lines
+
+
+def _uneven(part: Divergence) -> Iterator[tuple[str, list[str]]]:
+    """Yield how often each side calls modules, in words, with the modules that are called so often."""
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name, baseline, variant in part.uncalled:
+        groups.setdefault((baseline, variant), []).append(name)
+    for (baseline, variant), names in groups.items():
+        never = "never by the variant (what is compiled or fused is no call)"
+        yield f"{baseline}x by the baseline, {f'{variant}x by the variant' if variant else never}", names
+
+
+def _verdict(part: Divergence) -> list[str]:
+    first = part.first
+    if not part.layers:
+        return ["No module is called by both, so nothing can be compared."]
+    if first is None:
+        if part.output_mismatch:
+            where = "the error is made behind the last module, or in what cannot be compared"
+            return [
+                f"No module's output leaves the tolerance, and yet the operator's does: {where}. {part.output_mismatch}."
+            ]
+        what = "No module's output leaves the tolerance"
+        if any(layer.off for layer in part.layers):
+            what = "No module's output leaves the tolerance and takes the module around it along"
+        return [f"{what}, and the operator's do not leave it either."]
+    assert first.gap is not None
+    before = _before(part, first)
+    lines = [f"{_name(first)} is the first whose output leaves the tolerance: {_gap(first.gap)}."]
+    if part.inputs is None:
+        lines.append("What goes into it cannot be compared.")
+    elif part.inputs.within:
+        lines.append(f"What goes into it is within the tolerance ({_gap(part.inputs)}): the error is made in it.")
+    else:
+        behind = f", behind {_name(before)}" if before else ""
+        lines.append(
+            f"What goes into it is off already ({_gap(part.inputs)}): the error is made before it, in code that is in no module of its own{behind}."
+        )
+    if part.output_mismatch is None:
+        lines.append("The operator's outputs are within the tolerance nevertheless.")
+    return lines
+
+
+def _before(part: Divergence, first: Layer) -> Layer | None:
+    """Return the last module before the first one that is off, whose output was compared."""
+    compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
+    return compared[-1] if compared else None
+
+
+def _nearer_to_float64(part: Divergence) -> list[str]:
+    """Return which side is nearer to float64, where it matters and is known."""
+    first, worse = part.first, part.first_worse
+    if first is None and worse is None:
+        return []
+    lines = (
+        [f"Against float64 (relative L2) the baseline of {_name(first)} {_errors(first)}."]
+        if first and _errors(first)
+        else []
+    )
+    if worse is not None:
+        again = "it" if worse is first else f"{_name(worse)}: the baseline {_errors(worse)}"
+        lines.append(
+            f"The first that is clearly further from float64 than the baseline (over twice as far) is {again}."
+        )
+    elif part.oracle_missing is None:
+        lines.append(
+            "No module is clearly further from float64 than the baseline's, so this is rounding, in another order."
+        )
+    return lines
+
+
+def _errors(layer: Layer) -> str:
+    if layer.baseline_oracle is None or layer.variant_oracle is None:
+        return ""
+    return f"is off by {error(layer.baseline_oracle)}, the variant by {error(layer.variant_oracle)}"
+
+
+def _name(layer: Layer) -> str:
+    again = f", call {layer.call + 1}," if layer.call else ""
+    return f"{layer.module or 'the whole'} ({layer.class_name}){again}"
+
+
+def _gap(gap: Gap) -> str:
+    return f"relative L2 {error(gap.rel_l2) or 'unknown'}, largest difference {error(gap.max_abs)}, {percent(gap.beyond)} of the elements beyond"
+
+
+def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int]:
+    """Return rows of the table, and how many were left out of it."""
+    layers = list(enumerate(part.layers))
+    first = part.first
+    if not everything and len(layers) > _ROWS:
+        layers = _chosen(layers, part.layers.index(first) if first else None)
+    return [_row(layer, part) for _, layer in layers], len(part.layers) - len(layers)
+
+
+def _chosen(layers: list[tuple[int, Layer]], at: int | None) -> list[tuple[int, Layer]]:
+    """Return the layers around the first one that is beyond tolerance, and the outer blocks that fit, evenly thinned."""
+    near = [pair for pair in layers if at is not None and abs(pair[0] - at) <= _AROUND]
+    room = _ROWS - len(near)
+    above = {layer.module.rpartition(".")[0] for _, layer in layers}
+    # The blocks of a network: members of a list with modules of their own; and what they consist of.
+    blocks = [pair for pair in layers if _is_listed(pair[1].module) and pair[1].module in above]
+    names = {layer.module for _, layer in blocks}
+    pieces = [pair for pair in layers if pair[1].module in names or pair[1].module.rpartition(".")[0] in names]
+    some = next((choice for choice in (pieces, blocks) if 0 < len(choice) <= room), blocks or layers)
+    thinned = [some[round(index * (len(some) - 1) / max(1, room - 1))] for index in range(room)]
+    return sorted(dict(near + (some if len(some) <= room else thinned)).items())
+
+
+def _is_listed(name: str) -> bool:
+    *outer, last = name.split(".")
+    return last.isdecimal() and not any(part.isdecimal() for part in outer)
+
+
+def _remark(layer: Layer, part: Divergence) -> str:
+    if layer.incomparable:
+        return layer.incomparable
+    off = "first" if layer is part.first else "off, not around it" if layer.contained else "off" if layer.off else ""
+    return ", ".join(filter(None, (off, "further from float64" if layer.worse else "")))
+
+
+def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
+    gap = layer.gap
+    baseline, variant = layer.dtypes
+    return {
+        "module": layer.module or "the whole",
+        "class": layer.class_name,
+        "call": layer.call + 1,
+        "rel_l2": error(gap.rel_l2) if gap else "",
+        "max_abs": error(gap.max_abs) if gap else "",
+        "beyond": percent(gap.beyond) if gap else "",
+        "dtype": baseline if baseline == variant else f"{baseline} / {variant}",
+        "baseline_to_float64": error(layer.baseline_oracle),
+        "variant_to_float64": error(layer.variant_oracle),
+        "remark": _remark(layer, part),
+    }
+
+
+def _plain(divergence: CaseDivergence) -> dict[str, Any]:
+    part = divergence.result
+    document = {
+        "suite": divergence.operator.suite,
+        "operator": divergence.operator.name,
+        "case": divergence.case.key,
+        "device": divergence.device.name,
+        "variant": part.entry.implementation,
+    }
+    if isinstance(part, NoDivergence):
+        return {**document, "reason": part.reason}
+    first, worse = part.first, part.first_worse
+    return {
+        **document,
+        "bad": part.bad,
+        "first": None if first is None else {"module": first.module, "call": first.call, "inputs": part.inputs},
+        "first_worse": None if worse is None else {"module": worse.module, "call": worse.call},
+        "sentences": sentences(part),
+        "layers": part.layers,
+        "only_baseline": part.only_baseline,
+        "only_variant": part.only_variant,
+        "uncalled": [
+            {"module": name, "baseline": baseline, "variant": variant} for name, baseline, variant in part.uncalled
+        ],
+        "oracle_missing": part.oracle_missing,
+        "output_mismatch": part.output_mismatch,
+    }
+
+
+def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDivergence:
+    """Return how far the modules of a variant are from the baseline's, one after the other.
+
+    Raises:
+        UsageError: what is wanted is not there, or several.
+        InterruptedRunError: the user interrupted.
+    """
+    with open_case(config, wanted) as whole:
+        entry = _entry(whole.planned, variant)
+        one = whole.only((entry,))
+        found = one.work("diverge", lambda device: _diverge(one.context, device, one.planned, entry))
+        return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
+
+
+def _entry(planned: PlannedCase, variant: str) -> Entry:
+    known = {entry.implementation: entry for entry in planned.entries if entry.role == "variant"}
+    if variant not in known:
+        raise SelectionError(f"{planned.operator.name} has no variant {variant!r}, expected one of {', '.join(known)}")
+    return known[variant]
+
+
+def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
+    if entry in planned.skipped:
+        return NoDivergence(entry=entry, reason=planned.skipped[entry], bad=False)
+    job = DivergeCase(
+        path=Path(planned.operator.path), operator=planned.operator.name, case=planned.case, entries=(entry,)
+    )
+    # Triton's interpreter computes what the kernels do, which is all that is asked here.
+    for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"):
+        if isinstance(answer, Ended):
+            return NoDivergence(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
+        assert isinstance(answer, Divergence | NoDivergence)
+        return answer
+    return NoDivergence(entry=entry, reason="the worker gave no answer; please report this", bad=True)

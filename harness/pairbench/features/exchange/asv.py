@@ -1,0 +1,315 @@
+"""Reads a folder of results that `asv run` wrote: one run for each commit, machine and environment.
+
+One benchmark of asv with all values of its parameters, as it stands in a result file; and what that is to us.
+"""
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pairbench.features.exchange.values import (
+    UNKNOWN,
+    Axes,
+    ForeignRun,
+    ImportFailedError,
+    Origin,
+    Result,
+    Timing,
+    count,
+    latencies_ns,
+    latency_ns,
+    literal,
+    moment_of,
+    number,
+    optional,
+    read_document,
+    run_id_of,
+    told_apart,
+    word,
+)
+from pairbench.features.exchange.values import field as field_of
+from pairbench.model.environment import Device, Environment
+
+TIMER = "asv"
+
+_TIME, _PEAK = "time", "peakmemory"
+_PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsvTable:
+    """One benchmark with all values of its parameters."""
+
+    name: str
+    kind: str
+    version: str | None
+    started_at: object
+    points: tuple[tuple[Axes, str], ...]
+    """Axes and label of each value."""
+    values: tuple[object, ...]
+    samples: tuple[object, ...]
+    calls: tuple[object, ...]
+    repeats: tuple[object, ...]
+
+    @classmethod
+    def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
+        """Return a row of the file's table.
+
+        Args:
+            name: The benchmark's.
+            row: Its cells.
+            columns: Their names.
+            benchmarks: What is known of each benchmark, by name.
+            where: The file, for messages.
+
+        Raises:
+            ImportFailedError: it is not as asv writes it.
+        """
+        if not isinstance(row, list):
+            raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
+        cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
+        known = benchmarks.get(name)
+        known = known if isinstance(known, dict) else {}
+        params = cells.get("params") or []
+        if not isinstance(params, list) or not all(isinstance(values, list) for values in params):
+            raise ImportFailedError(f"{where} has the params {params!r:.60} for {name!r}, expected lists of values")
+        points = tuple(itertools.product(*([str(value) for value in values] for values in params)))
+        names = optional(known, "param_names", list) or []
+        names = [names[place] if place < len(names) else f"param{place + 1}" for place in range(len(params))]
+        kind = known.get("type") or _PREFIXES.get(name.rpartition(".")[2].partition("_")[0], "another kind")
+
+        def each(column: str) -> tuple[object, ...]:
+            values = cells.get(column)
+            values = values if isinstance(values, list) else [None] * len(points)
+            if len(values) != len(points):
+                raise ImportFailedError(
+                    f"{where} has {len(values)} of {column!r} for {name!r}, expected {len(points)}: one for each value of "
+                    "its parameters"
+                )
+            return tuple(values)
+
+        return cls(
+            name=name,
+            kind=str(kind),
+            version=optional(cells, "version", str),
+            started_at=cells.get("started_at"),
+            points=tuple((_axes(names, point), ", ".join(point)) for point in points),
+            values=each("result"),
+            samples=each("samples"),
+            calls=each("stats_number"),
+            repeats=each("stats_repeat"),
+        )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The module as a file, and what is in it: classes are what begins with a capital, as everywhere in Python."""
+        *parts, function = self.name.split(".")
+        modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
+        return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
+
+    def results(self) -> Iterator[Result]:
+        """Yield a result for each value of the parameters."""
+        suite, operator = self.place
+        for index, (axes, label) in enumerate(self.points):
+            value = self.values[index]
+            status, reason = _status(value, self.kind)
+            timed = status == "measured" and self.kind == _TIME
+            yield Result(
+                suite=suite,
+                operator=operator,
+                axes=axes,
+                label=label,
+                status=status,
+                reason=reason,
+                timing=self._timing(index) if timed else None,
+                peak_bytes=count(int(number(value))) if self.kind == _PEAK and status == "measured" else None,
+                definition_hash=self.version,
+            )
+
+    def _timing(self, index: int) -> Timing:
+        samples = latencies_ns(self.samples[index])
+        return Timing(
+            timer=TIMER,
+            p50_ns=latency_ns(self.values[index]) or 0.0,
+            n_samples=len(samples) or count(self.repeats[index]),
+            samples_ns=samples,
+            calls_per_sample=count(self.calls[index]) or 1,
+        )
+
+
+def _axes(names: list[Any], point: tuple[str, ...]) -> Axes:
+    return tuple(sorted(((word(str(name)), literal(text)) for name, text in zip(names, point, strict=True)), key=str))
+
+
+def _status(value: object, kind: str) -> tuple[str, str | None]:
+    if value is None:
+        return "failed", "asv has no result for it: it failed, or took too long"
+    result = number(value)
+    if math.isnan(result) and isinstance(value, float):
+        return "skipped", "asv skipped it: its setup raised NotImplementedError"
+    if not 0 < result < math.inf or (kind == _TIME and not latency_ns(value)):
+        return "failed", f"asv has the result {value!r:.40}, expected a positive number"
+    return "measured", None
+
+
+def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
+    """Yield the results, the peak memory of `peakmem_x` with the latency of `time_x` where both are there."""
+    tables = list(tables)
+    peaks = {
+        (result.suite, _stem(result.operator), result.axes): result
+        for table in tables
+        if table.kind == _PEAK
+        for result in table.results()
+    }
+    for table in tables:
+        if table.kind == _TIME:
+            for result in table.results():
+                peak = peaks.pop((result.suite, _stem(result.operator), result.axes), None)
+                yield replace(result, peak_bytes=peak.peak_bytes) if peak else result
+    for peak in peaks.values():
+        measured = peak.status == "measured"
+        reason = "asv measured its peak memory, and there is no time_* of the same name" if measured else peak.reason
+        yield replace(peak, status="skipped" if measured else peak.status, reason=reason)
+
+
+def _stem(operator: str) -> str:
+    """Return what `Norm.time_rms` and `Norm.peakmem_rms` have in common."""
+    owner, dot, function = operator.rpartition(".")
+    prefix, _, rest = function.partition("_")
+    return f"{owner}{dot}{rest}" if prefix in _PREFIXES else operator
+
+
+def foreign(tables: Iterable[AsvTable]) -> Iterator[str]:
+    """Yield the benchmark's name for each value that is neither a latency nor a peak of memory."""
+    for table in tables:
+        if table.kind not in (_TIME, _PEAK):
+            yield from [table.name] * len(table.points)
+
+
+EXPECTED = "a result file of asv (api version 2)"
+
+_VERSION = 2
+_NOT_RESULTS = ("machine.json", "benchmarks.json")
+_MS = 1e-3
+_EXISTING = "existing"
+"""Environments whose code asv did not check out itself, so that nothing tells whether it was that of the commit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsvFolder:
+    """A folder of results: the files, and what the benchmarks in them are."""
+
+    files: tuple[Path, ...]
+    benchmarks: Mapping[str, Any] = field(default_factory=dict)
+    """Descriptions of benchmarks by name; empty where `benchmarks.json` is not there."""
+
+
+def find_results(folder: str | Path) -> AsvFolder:
+    """Return the result files in a folder: what asv calls `results_dir`, or one machine's folder in it.
+
+    Raises:
+        ImportFailedError: there are none, or what the benchmarks are cannot be read.
+    """
+    root = Path(folder)
+    files = tuple(
+        sorted(
+            file
+            for file in root.rglob("*.json")
+            if file.name not in _NOT_RESULTS and (file.parent / "machine.json").is_file()
+        )
+    )
+    if not files:
+        what = "holds no results" if root.is_dir() else "is no folder"
+        raise ImportFailedError(
+            f"{folder}: {what}, expected asv's results_dir with MACHINE/machine.json and a file for each commit beside it"
+        )
+    for place in (root, root.parent):
+        if (place / "benchmarks.json").is_file():
+            document, _ = read_document(place / "benchmarks.json", "the list of benchmarks that asv writes")
+            return AsvFolder(files=files, benchmarks=document)
+    return AsvFolder(files=files)
+
+
+def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> ForeignRun:
+    """Return what one result file holds.
+
+    Args:
+        path: The file.
+        benchmarks: What is known of the benchmarks, by name.
+        at_commit: Whether the run counts as made when its commit was, for a history that was measured afterwards.
+
+    Raises:
+        ImportFailedError: it is not what was expected.
+    """
+    document, content = read_document(path, EXPECTED)
+    where = f"{path}:"
+    if document.get("version") != _VERSION or not isinstance(document.get("result_columns"), list):
+        raise ImportFailedError(
+            f"{where} is of version {document.get('version')!r}, expected {EXPECTED}; `asv update` brings older ones up to date"
+        )
+    rows = field_of(document, "results", dict, where)
+    columns = [str(name) for name in document["result_columns"]]
+    tables = [AsvTable.of(name, row, columns, benchmarks, where) for name, row in sorted(rows.items())]
+    committed = _moment(document.get("date"), f"{where} 'date'")
+    measured = min((_moment(table.started_at, where) for table in tables if table.started_at), default=committed)
+    kept, twice = told_apart(list(joined(tables)))
+    if not kept:
+        raise ImportFailedError(f"{where} holds no time_* or peakmem_* benchmark, expected at least one")
+    return ForeignRun(
+        source=str(path),
+        origin=_origin(document, content, committed, measured, at_commit=at_commit),
+        environment=_environment(document, path, measured if at_commit else None),
+        results=kept,
+        left_out=(*foreign(tables), *twice),
+    )
+
+
+def _moment(value: object, where: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromtimestamp(number(value) * _MS, dt.UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ImportFailedError(f"{where} is {value!r:.40}, expected milliseconds since 1970") from error
+
+
+def _origin(
+    document: dict[str, Any], content: bytes, committed: dt.datetime, measured: dt.datetime, *, at_commit: bool
+) -> Origin:
+    started = committed if at_commit else measured
+    existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
+    return Origin(
+        run_id=run_id_of(started, content),
+        started_at=moment_of(started),
+        commit=optional(document, "commit_hash", str),
+        commit_at=committed.isoformat(timespec="seconds"),
+        dirty=None if existing else False,
+    )
+
+
+def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | None) -> Environment:
+    params = optional(document, "params", dict) or {}
+    requirements = optional(document, "requirements", dict) or {}
+    cpu = str(params.get("cpu") or params.get("arch") or params.get("machine") or path.parent.name).strip()
+    rest: dict[str, Any] = {
+        "environment": document.get("env_name"),
+        "packages": requirements,
+        "variables": document.get("env_vars"),
+        "machine": {name: params.get(name) for name in ("os", "arch", "num_cpu", "ram")},
+    }
+    if measured is not None:
+        rest["observed"] = {"measured_at": moment_of(measured)}
+    return Environment(
+        device=Device(selector="cpu", kind="cpu", name=cpu),
+        driver=None,
+        cuda=None,
+        cudnn=None,
+        torch=str(requirements.get("torch") or UNKNOWN),
+        triton=None,
+        python=str(document.get("python") or UNKNOWN),
+        hostname=str(params.get("machine") or path.parent.name),
+        cpu=cpu,
+        rest=rest,
+    )

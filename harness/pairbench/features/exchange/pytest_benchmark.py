@@ -1,0 +1,334 @@
+"""Reads a file that pytest-benchmark saved: `--benchmark-json`, `--benchmark-save` or `--benchmark-autosave`.
+
+What a record looks like in a pytest-benchmark JSON, both ways: nothing is lost, and that tool reads the file as its own.
+
+    machine_info.pairbench           the environment's columns but the one that is different in every run
+    pairbench.environment            that one: with it in machine_info no two files would come from equal machines
+    benchmarks[].extra_info          all other columns of the record but those of the run, flat and by their names
+    pairbench.run                    the run's columns, where they are not all in `datetime` and `commit_info`
+    pairbench.not_measured[]         like extra_info: records without a latency, which that tool has no place for
+
+Null columns are left out. A benchmark is taken for ours if its extra_info has `IDENTITY`.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pairbench.analyze.records import environment_columns
+from pairbench.features.exchange.values import (
+    UNKNOWN,
+    Axes,
+    ForeignRun,
+    ImportFailedError,
+    Origin,
+    Result,
+    Timing,
+    axis_value,
+    count,
+    field,
+    latencies_ns,
+    latency_ns,
+    moment_of,
+    optional,
+    read_document,
+    run_id_of,
+    told_apart,
+    word,
+)
+from pairbench.model.environment import Device, Environment
+from pairbench.model.latency import DEVICE
+from pairbench.model.plain import plain
+from pairbench.model.record import Record
+from pairbench.store.files.conform import UnsoundError, check_table
+from pairbench.store.location import is_run_id
+from pairbench.store.schema import from_rows, to_table
+
+KEY = "pairbench"
+"""Name under which pairbench's own fields stand in `machine_info`, and in the document."""
+
+RUN_COLUMNS = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
+    *("commit_subject", "commit_author", "commit_number", "pull_request"),
+)
+ENVIRONMENT_COLUMNS = (
+    *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
+    *("hostname", "cpu", "environment_hash", "environment"),
+)
+IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
+"""Columns that every benchmark of ours has."""
+
+ROUND_SIZES = "samples_by_round"
+"""Name in extra_info of how many of `stats.data` came from each round, in order; where it is not there, all are one round's."""
+
+SAMPLES_OF = "samples_of"
+"""Name in extra_info of the latency that `stats` are of, `device` or `call`; where it is not there, it is the call's."""
+
+_COLUMNS = tuple(item.name for item in fields(Record))
+_OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *ENVIRONMENT_COLUMNS))
+
+
+def extra_info_of(record: Record) -> dict[str, Any]:
+    """Return the columns of a record that are neither the run's nor the environment's, as JSON values without nulls."""
+    return _present({name: getattr(record, name) for name in _OF_BENCHMARK})
+
+
+def machine_info_of(source: Record | Environment | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment's columns as JSON values without nulls."""
+    if isinstance(source, Environment):
+        source = environment_columns(source)
+    elif isinstance(source, Record):
+        source = vars(source)
+    return _present({name: source.get(name) for name in ENVIRONMENT_COLUMNS})
+
+
+def steady(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of `machine_info_of` is the same in every run on a machine as it is: what `machine_info[KEY]` holds."""
+    return {name: value for name, value in machine.items() if name != "environment"}
+
+
+def run_info_of(record: Record) -> dict[str, Any]:
+    """Return the run's columns as JSON values without nulls; they belong into `run` of the document's `KEY`."""
+    return _present({name: getattr(record, name) for name in RUN_COLUMNS})
+
+
+def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> bool:
+    """Return whether a benchmark's record can be restored: its own columns, and those of the environment, are there."""
+    ours = machine_info.get(KEY)
+    return isinstance(ours, dict) and all(extra_info.get(name) for name in IDENTITY)
+
+
+def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
+    """Return the record that an extra_info was made of.
+
+    Args:
+        extra_info: As from `extra_info_of`; keys that are no column are ignored. Columns of the environment in it go
+            before the machine's: a run on several devices has one `machine_info`.
+        machine: As from `machine_info_of`.
+        run: The run's columns; `run_id` and `started_at` must be there.
+
+    Raises:
+        ValueError: a column that every record has is missing, or a value is not of its column's type.
+    """
+    extra_info = {name: value for name, value in extra_info.items() if name not in RUN_COLUMNS}
+    row = {name: {**machine, **extra_info, **run}.get(name) for name in _COLUMNS}
+    missing = [name for name in _REQUIRED if row[name] is None]
+    if missing:
+        raise ValueError(f"has no {missing[0]}")
+    try:
+        (record,) = from_rows([row], Record)
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"has a value that does not fit its column: {error}") from error
+    _check(record)
+    return record
+
+
+_REQUIRED = (
+    *("run_id", "started_at", "device_kind", "device_name", "torch", "python", "hostname", "cpu"),
+    *("environment_hash", "environment", "suite", "status"),  # and no more where the suite could not be loaded
+)
+
+
+def _check(record: Record) -> None:
+    """Refuse what the store would refuse, with the column's name.
+
+    Raises:
+        ValueError: a value is not of its column's type.
+    """
+    try:
+        check_table(to_table([record], Record), "records")
+    except (TypeError, UnsoundError) as error:
+        raise ValueError(f"has a value that does not fit its column: {error}") from error
+
+
+def _present(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: kept for name, value in columns.items() if (kept := plain(value)) is not None}
+
+
+EXPECTED = "a JSON file that pytest-benchmark saved"
+
+_NO_COMMIT = ("unversioned", "unknown", "")
+_NO_BRANCH = ("(unknown)", "(detached head)", "")
+_RUN_ID = re.compile(r"\d{8}T\d{6}-.+")
+
+_Restored = tuple[Record, tuple[tuple[float, ...], ...]]
+
+
+def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> ForeignRun:
+    """Return what one file holds.
+
+    Args:
+        path: The file.
+        at_commit: Whether the run counts as made when its commit was.
+
+    Raises:
+        ImportFailedError: it is not what was expected.
+    """
+    document, content = read_document(path, EXPECTED)
+    if not isinstance(document.get("benchmarks"), list) or not isinstance(document.get("machine_info"), dict):
+        raise ImportFailedError(f"{path}: has no 'benchmarks' and 'machine_info', expected {EXPECTED}")
+    where = f"{path}:"
+    started = _moment(field(document, "datetime", str, where), where)
+    ours = optional(document, KEY, dict) or {}
+    commit = optional(document, "commit_info", dict) or {}
+    if at_commit and isinstance(commit.get("time"), str):
+        started = _moment(commit["time"], where)
+    origin = _origin(started, content, commit, optional(ours, "run", dict) or {})
+    machine = _machine(document["machine_info"], ours)
+    results, restored = [], []
+    for place, benchmark in enumerate(document["benchmarks"]):
+        here = f"{where} benchmark {place}"
+        if not isinstance(benchmark, dict):
+            raise ImportFailedError(f"{here} is {benchmark!r:.60}, expected an object")
+        here = f"{where} benchmark {benchmark.get('fullname', place)!r}"
+        if is_ours(optional(benchmark, "extra_info", dict) or {}, machine):
+            restored.append(_restored(benchmark, machine, origin, here))
+        else:
+            results.append(_result(benchmark, here))
+    for extra_info in optional(ours, "not_measured", list) or []:
+        restored += [(_record(extra_info, machine, origin, f"{where} 'not_measured'"), ())]
+    if not results and not restored:
+        raise ImportFailedError(f"{path}: holds no benchmark, expected at least one")
+    kept, twice = told_apart(results)
+    return ForeignRun(
+        source=str(path),
+        origin=origin,
+        environment=_environment(document, machine),
+        results=kept,
+        restored=tuple(restored),
+        left_out=twice,
+    )
+
+
+def _machine(machine_info: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of the machine with the column of ours that stands elsewhere."""
+    columns, environment = optional(machine_info, KEY, dict), optional(ours, "environment", str)
+    return machine_info | {KEY: {"environment": environment, **columns}} if columns and environment else machine_info
+
+
+def _moment(text: str, where: str) -> dt.datetime:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ImportFailedError(f"{where} has the datetime {text!r:.60}, expected ISO 8601") from error
+    # Old versions wrote UTC without saying so.
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: dict[str, Any]) -> Origin:
+    sha = optional(commit, "id", str) or ""
+    known = sha not in _NO_COMMIT
+    branch = optional(commit, "branch", str) or ""
+    columns: dict[str, Any] = {
+        "run_id": run_id_of(started, content),
+        "started_at": moment_of(started),
+        "commit": sha if known else None,
+        "commit_at": optional(commit, "time", str) if known else None,
+        "branch": branch if known and branch not in _NO_BRANCH else None,
+        "dirty": optional(commit, "dirty", bool) if known else None,
+    }
+    # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
+    run_id = run.get("run_id")
+    if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
+        names = ("commit", "commit_at", "branch", "confirms", "commit_subject", "commit_author")
+        told: dict[str, Any] = {name: optional(run, name, str) for name in names}
+        told |= {name: optional(run, name, int) for name in ("commit_number", "pull_request")}
+        columns |= told | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
+        columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
+    return Origin(**columns)
+
+
+def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Environment:
+    cpu = optional(machine, "cpu", dict) or {}
+    names = (cpu.get("brand_raw"), cpu.get("brand"), machine.get("processor"), machine.get("machine"))
+    model = next((name for name in names if isinstance(name, str) and name.strip()), "CPU").strip()
+    rest = {
+        "kernel": f"{machine.get('system', '')} {machine.get('release', '')}".strip() or None,
+        "machine": machine.get("machine"),
+        "cores": cpu.get("count"),
+        "python": {"implementation": machine.get("python_implementation"), "compiler": machine.get("python_compiler")},
+        "packages": {"pytest-benchmark": document.get("version")},
+    }
+    return Environment(
+        device=Device(selector="cpu", kind="cpu", name=model),
+        driver=None,
+        cuda=None,
+        cudnn=None,
+        torch=UNKNOWN,
+        triton=None,
+        python=optional(machine, "python_version", str) or UNKNOWN,
+        hostname=optional(machine, "node", str) or UNKNOWN,
+        cpu=model,
+        rest=rest,
+    )
+
+
+def _result(benchmark: dict[str, Any], where: str) -> Result:
+    stats = field(benchmark, "stats", dict, where)
+    fullname = field(benchmark, "fullname", str, where)
+    suite, *names = fullname.partition("[")[0].split("::")
+    if not names:
+        raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")
+    label = optional(benchmark, "param", str)
+    median = latency_ns(stats.get("median"))
+    return Result(
+        suite=suite,
+        operator=".".join(names),
+        axes=_axes(optional(benchmark, "params", dict) or {}, label),
+        label=label or fullname.partition("[")[2].rstrip("]"),
+        status="measured" if median else "failed",
+        reason=None if median else f"its median latency is {stats.get('median')!r:.40} s, expected a positive number",
+        timing=_timing(stats, optional(benchmark, "options", dict) or {}, median) if median else None,
+    )
+
+
+def _axes(params: dict[str, Any], label: str | None) -> Axes:
+    if not params and label is not None:
+        return (("id", word(label)),)
+    return tuple(sorted((word(name), axis_value(value)) for name, value in params.items()))
+
+
+def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) -> Timing:
+    samples = _samples_ns(stats)
+    return Timing(
+        timer=f"pytest-benchmark {optional(options, 'timer', str) or 'perf_counter'}",
+        p50_ns=median_ns,
+        n_samples=len(samples) or count(stats.get("rounds")),
+        samples_ns=samples,
+        calls_per_sample=count(stats.get("iterations")) or 1,
+    )
+
+
+def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
+    """Return the raw samples; none where the file does not keep them, or one is no latency at all."""
+    return latencies_ns(stats.get("data"))
+
+
+def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin, where: str) -> _Restored:
+    record = _record(benchmark["extra_info"], machine, origin, where)
+    data = _samples_ns(optional(benchmark, "stats", dict) or {})
+    sizes = optional(benchmark["extra_info"], ROUND_SIZES, list) or [len(data)]
+    if not data or not record.timer or not all(type(size) is int and size > 0 for size in sizes):
+        return record, ()
+    if sum(sizes) != len(data) or len(sizes) != record.n_rounds:
+        return record, ()  # nothing tells which round a sample is of
+    if optional(benchmark["extra_info"], SAMPLES_OF, str) == DEVICE.name:
+        return record, ()  # the store keeps samples of the device beside those of the call, which are not in the file
+    return record, _in_rounds(data, sizes)
+
+
+def _in_rounds(data: Sequence[float], sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
+    return tuple(tuple(data[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def _record(extra_info: object, machine: dict[str, Any], origin: Origin, where: str) -> Record:
+    if not isinstance(extra_info, dict):
+        raise ImportFailedError(f"{where} has {extra_info!r:.60}, expected an object with the columns of a record")
+    try:
+        return record_of(extra_info, machine[KEY], vars(origin))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ImportFailedError(f"{where}: what pairbench wrote there {error}, expected a whole record") from error

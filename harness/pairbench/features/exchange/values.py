@@ -1,0 +1,271 @@
+"""What another tool measured, as values: a run of results, before anybody says which of them are a pair.
+
+Reads values out of JSON that anybody may have written: each is of the type that is asked for, or there is a sentence.
+
+Names from other tools as ours: values of parameters as they can stand in a case key, the same in every run.
+
+What a key cannot hold is replaced, and a digest of the whole text keeps apart what then looks the same. Addresses in
+memory, which differ from run to run, are left out.
+"""
+
+import ast
+import datetime as dt
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pairbench.errors import UsageError
+from pairbench.model.case import AxisValue
+from pairbench.model.environment import Device, Environment
+from pairbench.model.record import Record
+
+_LONGEST = 60
+_SHOWN = 40
+_LETTERS = re.compile(r"[^A-Za-z0-9_.+-]+")
+_UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]", re.DOTALL)
+"""What pytest-benchmark makes of a value that JSON does not have."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_OBJECTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"<(?:cyfunction|function|built-in function|built-in method|bound method|class|module) '?([\w.]+)'?(?: .*)?>",
+        r"<([A-Za-z_][\w.]*): .*>",  # a member of an enumeration
+        r"torch\.(\w+)",  # a dtype, named as in our own cases
+    )
+)
+
+
+def axis_value(value: object) -> AxisValue:
+    """Return a parameter's value as a JSON file gives it, fit for a case key: numbers and tuples of integers as they are."""
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, tuple | list) and value and all(type(item) is int for item in value):
+        return tuple(value)
+    return word(value if isinstance(value, str) else repr(value))
+
+
+def literal(text: str) -> AxisValue:
+    """Return a parameter's value that is given as its `repr`."""
+    try:
+        return axis_value(ast.literal_eval(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return word(text)
+
+
+def word(text: str) -> str:
+    """Return text as a word of a case key."""
+    if wrapped := _UNSERIALIZABLE.fullmatch(text):
+        text = wrapped[1]
+    text = _ADDRESS.sub("", text)
+    for pattern in _OBJECTS:
+        if match := pattern.fullmatch(text):
+            text = match[1]
+            break
+    plain = _LETTERS.sub("_", text).strip("_")
+    if plain == text and 0 < len(text) <= _LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]
+    return f"{plain[:_SHOWN] or 'text'}-{digest}"
+
+
+Axes = tuple[tuple[str, AxisValue], ...]
+
+UNKNOWN = ""
+"""Value of what every record has and another tool does not say, such as the version of torch."""
+
+
+class ImportFailedError(UsageError):
+    """A file cannot be imported; the message names it, says what is wrong with it and what was expected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """The latencies of one benchmark."""
+
+    timer: str
+    p50_ns: float
+    n_samples: int | None
+    samples_ns: tuple[float, ...] = ()
+    """Latencies of single samples in ns, in the order they were taken; empty where the file does not keep them."""
+    calls_per_sample: int = 1
+    """More than one: a sample is the mean of so many calls, and its tail says nothing of a single call's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One benchmark with one value of each of its parameters."""
+
+    suite: str
+    operator: str
+    axes: Axes
+    """Parameter and value, sorted by parameter."""
+    label: str
+    """How its own tool tells it apart: what `axes` are made of where they are the same for two."""
+    status: str = "measured"
+    reason: str | None = None
+    timing: Timing | None = None
+    peak_bytes: int | None = None
+    definition_hash: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The columns of a run; those that other tools do not tell are null."""
+
+    run_id: str
+    started_at: str
+    commit: str | None = None
+    commit_at: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    confirms: str | None = None
+    commit_subject: str | None = None
+    commit_author: str | None = None
+    commit_number: int | None = None
+    pull_request: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRun:
+    """One file of another tool: what it measured, and what of it has no place here."""
+
+    source: str
+    """The file, as it was named."""
+    origin: Origin
+    environment: Environment
+    results: tuple[Result, ...]
+    restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
+    """Records that pairbench wrote into the file, each with its call latencies in ns by round where they are there."""
+    left_out: tuple[str, ...] = ()
+    """A benchmark's name for each of its values that was left out."""
+
+    def on_gpu(self, name: str) -> "ForeignRun":
+        """Return the run as one on a GPU of that model; what was restored knows its own device."""
+        device = Device(selector="cuda", kind="cuda", name=name)
+        return replace(self, environment=replace(self.environment, device=device))
+
+
+def run_id_of(started: dt.datetime, content: bytes) -> str:
+    """Return the id of a run, the same whenever the file is read: runs sort by time, and the file's content tells it."""
+    return f"{started.astimezone(dt.UTC):%Y%m%dT%H%M%S}-{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def moment_of(started: dt.datetime) -> str:
+    """Return a time as records have it."""
+    return started.astimezone(dt.UTC).isoformat(timespec="milliseconds")
+
+
+def inversions(runs: Iterable[Origin]) -> int:
+    """Return how many runs of one machine and environment were measured right before one of an earlier commit."""
+    known = sorted((run.started_at, run.commit_at) for run in runs if run.commit_at)
+    return sum(before > now for (_, before), (_, now) in itertools.pairwise(known))
+
+
+def told_apart(results: Sequence[Result]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
+    """Return results with different cases, and the names of those that are there twice and so are left out.
+
+    Two whose parameters look the same here, such as two lambdas, are told apart by what their own tool calls them.
+    """
+    counts = Counter(_case(result) for result in results)
+    kept: dict[tuple[str, str, Axes], Result] = {}
+    twice = []
+    for result in results:
+        alone = counts[_case(result)] == 1
+        one = result if alone else replace(result, axes=(("id", word(result.label)),))
+        if _case(one) in kept:
+            twice.append(f"{result.suite}::{result.operator}[{result.label}]")
+        kept.setdefault(_case(one), one)
+    return tuple(kept.values()), tuple(twice)
+
+
+def _case(result: Result) -> tuple[str, str, Axes]:
+    return result.suite, result.operator, result.axes
+
+
+Kind = TypeVar("Kind")
+
+_WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number", bool: "true or false"}
+
+
+def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], bytes]:
+    """Return a JSON document and the bytes it was read from.
+
+    Raises:
+        ImportFailedError: there is no such file, or it holds no JSON object.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ImportFailedError(f"{path}: cannot be read: {error.strerror}; expected {expected}") from error
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        what = "is empty" if not content.strip() else f"is no JSON, or only a part of one: {error}"
+        raise ImportFailedError(f"{path}: {what}; expected {expected}") from error
+    if b"\\ud" in content.lower():
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ImportFailedError(
+                f"{path}: holds half a character, \\u{ord(error.object[error.start]):x}; expected {expected}"
+            ) from error
+    if not isinstance(document, dict):
+        raise ImportFailedError(f"{path}: holds a {type(document).__name__}, expected {expected}")
+    return document, content
+
+
+def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
+    """Return a value that must be there.
+
+    Raises:
+        ImportFailedError: it is not, or is of another type.
+    """
+    value = holder.get(name)
+    if not isinstance(value, kind):
+        what = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
+        raise ImportFailedError(f"{where} {what}, expected {_WORDS.get(kind, kind.__name__)}")
+    return value
+
+
+def optional(holder: dict[str, Any], name: str, kind: type[Kind]) -> Kind | None:
+    """Return a value of that type, or None."""
+    value = holder.get(name)
+    return value if isinstance(value, kind) else None
+
+
+LONGEST_NS = 1e18
+"""Some thirty years: what takes longer is no latency, and many of it do not fit a column."""
+
+
+def latency_ns(value: object) -> float | None:
+    """Return seconds as a latency in ns; None for what is none."""
+    taken = number(value) * 1e9
+    return taken if 0 <= taken < LONGEST_NS else None
+
+
+def latencies_ns(values: object) -> tuple[float, ...]:
+    """Return a list of seconds as latencies in ns; none at all where one of them is none, or they took longer than a column holds."""
+    found = [latency_ns(value) for value in values] if isinstance(values, list) else []
+    kept = tuple(taken for taken in found if taken is not None)
+    return kept if len(kept) == len(found) and sum(kept) < LONGEST_NS else ()
+
+
+def number(value: object) -> float:
+    """Return a number; NaN for what is none, or is too large for one."""
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def count(value: object) -> int | None:
+    """Return a number of things; None for what is none, or does not fit a column."""
+    return value if type(value) is int and 0 < value < 2**63 else None

@@ -1,0 +1,182 @@
+"""How pairbench sets Dask up: as a queue that measures nothing, steals nothing, retries nothing, and listens where it has to.
+
+The scheduler of a fleet: Dask's, with settings under which it is a queue.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pairbench import __version__
+from pairbench.errors import UsageError
+
+PORT = 8786
+_ADDRESS = re.compile(r"(?P<scheme>tcp|tls)://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[::1\]")
+AUTHORITY = "ca"
+ROLES = ("scheduler", "worker", "client")
+
+NO_HTTP = "127.0.0.1:0"
+"""Where Dask's HTTP servers listen, which cannot be switched off and know no TLS of ours: no other host reaches them."""
+
+QUIET: dict[str, Any] = {
+    # What would disturb a measurement beside it.
+    "distributed.diagnostics.nvml": False,  # asks every GPU every 500 ms
+    "distributed.worker.profile.enabled": False,  # looks at all threads every 10 ms
+    "distributed.admin.tick.interval": "1s",  # 20 ms, to warn of an event loop that is late
+    "distributed.admin.system-monitor.interval": "10s",  # 500 ms
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.gil.enabled": False,  # every millisecond
+    "distributed.nanny.pre-spawn-environ": {},  # OMP_NUM_THREADS=1, in workers of a nanny; ours have none
+    # A queue and no more.
+    "distributed.scheduler.work-stealing": False,  # it takes tasks with restrictions too
+    "distributed.scheduler.active-memory-manager.start": False,
+    # A death comes back at once: who asked for the unit looks into the store and decides. Dask would run it again without, three times,
+    # and count all that wait on a worker when it dies as if they had killed it.
+    "distributed.scheduler.allowed-failures": 0,
+    # None would wait for ever for a device that no host has any more.
+    "distributed.scheduler.no-workers-timeout": "15s",
+    "distributed.scheduler.worker-ttl": "60s",
+    "distributed.scheduler.events-cleanup-delay": "60s",
+    "distributed.admin.log-length": 100,
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.comm.timeouts.connect": "10s",
+}
+"""The settings of Dask that pairbench changes, everywhere."""
+
+
+def need_dask() -> None:
+    """Make sure that the extra is installed.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if importlib.util.find_spec("distributed") is None:
+        raise UsageError("a fleet needs Dask distributed, which is not installed: pip install 'pairbench[fleet]'")
+
+
+def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> str:
+    """Return the address of a scheduler, with its port.
+
+    Args:
+        text: As the user gave it.
+        certificates: The folder of `pairbench fleet certificates`; None without TLS.
+        insecure: Whether anybody who reaches the port may run code as this user.
+
+    Raises:
+        UsageError: it is none, or others could use it.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"] or PORT) > 65535:
+        raise UsageError(
+            f"scheduler {text!r} is no address, expected one like tls://host:{PORT}, or tcp://127.0.0.1:{PORT}"
+        )
+    if found["scheme"] == "tls" and certificates is None:
+        raise UsageError(
+            f"scheduler {text!r} needs --certificates FOLDER; `pairbench fleet certificates FOLDER` makes them"
+        )
+    if found["scheme"] == "tcp" and not is_loopback(text) and not insecure:
+        raise UsageError(
+            f"scheduler {text!r} has no TLS and is not on this machine: whoever reaches it may run code as you, on every host. Make "
+            f"certificates with `pairbench fleet certificates FOLDER` and name it tls://{found['host']}; --insecure goes on without"
+        )
+    return f"{found['scheme']}://{found['host']}:{found['port'] or PORT}"
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is one that other machines cannot reach."""
+    found = _ADDRESS.fullmatch(address)
+    return found is not None and _LOOPBACK.fullmatch(found["host"]) is not None
+
+
+def security_of(certificates: Path | None) -> Any:
+    """Return what Dask needs to know of the certificates in a folder: with them both sides of every connection show one.
+
+    Raises:
+        UsageError: a file is not there.
+    """
+    if certificates is None:
+        return None
+    from distributed.security import Security
+
+    files = {"tls_ca_file": certificates / f"{AUTHORITY}.pem"}
+    for role in ROLES:
+        # A host has those of its own role, and uses them for whatever it does.
+        own = certificates / f"{role}.pem"
+        if own.exists():
+            files |= {f"tls_{role}_cert": own, f"tls_{role}_key": certificates / f"{role}.key"}
+    absent = [str(file) for file in files.values() if not file.is_file()]
+    if absent or len(files) == 1:
+        what = absent[0] if absent else f"{certificates}/worker.pem"
+        raise UsageError(f"--certificates: {what} is not there, expected a folder of `pairbench fleet certificates`")
+    return Security(require_encryption=True, **{name: str(file) for name, file in files.items()})
+
+
+@contextlib.contextmanager
+def configured() -> Iterator[None]:
+    """Have Dask's settings as pairbench needs them, whatever the user's files say, and its log no louder than warnings."""
+    import dask
+
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado.application")]
+    before = [logger.level for logger in loggers]
+    with dask.config.set(QUIET):
+        # Only after it was imported, for that sets levels.
+        import distributed  # noqa: F401
+
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)
+
+
+METADATA = "pairbench"
+"""The key under which a scheduler says that it is one of ours, and of which version."""
+
+
+def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        address: Where to listen, such as tcp://127.0.0.1:8786.
+        certificates: The folder with `scheduler.pem`; None without TLS.
+        insecure: Whether to listen without TLS where others reach it.
+        notify: Is given the address once it listens.
+
+    Raises:
+        UsageError: it cannot listen there, or must not.
+    """
+    need_dask()
+    address = checked_address(address, certificates, insecure=insecure)
+    with configured():
+        asyncio.run(_serve(address, security_of(certificates), notify))
+
+
+async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> None:
+    from distributed import Scheduler
+
+    protocol, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    scheduler = Scheduler(
+        host=host, port=int(port), protocol=protocol, security=security, dashboard=False, dashboard_address=NO_HTTP
+    )
+    try:
+        await scheduler
+    except (OSError, RuntimeError, ValueError) as error:
+        why = error.__cause__ or error
+        raise UsageError(f"the scheduler cannot listen at {address}: {why}") from error
+    scheduler.task_metadata[METADATA] = {"version": __version__}
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    notify(scheduler.address)
+    await ended.wait()
+    await scheduler.close()

@@ -1,0 +1,458 @@
+"""Takes units through a fleet: one at a time to a host, and the next one when it comes back.
+
+The scheduler knows about one unit a host and may forget it: what it forgot, or a worker's death took, is looked up in the store, and
+measured again where that has it not.
+
+What the store says of units: which it has, and on which GPU each series was measured last. No more files are opened than that takes.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import queue
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairbench.errors import EmptyStoreError, PairbenchError
+from pairbench.features.fleet.dask import METADATA, configured, security_of
+from pairbench.features.fleet.queue import COLUMNS, Last, StoredRun, Waiting, stored_units, whole_runs
+from pairbench.features.fleet.unit_process import BUSY, run_unit
+from pairbench.features.fleet.worker import HOST, hosts_of
+from pairbench.model.environment import device_slug
+from pairbench.model.outcome import Status
+from pairbench.model.plain import plain
+from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult, unit_of
+from pairbench.plan import Selection, parse_selection
+from pairbench.store.history import read_distinct
+from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.reading import dataset_files, stored_files
+
+_STEPS = (16, 112, 896)
+"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
+_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
+
+
+def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
+    """Return by the unit's key the whole runs that a store has of some units. It is listed once; other runs' files stay closed.
+
+    Raises:
+        StoreFailedError: it cannot be listed, or does not give a file.
+    """
+    keys = {unit.key for unit in units}
+    there = stored_files(place, "records")
+    files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
+    unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
+    return whole_runs(_rows(place, COLUMNS, [file for file in files if file.run_id not in unfinished]))
+
+
+def last_devices(place: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
+    """Return the device that measured each unit's series last, of those that the unit asks for.
+
+    Args:
+        place: The store.
+        units: What is asked for.
+        models: The folders of device models that are worth a look; all where there are none.
+
+    Raises:
+        StoreFailedError: the store cannot be listed, or does not give a file.
+    """
+    selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
+    try:
+        files = [file for file in dataset_files(place, "records").files if not models or file.device_slug in models]
+    except EmptyStoreError:
+        return {}
+    files.sort(key=lambda file: file.run_id, reverse=True)
+    seen: dict[str, dt.datetime] = {}
+    found: dict[Unit, tuple[str, str]] = {}
+    begin = 0
+    for step in _STEPS:
+        some = files[begin : begin + step]
+        begin += step
+        rows = sorted(_rows(place, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
+        for row in rows:
+            if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
+                seen.setdefault(_identity(row), at)
+        missing = [unit for unit in selections if unit not in found]
+        for unit in missing:
+            newest = next((row for row in rows if _measured(row, unit, selections[unit])), None)
+            if newest is not None:
+                found[unit] = (_identity(newest), newest["hostname"])
+        if len(found) == len(selections) or not some:
+            break
+    return {
+        unit: Last(identity=identity, host=host, seen=seen[identity])
+        for unit, (identity, host) in found.items()
+        if identity in seen
+    }
+
+
+def _measured(row: dict[str, Any], unit: Unit, selections: Iterable[Selection]) -> bool:
+    asked = (row["device_kind"], device_slug(row["device_name"], row["device_kind"]), _identity(row))
+    if row["status"] != Status.MEASURED or not row["case"] or unit.device not in asked:
+        return False
+    operator = row["case"].partition("[")[0]
+    return any(selection.takes_name(row["suite"], operator, row["case"]) for selection in selections)
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return row["device_uuid"] or f"cpu-{row['hostname']}"
+
+
+def _rows(place: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> Iterator[dict[str, Any]]:
+    if not files:
+        return
+    for rows in read_distinct(place, columns, files).value.values():
+        yield from rows
+
+
+def _moment(text: str | None) -> dt.datetime | None:
+    try:
+        moment = dt.datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+_LOOK_S = 1.0
+"""Seconds between two looks at the hosts."""
+_GRACE_S = 90.0
+"""Seconds until a unit whose worker cannot be seen is surely ended there: it notices by then that it is alone."""
+_MOST_DEATHS = 5
+_END_S = 40.0
+"""Seconds that units have to end in order after an interruption."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """How units are taken through a fleet."""
+
+    address: str
+    certificates: Path | None
+    store: StoreLocation
+    patience_s: float
+    """Seconds that units wait for a device that no host has, and the command for a scheduler."""
+    notify: Callable[[str], None]
+    show: Callable[["Progress"], None]
+    """Is given what is under way, about once a second and whenever something ends."""
+    interrupted: threading.Event
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Where a fleet stands."""
+
+    hosts: tuple[Host, ...] = ()
+    flying: dict[str, Unit] = field(default_factory=dict)
+    """The unit that each host measures, by the address of its worker."""
+    results: list[UnitResult] = field(default_factory=list)
+    waiting: int = 0
+    seconds: float = 0.0
+    """Seconds from the first unit to the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lost:
+    """A unit whose worker is gone, or was forgotten by the scheduler."""
+
+    unit: Unit
+    host: str
+    address: str
+    at: float
+
+
+def run_units(
+    units: Sequence[Unit], drive: Drive, devices: Callable[[tuple[Host, ...]], Sequence[Unit]] | None = None
+) -> Progress:
+    """Have units measured, and return what became of each.
+
+    Args:
+        units: What is to be measured; equal ones are one.
+        drive: How.
+        devices: Makes the units of what a fleet has, where nobody named a device.
+
+    Raises:
+        PairbenchError: the scheduler does not answer, or is none of ours; the store cannot be read.
+    """
+    with configured(), contextlib.closing(_Run(drive)) as run:
+        run.connect()
+        run.look()
+        return run.drive(dict.fromkeys([*units, *(devices(run.progress.hosts) if devices else ())]))
+
+
+def _units(count: int) -> str:
+    return "1 unit waits" if count == 1 else f"{count:,} units wait"
+
+
+class _Run:
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._client: Any = None
+        self.progress = Progress()
+        self._ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = queue.Queue()
+        self._waiting = Waiting((), {}, (), dt.datetime.now(dt.UTC))
+        self._lost: list[_Lost] = []
+        self._deaths: Counter[Unit] = Counter()
+        self._futures: dict[str, Any] = {}
+        self._named = secrets.token_hex(4)
+        self._number = 0
+        self._missing: dict[str, float] = {}
+        self._last: dict[Unit, Last] = {}
+        self._present: frozenset[str] = frozenset()
+        self._last_look = 0.0
+
+    def connect(self) -> None:
+        """Connect to the scheduler.
+
+        Raises:
+            PairbenchError: it does not answer, or is none of ours.
+        """
+        from distributed import Client
+
+        drive = self._drive
+        try:
+            self._client = Client(
+                drive.address, security=security_of(drive.certificates), timeout=drive.patience_s, set_as_default=False
+            )
+            known = self._client.get_metadata([METADATA], default=None)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise PairbenchError(
+                f"scheduler {drive.address} does not answer: {error}; start one with `pairbench fleet scheduler`"
+            ) from error
+        if known is None:
+            raise PairbenchError(
+                f"scheduler {drive.address} was not started by `pairbench fleet scheduler`: another one steals and repeats units"
+            )
+
+    def close(self) -> None:
+        """Leave the scheduler."""
+        if self._client is not None:
+            with contextlib.suppress(OSError, TimeoutError):
+                self._client.close(timeout=5)
+
+    def drive(self, units: dict[Unit, None]) -> Progress:
+        """Take all units through. See `run_units`."""
+        drive, progress = self._drive, self.progress
+        have = stored_units(units.keys(), runs_of(drive.store, units), progress.hosts)
+        progress.results += [UnitResult(unit=unit, end=UnitEnd.STORED, run_id=run_id) for unit, run_id in have.items()]
+        left = [unit for unit in units if unit not in have]
+        self._last = last_devices(drive.store, left)
+        self._line_up(left)
+        began = time.monotonic()
+        while (self._waiting or self._futures or self._lost) and not drive.interrupted.is_set():
+            self.look()
+            self._find_lost()
+            self._submit()
+            self._give_up_missing()
+            self._show()
+            self._take_results()
+        progress.seconds = time.monotonic() - began
+        if drive.interrupted.is_set():
+            self._interrupt()
+        self._show()
+        return progress
+
+    def _line_up(self, units: Sequence[Unit]) -> None:
+        self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
+        self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
+
+    def look(self) -> None:
+        """Look at the hosts, once a second. While the scheduler is away there are none."""
+        now = time.monotonic()
+        if now - self._last_look < _LOOK_S:
+            return
+        self._last_look = now
+        status = self._client.status
+        if status == "closed":
+            raise PairbenchError(
+                f"scheduler {self._drive.address} was gone for {self._drive.patience_s:.0f} s; what was measured is in the store, and the "
+                "same command goes on"
+            )
+        workers: dict[str, Any] = {}
+        if status == "running":
+            with contextlib.suppress(OSError, TimeoutError, AttributeError, ValueError):
+                workers = dict(self._client.scheduler_info(n_workers=-1)["workers"])
+        self.progress.hosts = hosts_of(workers)
+        present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
+        if present != self._present:
+            self._line_up(self._waiting.units())
+
+    def _submit(self) -> None:
+        for host in self.progress.hosts:
+            if host.held_up or host.address in self._futures:
+                continue
+            taken = self._waiting.take(host)
+            if taken is not None:
+                self._send(host, *taken)
+
+    def _send(self, host: Host, unit: Unit, offer: Offer) -> None:
+        self._number += 1
+        text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self._drive.store.address})
+        try:
+            future = self._client.submit(
+                run_unit,
+                text,
+                # Its own each time: Dask answers with what it has of a key that it knows. And no argument is ever equal to one,
+                # for Dask would put the result of that key in its place.
+                key=f"pairbench-{self._named}-{self._number}",
+                pure=False,
+                # By what the device is, and never by a worker's name, which another one may not have after it.
+                resources={HOST: 1, offer.identity: 1},
+                # An address is never used again by another host within a look; the resources hold if it is.
+                workers=[host.address],
+                allow_other_workers=False,
+            )
+        except (OSError, RuntimeError, ValueError, AttributeError):
+            self._waiting.put_back(unit)
+            return
+        self._futures[host.address] = future
+        self.progress.flying[host.address] = unit
+        future.add_done_callback(lambda done: self._ended.put((done, unit, host, offer)))
+
+    def _take_results(self) -> None:
+        """Wait for units to come back, but no longer than until the hosts are to be looked at."""
+        back = []
+        with contextlib.suppress(queue.Empty):
+            back.append(self._ended.get(timeout=_LOOK_S / 2))
+            while True:
+                back.append(self._ended.get_nowait())
+        finished = [one[0] for one in back if one[0].status == "finished"]
+        answers: dict[str, Any] = {}
+        if finished:
+            # All at once: one by one each waits for an answer of the scheduler and one of its host. None comes where the scheduler has gone
+            # in this very moment, whatever Dask then raises.
+            with contextlib.suppress(Exception):
+                answers = dict(zip((one.key for one in finished), self._client.gather(finished), strict=True))
+        for future, unit, host, offer in back:
+            self._settle(future, answers.get(future.key), unit, host, offer)
+
+    def _settle(self, future: Any, text: str | None, unit: Unit, host: Host, offer: Offer) -> None:
+        if self._futures.get(host.address) is future:
+            del self._futures[host.address]
+            self.progress.flying.pop(host.address, None)
+        if text is None:
+            self._lose(future, unit, host)
+            return
+        future.release()
+        answer = json.loads(text)
+        if answer["end"] == BUSY:
+            self._waiting.put_back(unit)
+            return
+        self._keep(
+            UnitResult(
+                unit=unit,
+                end=UnitEnd(answer["end"]),
+                reason=answer.get("reason"),
+                run_id=answer.get("run_id"),
+                host=host.name,
+                device=offer.identity,
+                seconds=answer["seconds"],
+                statuses=answer.get("statuses"),
+                log=answer.get("log"),
+            )
+        )
+
+    def _keep(self, result: UnitResult) -> None:
+        if result.end is UnitEnd.NOT_DONE and not self._drive.interrupted.is_set():
+            self._waiting.put_back(result.unit)  # its worker was asked to end
+            return
+        self.progress.results.append(result)
+        if result.end not in (UnitEnd.DONE, UnitEnd.STORED):
+            where = f" at {result.host}" if result.host else ""
+            self._drive.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
+
+    def _lose(self, future: Any, unit: Unit, host: Host) -> None:
+        """Take a unit without a result: its worker died, or the scheduler forgot it."""
+        if future.status == "error":
+            error = future.exception()
+            if type(error).__name__ == "KilledWorker":
+                self._deaths[unit] += 1
+            elif type(error).__name__ != "NoValidWorkerError":
+                self._keep(
+                    UnitResult(unit=unit, end=UnitEnd.FAILED, reason=f"{type(error).__name__}: {error}", host=host.name)
+                )
+                return
+        self._lost.append(_Lost(unit=unit, host=host.name, address=host.address, at=time.monotonic()))
+
+    def _find_lost(self) -> None:
+        """Look up in the store what became of lost units, once they cannot be under way any more."""
+        if not self._lost or not self.progress.hosts:
+            return
+        now = time.monotonic()
+        back = {host.name for host in self.progress.hosts if host.address not in {one.address for one in self._lost}}
+        settled = [one for one in self._lost if one.host in back or now - one.at > _GRACE_S]
+        if not settled:
+            return
+        self._lost = [one for one in self._lost if one not in settled]
+        have = stored_units(
+            [one.unit for one in settled],
+            runs_of(self._drive.store, [one.unit for one in settled]),
+            self.progress.hosts,
+        )
+        for one in settled:
+            if one.unit in have:
+                self._keep(UnitResult(unit=one.unit, end=UnitEnd.DONE, run_id=have[one.unit], host=one.host))
+            elif self._deaths[one.unit] >= _MOST_DEATHS:
+                why = f"its worker died {self._deaths[one.unit]} times"
+                self._keep(UnitResult(unit=one.unit, end=UnitEnd.FAILED, reason=why, host=one.host))
+            else:
+                self._waiting.put_back(one.unit)
+
+    def _give_up_missing(self) -> None:
+        """Say which device units wait for that no host has, and give them up after a while."""
+        if self._client.status != "running":
+            return
+        now = time.monotonic()
+        missing = self._waiting.missing(self.progress.hosts)
+        self._missing = {need: self._missing.get(need, now) for need in missing}
+        for need, since in self._missing.items():
+            if since == now:
+                self._drive.notify(f"pairbench: {_units(missing[need])} for {self._words(need)}")
+            if now - since >= self._drive.patience_s:
+                for unit in self._waiting.give_up(need):
+                    self._keep(
+                        UnitResult(unit=unit, end=UnitEnd.FAILED, reason=f"no host came with {self._words(need)}")
+                    )
+
+    def _words(self, need: str) -> str:
+        there = sorted({offer.model for host in self.progress.hosts for offer in host.offers})
+        last = next((one for one in self._last.values() if one.identity == need), None)
+        if last is not None:
+            return (
+                f"{need} of {last.host}, which measured their series last, at {last.seen:%Y-%m-%d %H:%M}, and is not here; when it has "
+                "been away for a day another one takes over"
+            )
+        return f"{need}, which no host has; there are {', '.join(there) or 'no hosts'}"
+
+    def _interrupt(self) -> None:
+        """Have units end in order on their hosts, and say which were not done."""
+        self._drive.notify("pairbench: interrupted; waiting for the hosts to end what they are at")
+        flying = dict(self.progress.flying)
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            self._client.cancel(list(self._futures.values()), force=True)
+        deadline = time.monotonic() + _END_S
+        while flying and time.monotonic() < deadline and self._client.status == "running":
+            time.sleep(0.3)
+            with contextlib.suppress(OSError, TimeoutError, AttributeError):
+                workers = self._client.scheduler_info(n_workers=-1)["workers"]
+                busy = {at for at, one in workers.items() if one["metrics"]["task_counts"].get("cancelled")}
+                flying = {
+                    at: unit for at, unit in flying.items() if at in busy or time.monotonic() < deadline - _END_S + 2
+                }
+        left = [*self.progress.flying.values(), *(one.unit for one in self._lost), *self._waiting.units()]
+        self.progress.flying.clear()
+        have = stored_units(left, runs_of(self._drive.store, left), self.progress.hosts)
+        for unit in dict.fromkeys(left):
+            if unit in have:
+                self.progress.results.append(UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit]))
+            else:
+                self.progress.results.append(UnitResult(unit=unit, end=UnitEnd.NOT_DONE, reason="interrupted"))
+
+    def _show(self) -> None:
+        self.progress.waiting = len(self._waiting) + len(self._lost)
+        self._drive.show(self.progress)

@@ -1,0 +1,420 @@
+"""The newest records of an operator on one device model, put in order for a page of results.
+
+Published figures beside what was measured here.
+
+Where variants lose, and the one condition on a case that tells it best: a map of many cases in a line.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.analyze.facts import environment_of
+from pairbench.features.results.values import (
+    AxisBound,
+    CaseResults,
+    ClaimState,
+    ContributingRun,
+    JudgedClaim,
+    LossCondition,
+    Losses,
+    ModeResults,
+    OperatorResults,
+    StepGain,
+)
+from pairbench.model.case import Case
+from pairbench.model.claim import Claim
+from pairbench.model.environment import withheld
+from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE, OperatorDescription
+from pairbench.model.record import Record
+from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
+from pairbench.stats import Interval, speedup_interval
+
+COLUMN = {"launches": "launches_per_call", "syncs": "syncs_per_call", "peak_gib": "peak_bytes"}
+"""The column that holds what a claim is about; a speedup is a column of its own, and a pair of latencies makes one."""
+
+
+def judged(
+    operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
+) -> tuple[JudgedClaim, ...]:
+    """Return each claim beside each of its cases, in the order of declaration; one without a case beside none."""
+    return tuple(one for claim in operator.claims for one in _claims_of(claim, operator, cases, tiers))
+
+
+def _claims_of(
+    claim: Claim, operator: OperatorDescription, cases: Sequence[CaseResults], tiers: Collection[str]
+) -> Iterator[JudgedClaim]:
+    own = [case for case in operator.cases if claim.belongs_to(case)]
+    for case in own:
+        if case.tier not in tiers:
+            continue
+        found = next((results for results in cases if results.case.key == case.key), None)
+        mode = found.in_mode(claim.mode) if found else None
+        variant = _variant(claim, mode) if mode else None
+        baseline = mode.baselines.get(str(variant.implementation)) if mode and variant else None
+        yield JudgedClaim(
+            claim=claim, case=case, state=state_of(claim, baseline, variant), baseline=baseline, variant=variant
+        )
+    if not claim.cases:
+        yield JudgedClaim(claim=claim, case=None, state=ClaimState.UNMEASURED)
+
+
+def _variant(claim: Claim, mode: ModeResults) -> Record | None:
+    if claim.implementation is None:
+        return mode.best
+    return next((record for record in mode.variants if record.implementation == claim.implementation), None)
+
+
+def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> ClaimState:
+    """Return how a measured pair stands beside a claim.
+
+    Speedups are compared as ratios, whatever the devices; memory, too, for the sizes need not be the same. Launches and
+    waits are counts: as few as claimed, or fewer, is reached.
+    """
+    if variant is None or variant.status != Status.MEASURED:
+        return ClaimState.UNMEASURED
+    if claim.quantity in ("launches", "syncs"):
+        count = getattr(variant, COLUMN[claim.quantity])
+        most = (claim.pair or (0, 0))[1]
+        if count is None:
+            return ClaimState.UNMEASURED
+        return ClaimState.SAME if count == most else ClaimState.BETTER if count < most else ClaimState.WORSE
+    least, most = claim.ratio
+    if claim.quantity == "peak_gib":
+        before = baseline.peak_bytes if baseline else None
+        if not before or variant.peak_bytes is None:
+            return ClaimState.UNMEASURED
+        ratio = before / variant.peak_bytes if variant.peak_bytes else float("inf")
+        low = high = ratio
+    else:
+        speedup = speedup_of(variant)
+        if speedup is None:
+            return ClaimState.UNMEASURED
+        low, high = speedup.low, speedup.high
+        if math.isnan(low) or math.isnan(high):
+            return ClaimState.UNPROVEN
+    return ClaimState.BETTER if low > most else ClaimState.WORSE if high < least else ClaimState.SAME
+
+
+SIZE = "bytes"
+"""The name under which conditions speak of the size of a case: the bytes that it demands."""
+_FEWEST = 4
+"""The number of cases below which any axis would tell them apart."""
+_TELLS = 0.75
+"""The part of the losing cases that a condition must hold, less the part of the others that it holds."""
+_ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
+"""Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CasePoint:
+    """A case in which a variant was measured."""
+
+    axes: Mapping[str, object]
+    """The case's axes, and its size under SIZE."""
+    loses: bool
+
+
+def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
+    """Return where each variant is proven slower in each mode, those that lose nowhere left out; the most losses first."""
+    found: dict[tuple[str, str], list[tuple[CaseResults, Record]]] = {}
+    for case, mode, record in _measured(cases):
+        found.setdefault((str(record.implementation), mode.mode), []).append((case, record))
+    losses = [
+        Losses(
+            implementation=implementation,
+            mode=mode,
+            losing=tuple(
+                sorted((record for _, record in rows if loses(record)), key=lambda record: speedup_of(record) or ())
+            ),
+            measured=len(rows),
+            where=condition_of([_point(case, record) for case, record in rows]),
+        )
+        for (implementation, mode), rows in found.items()
+    ]
+    return tuple(sorted((one for one in losses if one.losing), key=lambda one: (-len(one.losing), one.implementation)))
+
+
+def loses(record: Record) -> bool:
+    """Return whether a variant is proven slower: its whole interval lies below 1."""
+    speedup = speedup_of(record)
+    return record.status == Status.MEASURED and speedup is not None and speedup.high < 1
+
+
+def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
+    """Return the condition that best tells losing cases from the others; None where all lose, one or none does, or none tells them.
+
+    A second bound is taken where it tells much more than the first alone: more of them would fit any map.
+    """
+    losing = sum(point.loses for point in points)
+    if len(points) < _FEWEST or losing in (0, 1, len(points)):
+        return None
+
+    def telling(one: LossCondition) -> float:
+        return one.inside[0] / losing - (one.inside[1] - one.inside[0]) / (len(points) - losing)
+
+    terms = list(_terms(points))
+    singles = [_counted(points, (term,)) for term in terms]
+    best = max(singles, key=telling, default=None)
+    if best is None:
+        return None
+    if telling(best) < _ENOUGH and len(points) >= _MANY:
+        pairs = (_counted(points, pair) for pair in itertools.combinations(terms, 2) if pair[0].axis != pair[1].axis)
+        second = max(pairs, key=telling, default=best)
+        best = second if telling(second) >= telling(best) + _MORE else best
+    return best if telling(best) >= _TELLS and best.inside[0] > 1 else None
+
+
+def _measured(cases: Sequence[CaseResults]) -> Iterator[tuple[CaseResults, ModeResults, Record]]:
+    for case in cases:
+        for mode in case.modes:
+            for record in mode.variants:
+                if record.status == Status.MEASURED and speedup_of(record) is not None:
+                    yield case, mode, record
+
+
+def _point(case: CaseResults, record: Record) -> CasePoint:
+    axes: dict[str, object] = dict(case.case.axes)
+    if case.bytes_moved is not None:
+        axes[SIZE] = case.bytes_moved
+    return CasePoint(axes=axes, loses=loses(record))
+
+
+def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
+    """Yield every bound there is, on a case's own axes before its size."""
+    names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
+    for name in names:
+        values = list(dict.fromkeys(point.axes[name] for point in points if name in point.axes))
+        if all(_number(value) for value in values):
+            yield from (
+                AxisBound(axis=name, relation=relation, value=value)
+                for relation in (">=", "<=")
+                for value in sorted(values, key=_key)
+            )
+        else:
+            yield from (AxisBound(axis=name, relation="=", value=value) for value in values)
+
+
+def _counted(points: Sequence[CasePoint], terms: tuple[AxisBound, ...]) -> LossCondition:
+    inside = [point.loses for point in points if all(_meets(point, term) for term in terms)]
+    losing = sum(point.loses for point in points)
+    return LossCondition(
+        terms=terms,
+        inside=(sum(inside), len(inside)),
+        outside=(losing - sum(inside), len(points) - len(inside)),
+    )
+
+
+def _meets(point: CasePoint, term: AxisBound) -> bool:
+    if term.axis not in point.axes:
+        return False
+    value = point.axes[term.axis]
+    if term.relation == "=":
+        return value == term.value
+    return _key(value) >= _key(term.value) if term.relation == ">=" else _key(value) <= _key(term.value)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _key(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+COLUMNS = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "suite", "operator"),
+    *("definition_hash", "case", "axes", "tier", "dtype", "float32_precision", "implementation", "role", "mode"),
+    *("device_kind", "device_name", "device_uuid", "hostname"),
+    *("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
+    *("environment_hash", "environment", "status", "reason", "first_call_ns", "n_rounds"),
+    *(*RESULT_COLUMNS, "round_p50_ns", "device_round_p50_ns"),
+    *("max_abs_error", "mean_abs_error", "oracle_ratio"),
+    *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
+    *("launches_per_call", "kernels_per_call", "syncs_per_call"),
+    *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
+)
+"""The columns of a record that are needed here."""
+
+_BAD = {status for status in Status if status.bad}
+_NONE = Interval(0.0, 0.0, 0.0)
+_Key = tuple[str, str, str]
+"""Case, implementation and mode together name a row of an operator."""
+_Timed = tuple[str, str | None, str | None, str | None]
+"""Run, device, case and mode together name what was timed side by side."""
+
+
+def results_of(
+    operator: OperatorDescription, records: Sequence[Record], tiers: Collection[str]
+) -> OperatorResults | None:
+    """Return what is known of an operator; None where no case in these tiers was ever tried.
+
+    Args:
+        operator: as its suite declares it now.
+        records: all of it on one device model, of any run.
+        tiers: of the cases to take.
+    """
+    declared = {case.key: case for case in operator.cases if case.tier in tiers}
+    known = [record for record in records if record.case in declared and record.implementation and record.mode]
+    if not known:
+        return None
+    newest = _newest(known, operator.definition_hash)
+    baselines = {_timed_with(record): record for record in known if record.implementation == BASELINE}
+    cases = tuple(
+        _case_results(case, operator, newest, baselines)
+        for case in sorted(declared.values(), key=lambda case: _size(case, operator.costs))
+        if any(key == case.key for key, _, _ in newest)
+    )
+    names = [item.name for item in operator.implementations]
+    # In the order of cases, and of implementations in each, as everything on the page.
+    shown = [record for case in cases for mode in case.modes for record in _of(mode) if record.implementation in names]
+    return OperatorResults(
+        operator=operator,
+        device_name=known[0].device_name,
+        runs=_runs(shown),
+        notes=_notes(shown),
+        cases=cases,
+        claims=judged(operator, cases, tiers),
+        losses=losses_of(cases),
+        refused=tuple(record for record in shown if record.status in _BAD),
+        skipped=tuple(record for record in shown if record.status == Status.SKIPPED),
+        outdated=tuple(
+            dict.fromkeys(str(record.case) for record in shown if record.definition_hash != operator.definition_hash)
+        ),
+        missing=tuple(case for key, case in declared.items() if key not in {found.case.key for found in cases}),
+    )
+
+
+def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
+    """Return the newest record of each series.
+
+    One of the definition that is declared now goes before all others; what measured, or failed to, before a skip, for
+    an interrupted run skips what it did not come to; and our own clocks before Triton's, which is there to be compared with.
+    """
+    found: dict[_Key, tuple[tuple[object, ...], Record]] = {}
+    for record in records:
+        key = (str(record.case), str(record.implementation), str(record.mode))
+        place = (
+            record.definition_hash == definition,
+            record.status != Status.SKIPPED,
+            record.timer is None or record.timer in OWN_TIMERS.values(),
+            record.run_id,
+        )
+        if key not in found or place > found[key][0]:
+            found[key] = place, record
+    return {key: record for key, (_, record) in found.items()}
+
+
+def _case_results(
+    case: Case, operator: OperatorDescription, newest: Mapping[_Key, Record], baselines: Mapping[_Timed, Record]
+) -> CaseResults:
+    modes = [mode for mode in MODES if any(key[0] == case.key and key[2] == mode for key in newest)]
+    return CaseResults(
+        case=case,
+        bytes_moved=operator.costs.get(case.key, (None, None))[1],
+        modes=tuple(_mode_results(case, mode, operator, newest, baselines) for mode in modes),
+    )
+
+
+def _mode_results(
+    case: Case,
+    mode: str,
+    operator: OperatorDescription,
+    newest: Mapping[_Key, Record],
+    baselines: Mapping[_Timed, Record],
+) -> ModeResults:
+    names = [item.name for item in operator.implementations if item.name != BASELINE]
+    variants = tuple(newest[key] for name in names if (key := (case.key, name, mode)) in newest)
+    measured = [record for record in variants if record.status == Status.MEASURED and speedup_of(record)]
+    best = max(measured, key=lambda record: speedup_of(record) or _NONE, default=None)
+    own = {str(record.implementation): found for record in variants if (found := baselines.get(_timed_with(record)))}
+    return ModeResults(
+        mode=mode,
+        baseline=own.get(str(best.implementation) if best else "") or newest.get((case.key, BASELINE, mode)),
+        best=best,
+        variants=variants,
+        baselines=own,
+        steps=steps_of(variants, {item.name: item.builds_on for item in operator.implementations}),
+    )
+
+
+def _timed_with(record: Record) -> _Timed:
+    """Return what a variant has in common with the baseline that it was timed with."""
+    return record.run_id, record.device_uuid, record.case, record.mode
+
+
+def _of(mode: ModeResults) -> list[Record]:
+    return [*([mode.baseline] if mode.baseline else []), *mode.variants]
+
+
+def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object, ...]:
+    """Return what sorts cases of one dtype beside one another, the smallest first."""
+    flops, moved = costs.get(case.key, (0.0, 0.0))
+    numbers = tuple(float(value) for _, value in case.axes if isinstance(value, int | float))
+    return case.dtype or "", moved, flops, numbers, case.key
+
+
+def _runs(records: Iterable[Record]) -> tuple[ContributingRun, ...]:
+    by_run: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_run[record.run_id].append(record)
+    return tuple(
+        ContributingRun(
+            record=by_run[run_id][0],
+            records=len(by_run[run_id]),
+            rounds=tuple(sorted({record.n_rounds for record in by_run[run_id] if record.n_rounds})),
+        )
+        for run_id in sorted(by_run, reverse=True)
+    )
+
+
+def _notes(records: Sequence[Record]) -> tuple[str, ...]:
+    flags = [environment_of(record).get("flags") or {} for record in records]
+    # Of records before schema version 9 only the setting is known.
+    precisions = [one.float32_precision for one in records if one.device_kind == "cuda"]
+    tf32 = sum(
+        one.float32_precision == "tf32" or (one.float32_precision is None and bool(flag.get("matmul.allow_tf32")))
+        for one, flag in zip(records, flags, strict=True)
+    )
+    others = sorted({record.timer for record in records if record.timer and record.timer not in OWN_TIMERS.values()})
+    line = f"{tf32} of {len(records)} records were made with TF32 on" if tf32 else about_precision(precisions)
+    told = [line] if line else []
+    told += sorted(
+        {f"speedups withheld: {why}" for one in records if (why := withheld(one.device_kind, one.environment))}
+    )
+    return (*told, *(f"some were timed by {timer}" for timer in others))
+
+
+def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, StepGain]:
+    """Return the step of each variant that builds on another of the same run, by the variant's name.
+
+    Args:
+        variants: of one case in one mode, one record of each.
+        builds_on: for each implementation the variant it builds on, if any.
+    """
+    timed = {
+        str(record.implementation): record
+        for record in variants
+        if p50_of(record) and not withheld(record.device_kind, record.environment)
+    }
+    pairs = {name: (timed.get(builds_on.get(name, "")), record) for name, record in timed.items()}
+    return {
+        name: StepGain(over=builds_on[name], gain=_gain(before, record))
+        for name, (before, record) in pairs.items()
+        if before is not None and before.run_id == record.run_id
+    }
+
+
+def _gain(before: Record, record: Record) -> Interval:
+    """Return how many times as fast a step is, by its rounds, each one process that timed both; of one round, without an interval."""
+    latency = DEVICE if {result_of(before), result_of(record)} == {DEVICE} else CALL
+    ours, theirs = (getattr(one, latency.rounds[0]) or () for one in (record, before))
+    if len(ours) == len(theirs) > 1:
+        return speedup_interval([[value] for value in theirs], [[value] for value in ours])
+    medians = (p50_of(one, latency) for one in (before, record))
+    slower, faster = (math.nan if median is None else median.estimate for median in medians)
+    return Interval(slower / faster, math.nan, math.nan)

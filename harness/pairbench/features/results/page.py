@@ -1,0 +1,295 @@
+"""The page of results, device by device and operator by operator, losses included.
+
+It holds no time of writing, so that equal stores and suites give equal pages.
+
+Results as plain objects for programs: the page's content under the names of the store's columns.
+
+What a store says of every pair: won, lost, or never measured.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from pairbench.analyze.latencies import interval_columns
+from pairbench.config import Config
+from pairbench.errors import SelectionError
+from pairbench.execute.garbage import collector_at_rest
+from pairbench.features.results.operator import COLUMNS, results_of
+from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
+from pairbench.features.results.values import ClaimState, ModeResults, OperatorResults
+from pairbench.model.case import TIERS
+from pairbench.model.latency import speedup_of
+from pairbench.model.plan import OperatorDescription
+from pairbench.model.record import Record
+from pairbench.report import units
+from pairbench.report.blocks import Block, Heading, Items, Paragraph, table_of, to_markdown, to_terminal
+from pairbench.report.charts.speedup import state_of
+from pairbench.report.render import Column, Terminal, to_json
+from pairbench.store.location import StoreLocation
+from pairbench.store.reader import WholeStore
+from pairbench.workflow.setup import choose, open_context, store_of
+
+_NUMBERS = (
+    *("run_id", "implementation", "mode", "status", "reason", "timer", "device_p50_ns", "call_p50_ns"),
+    *("host_p50_ns", "bound", "first_call_ns", "device_speedup", "device_speedup_low", "device_speedup_high"),
+    *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
+    *("launch_status", "peak_bytes"),
+)
+
+
+def plain(one: OperatorResults) -> dict[str, Any]:
+    """Return an operator's results as one object, each record once, with the columns that the page shows."""
+    return {
+        "device_name": one.device_name,
+        "suite": one.operator.suite,
+        "operator": one.operator.name,
+        "summary": one.operator.summary,
+        "source": one.operator.source,
+        "runs": [
+            {"run_id": record.run_id, "started_at": record.started_at, "commit": record.commit}
+            for record in (behind.record for behind in one.runs)
+        ],
+        "cases": [
+            {
+                "case": case.case.key,
+                "label": case_names(one)[case.case.key],
+                "tier": case.case.tier,
+                "bytes_moved": case.bytes_moved,
+                "modes": [
+                    {
+                        "mode": mode.mode,
+                        "best": mode.best.implementation if mode.best else None,
+                        "baseline": _numbers(mode.baseline),
+                        "variants": [_numbers(record) for record in mode.variants],
+                        "steps": [
+                            {"implementation": name, "over": step.over, **interval_columns("speedup", step.gain)}
+                            for name, step in mode.steps.items()
+                        ],
+                    }
+                    for mode in case.modes
+                ],
+            }
+            for case in one.cases
+        ],
+        "claims": [
+            {
+                "claim": judged.claim,
+                "case": judged.case.key if judged.case else None,
+                "state": judged.state,
+                "implementation": judged.variant.implementation if judged.variant else None,
+            }
+            for judged in one.claims
+        ],
+        "losses": [
+            {
+                "implementation": loss.implementation,
+                "mode": loss.mode,
+                "cases": [record.case for record in loss.losing],
+                "measured": loss.measured,
+                "where": loss.where,
+            }
+            for loss in one.losses
+        ],
+        "missing": [case.key for case in one.missing],
+        "outdated": one.outdated,
+    }
+
+
+def _numbers(record: Record | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {**{name: getattr(record, name) for name in _NUMBERS}, "part_of_roof": part_of_roof(record)}
+
+
+_Records = dict[tuple[str, str, str], Sequence[Record]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredResults:
+    """The results of the selected operators."""
+
+    measured: tuple[OperatorResults, ...]
+    """Device model by device model, GPUs first, in the order of the suites."""
+    unmeasured: tuple[OperatorDescription, ...]
+    """Operators with cases of the tiers and no record at all."""
+    problems: tuple[str, ...]
+    """What could not be read of the store."""
+    broken: tuple[str, ...]
+    """Why suites could not be loaded."""
+
+
+def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) -> StoredResults:
+    """Return what a store says of the operators that are selected, by those cases of theirs that are.
+
+    Args:
+        config: Where the store and the suites are.
+        select: SELECT arguments; empty for everything.
+        tiers: Those whose cases count.
+
+    Raises:
+        SelectionError: nothing is selected.
+        StoreError: there is no such store, or it is empty.
+    """
+    with open_context(config, describes=True) as context:
+        chosen = choose(config, context, select)
+    operators = chosen.operators()
+    if not operators and not chosen.survey.broken:
+        raise SelectionError(f"{' '.join(select)!r} selects nothing; `pairbench list` shows everything")
+    with collector_at_rest():
+        records, problems = _read(store_of(config))
+        measured = tuple(
+            results
+            for device in sorted({device for device, _, _ in records}, key=lambda name: _order(records, name))
+            for operator in operators
+            if (results := results_of(operator, records.get((device, operator.suite, operator.name), ()), tiers))
+        )
+    known = {(results.operator.suite, results.operator.name) for results in measured}
+    return StoredResults(
+        measured=measured,
+        unmeasured=tuple(
+            operator
+            for operator in operators
+            if (operator.suite, operator.name) not in known and any(case.tier in tiers for case in operator.cases)
+        ),
+        problems=problems,
+        broken=tuple(suite.reason for suite in chosen.survey.broken),
+    )
+
+
+def _read(store: StoreLocation) -> tuple[_Records, tuple[str, ...]]:
+    """Return the records of a store by device model, suite and operator, and what could not be read."""
+    columns = {*COLUMNS, "device_kind"}
+    whole = WholeStore(store, columns, samples=True)
+    return dict(whole.by_operator(columns)), whole.problems
+
+
+def _order(records: _Records, device: str) -> tuple[bool, str]:
+    """Return what sorts GPUs before CPUs."""
+    kinds = {rows[0].device_kind for (name, _, _), rows in records.items() if name == device and rows}
+    return "cuda" not in kinds, device
+
+
+_ROWS = (
+    "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
+    "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
+    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, launches per call (kernels in brackets where "
+    "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
+    "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
+    "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
+)
+_CLAIMS = (
+    "Published figures were mostly measured on other devices: their ratios and counts are compared, and their times are not. "
+    "Better and worse are proven by the interval; same is what it cannot tell from the figure, or within its range, "
+    "and not proven is what was sampled too seldom to have an interval."
+)
+
+
+def results_page(
+    results: Sequence[OperatorResults],
+    unmeasured: Sequence[OperatorDescription],
+    output: str,
+    *,
+    command: str,
+    tiers: Sequence[str],
+    terminal: Terminal | None = None,
+) -> str:
+    """Return the page in one of the formats.
+
+    Args:
+        results: by device model and then operator, in the order of the page.
+        unmeasured: operators that the store holds nothing of, in these tiers.
+        output: table, markdown or json.
+        command: that makes it.
+        tiers: of the cases on it.
+        terminal: stdout where not given.
+    """
+    if output == "json":
+        return to_json(
+            {
+                "tiers": tiers,
+                "results": [plain(one) for one in results],
+                "unmeasured": [_name(one) for one in unmeasured],
+            }
+        )
+    blocks = list(_blocks(results, unmeasured, command, [tier for tier in TIERS if tier in tiers]))
+    return to_markdown(blocks) if output == "markdown" else to_terminal(blocks, terminal)
+
+
+def _blocks(
+    results: Sequence[OperatorResults], unmeasured: Sequence[OperatorDescription], command: str, tiers: Sequence[str]
+) -> Iterator[Block]:
+    yield Heading(text="Results", level=1)
+    yield Paragraph(
+        text=f"Made by {command}, and never by hand. Cases of the tier{'s' if len(tiers) > 1 else ''} {' and '.join(tiers)}."
+    )
+    if results:
+        yield Paragraph(text=_ROWS)
+        yield Paragraph(text=_CLAIMS)
+    else:
+        yield Paragraph(text="The store holds no measurement of these tiers: pairbench run makes some.")
+    for device, several in groupby(results, key=lambda one: one.device_name):
+        on_device = list(several)
+        yield Heading(text=device, level=2)
+        yield table_of(_GLANCE, on_device)
+        for one in on_device:
+            yield from operator_blocks(one)
+    if unmeasured:
+        yield Heading(text="Not measured yet", level=2)
+        yield Items(texts=tuple(_unmeasured_line(one, tiers) for one in unmeasured))
+
+
+def _unmeasured_line(operator: OperatorDescription, tiers: Sequence[str]) -> str:
+    cases = sum(case.tier in tiers for case in operator.cases)
+    claims = len(operator.claims)
+    suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
+    return f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}"
+
+
+def _name(operator: OperatorDescription) -> str:
+    return f"{operator.suite}::{operator.name}"
+
+
+def _main(one: OperatorResults) -> list[ModeResults]:
+    return [mode for case in one.cases if (mode := main_mode(case)) and mode.best]
+
+
+def _best_is(one: OperatorResults) -> str:
+    intervals = [speedup for mode in _main(one) if (speedup := speedup_of(mode.best))]
+    states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in intervals)
+    words = {
+        "faster": "faster",
+        "open": "not told apart",
+        "slower": "slower",
+        "unknown": "of one round, without an interval,",
+    }
+    return ", ".join(f"{words[state]} in {states[state]}" for state in words if states[state])
+
+
+def _range(one: OperatorResults) -> str:
+    speedups = [speedup.estimate for mode in _main(one) if (speedup := speedup_of(mode.best))]
+    return " to ".join(dict.fromkeys([units.ratio(min(speedups)), units.ratio(max(speedups))])) if speedups else ""
+
+
+def _losing(one: OperatorResults) -> str:
+    names = [loss.implementation for loss in one.losses]
+    return ", ".join(dict.fromkeys(names))
+
+
+def _claims(one: OperatorResults) -> str:
+    states = Counter(judged.state for judged in one.claims)
+    return ", ".join(f"{states[state]} {state}" for state in ClaimState if states[state])
+
+
+_GLANCE: tuple[Column[OperatorResults], ...] = (
+    Column(header="operator", text=lambda one: one.operator.name, right=False),
+    Column(header="cases", text=lambda one: units.count(len(one.cases))),
+    Column(header="the best variant is", text=_best_is, right=False),
+    Column(header="speedups", text=_range),
+    Column(header="variants that lose somewhere", text=_losing, right=False),
+    Column(header="refused", text=lambda one: units.count(len(one.refused)) if one.refused else ""),
+    Column(header="beside what was published", text=_claims, right=False),
+)

@@ -1,0 +1,94 @@
+"""What keeps a store in shape: old records merged, damage named, old samples removed. A row for each thing that was found or done.
+
+What waits in the spool, published into the stores that it was meant for.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pairbench.config import Config
+from pairbench.errors import EmptyStoreError, PairbenchError, UsageError
+from pairbench.model.text import HIDDEN
+from pairbench.store.location import FOLDERS, StoreLocation
+from pairbench.store.spool import Waiting, push, waiting
+from pairbench.store.upkeep.check import DAMAGED, Checked, OldSamples, check, old_samples, remove
+from pairbench.store.upkeep.compact import Merged, compact
+
+PUBLISHED, WAITS = "published", "still waits"
+
+
+def push_waiting(config: Config, *, given: bool) -> list[dict[str, Any]]:
+    """Publish what waits, and return a row for each folder of the spool.
+
+    Args:
+        config: Whose store is the one that credentials may be in, which are never written down.
+        given: Whether that store was named for this command: then everything goes there, wherever it was meant for.
+    """
+    return [_pushed(one, config, given=given) for one in list(waiting())]
+
+
+def _pushed(one: Waiting, config: Config, *, given: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"folder": str(one.folder), "store": one.store, "outcome": WAITS, "files": len(one.files)}
+    try:
+        location = StoreLocation.of(config.store)
+        if not given and location.address != one.store:
+            # Its credentials were not written down; those of the environment may do.
+            location = StoreLocation.of(one.store.replace(HIDDEN, ""))
+        done = push(one, location)
+    except PairbenchError as error:
+        return row | {"reason": str(error)}
+    except BlockingIOError:
+        return row | {"reason": f"{one.folder}: another process publishes it"}
+    if done.problems:
+        return row | {"reason": "; ".join(done.problems)}
+    return row | {"store": location.address, "outcome": PUBLISHED, "files": done.files}
+
+
+_DAYS = {"d": 1, "w": 7, "y": 365}
+
+
+def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
+    """Merge old records, and yield what was done; see `store.upkeep.compact.compact`."""
+    yield from compact(_there(config), keep=keep)
+
+
+def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
+    """Return what reading all of a store has shown, and a row for each thing that was found, damage first."""
+    checked = check(_there(config))
+    rows = [{"what": one.what, "file": one.path, "reason": one.told} for one in checked.findings]
+    return checked, sorted(rows, key=lambda row: (row["what"] != DAMAGED, row["what"], row["file"]))
+
+
+def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:
+    """Return what samples are older than that, and what of them could not be removed; without `sure` nothing is.
+
+    Raises:
+        UsageError: that is no age.
+    """
+    before = dt.datetime.now(dt.UTC) - dt.timedelta(days=_days(older))
+    place = _there(config)
+    found = old_samples(place, before)
+    return found, remove(place, found) if sure else []
+
+
+def _there(config: Config) -> StoreLocation:
+    """Return the store.
+
+    Raises:
+        EmptyStoreError: there is none, or nothing in it.
+    """
+    place = StoreLocation.of(config.store)
+    if not any(place.listing(folder, "").paths for folder in FOLDERS):
+        raise EmptyStoreError(
+            f"store {place.name!r} has no file; make some with `pairbench run`, or name another store with --store"
+        )
+    return place
+
+
+def _days(text: str) -> int:
+    found = re.fullmatch(r"([1-9]\d{0,4})([dwy])", text)
+    if found is None:
+        raise UsageError(f"--older {text!r} is no age, expected days, weeks or years, such as 90d, 12w or 1y")
+    return int(found[1]) * _DAYS[found[2]]

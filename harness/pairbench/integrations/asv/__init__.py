@@ -1,1 +1,0 @@
-"""Results of asv, read into values."""

@@ -1,1 +1,0 @@
-"""Files of pytest-benchmark, read and written."""

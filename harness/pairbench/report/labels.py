@@ -1,0 +1,142 @@
+"""Short labels for the cases of one operator, and an order in which they read well.
+
+A case's key repeats what all cases share; a chart has room for what differs.
+
+Shortens lists of qualified module names.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pairbench.model.site import SeriesFacts
+from pairbench.report.comparison.words import shorten
+
+_SHOWN = 8
+
+
+def outermost(names: Iterable[str]) -> list[str]:
+    """Return the names that are not below another one of them."""
+    known = set(names)
+
+    def below(name: str) -> bool:
+        parts = name.split(".")
+        return any(".".join(parts[:end]) in known for end in range(1, len(parts)))
+
+    return [name for name in dict.fromkeys(names) if not below(name)]
+
+
+def merge_numbered(names: Iterable[str]) -> list[str]:
+    """Return names, those that differ in numbers alone merged into one such as `blocks.*.ffn`."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        shape = ".".join("*" if part.isdecimal() else part for part in name.split("."))
+        groups.setdefault(shape, []).append(name)
+    return [shape if len(group) > 1 else group[0] for shape, group in groups.items()]
+
+
+def listed(names: list[str], shown: int = _SHOWN) -> str:
+    """Return names as a list within a sentence, at most `shown` of them."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+WIDTH = 60
+"""Number of letters that a label may have."""
+_FITS = 44
+"""Number of letters up to which a label has all axes that differ; longer ones leave out what other axes imply."""
+_ABSENT = object()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseLabel:
+    """A case with its label in charts."""
+
+    case: str
+    """Key of the case."""
+    label: str
+
+
+def case_labels(series: Sequence[SeriesFacts]) -> tuple[CaseLabel, ...]:
+    """Return the cases of some series, each once: by dtype, other words, then by numbers, the smallest first."""
+    return labels_of({one.series.case: one.axes for one in series})
+
+
+def labels_of(cases: Mapping[str, Mapping[str, object]], *, fits: int = _FITS) -> tuple[CaseLabel, ...]:
+    """Return the labels of cases, given as keys with their axes, in the order of `case_labels`.
+
+    Args:
+        cases: the axes of each case by its key.
+        fits: number of letters up to which a label has all axes that differ.
+    """
+    width = WIDTH + fits - _FITS
+    axes = _differing(list(cases.values()))
+    shown = _fitting(list(cases.values()), axes, fits)
+    # In the order of what is read, and only then of what is left out.
+    ranked = [*shown, *(axis for axis in axes if axis not in shown)]
+    ordered = sorted(cases, key=lambda case: (*(_rank(cases[case].get(axis, _ABSENT)) for axis in ranked), case))
+    labels = {case: _label(case, cases[case], shown, width) for case in ordered}
+    # Two labels may be the same after shortening; then the whole key is used.
+    doubled = {label for label in labels.values() if list(labels.values()).count(label) > 1}
+    return tuple(
+        CaseLabel(case=case, label=shorten(case, width) if label in doubled else label)
+        for case, label in labels.items()
+    )
+
+
+def _differing(cases: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the axes that do not have one value throughout: the dtype, then words, for they make groups, then numbers."""
+    names = dict.fromkeys(axis for case in cases for axis in case)
+    several = [axis for axis in names if len({_text(case.get(axis, _ABSENT)) for case in cases}) > 1]
+
+    def rank(axis: str) -> tuple[bool, bool, str]:
+        return axis != "dtype", all(_number(case.get(axis)) for case in cases if axis in case), axis
+
+    return sorted(several, key=rank)
+
+
+def _fitting(cases: Sequence[Mapping[str, object]], differing: Sequence[str], fits: int) -> list[str]:
+    """Return the axes that labels have room for: sizes that only follow others go first, the dtype stays."""
+    kept = list(differing)
+
+    def distinct(axes: Sequence[str]) -> int:
+        return len({tuple(_text(case.get(axis, _ABSENT)) for axis in axes) for case in cases})
+
+    whole = distinct(kept)
+    for axis in sorted(kept, key=lambda axis: (axis == "dtype", distinct([axis]), axis)):
+        if max((len(_axes_text(case, kept)) for case in cases), default=0) <= fits:
+            break
+        less = [other for other in kept if other != axis]
+        kept = less if distinct(less) == whole else kept
+    return kept
+
+
+def _label(case: str, axes: Mapping[str, object], shown: Sequence[str], width: int) -> str:
+    # One case alone differs from no other.
+    return shorten(_axes_text(axes, shown or sorted(axes)), width) or shorten(case, width)
+
+
+def _axes_text(axes: Mapping[str, object], shown: Sequence[str]) -> str:
+    here = [axis for axis in shown if axis in axes]
+    return ", ".join(_text(axes[axis]) if axis == "dtype" else f"{axis}={_text(axes[axis])}" for axis in here)
+
+
+def _rank(value: object) -> tuple[int, float, str]:
+    """Return what sorts absent before numbers before words, and 9 before 10."""
+    if value is _ABSENT:
+        return (0, 0.0, "")
+    if _number(value):
+        return (1, float(value), "")  # type: ignore[arg-type]
+    if isinstance(value, list | tuple) and all(_number(item) for item in value):
+        return (1, float(math.prod(value)), _text(value))
+    return (2, 0.0, _text(value))
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _text(value: object) -> str:
+    if value is _ABSENT:
+        return ""
+    return "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

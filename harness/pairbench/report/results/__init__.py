@@ -1,1 +1,0 @@
-"""The page of results as Markdown, a terminal's text, or JSON."""

@@ -1,0 +1,247 @@
+"""Builds the site of a store: reads it, writes every page, and says what was written.
+
+Puts the files of a site into a folder: only what changed is written, and what is gone from the site is removed.
+
+Files that the pages share: our sheets and scripts, and the one script that draws charts.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pairbench.config import Config
+from pairbench.errors import EmptyStoreError, StoreFailedError, UsageError
+from pairbench.model.breakdown import KeptBreakdown
+from pairbench.model.site import SiteFacts
+from pairbench.own_folders import held_folder, sweep_folders
+from pairbench.site.gather import SiteReading, shown_store
+from pairbench.site.pages import paths
+from pairbench.site.pages.breakdowns import breakdowns, head_of
+from pairbench.site.pages.feed import feed
+from pairbench.site.pages.machine_readable import badges, index_json
+from pairbench.site.pages.operator_page import drawn_of, operator, operator_figures
+from pairbench.site.pages.operator_payload import packed
+from pairbench.site.pages.overview import overview
+from pairbench.site.pages.pages import environment, render
+from pairbench.site.pages.paths import File
+from pairbench.site.pages.regressions import regressions
+from pairbench.site.pages.runs import compare, run, runs
+from pairbench.store.documents import read_breakdowns
+from pairbench.store.files.written import sweep_temporary, write_whole
+from pairbench.workflow.git.repository import repository_address
+from pairbench.workflow.setup import catalogue_folder, store_of
+
+MANIFEST = ".pairbench-site.json"
+"""The file that names what an earlier build wrote: no other file is ever changed or removed."""
+
+_STAGE = ".pairbench-new-"
+"""How the folder's name begins in which files wait for the last of them to be made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a build did to the folder."""
+
+    files: int
+    """How many files the site has."""
+    written: tuple[str, ...]
+    """The files that were new or had changed."""
+    removed: tuple[str, ...]
+    """The files of an earlier build that the site has no more."""
+
+
+def publish(folder: Path, files: Iterable[File]) -> Published:
+    """Write a site.
+
+    Raises:
+        UsageError: the folder holds something else, or cannot be written.
+        StoreFailedError: the store could not be read while the files were made of it.
+    """
+    try:
+        return _publish(folder, _made(files))
+    except OSError as error:
+        raise UsageError(f"--output {str(folder)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _made(files: Iterable[File]) -> Iterator[File]:
+    """Yield the files; what goes wrong while they are made is no fault of the folder."""
+    try:
+        yield from files
+    except OSError as error:
+        raise StoreFailedError(f"the store cannot be read to its end: {error.strerror or error}") from error
+
+
+def _publish(folder: Path, files: Iterable[File]) -> Published:
+    before = _earlier(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_folders(folder, _STAGE)
+    sweep_temporary([folder])
+    if before is None:
+        # From here on the folder is a site, also if this build is interrupted.
+        write_whole(folder / MANIFEST, _manifest(()), durable=False)
+    names: list[str] = []
+    written: list[str] = []
+    # The store is read while the files are made. Where it fails half way, a site that is there stays as it is.
+    with held_folder(folder, _STAGE) as stage:
+        for file in files:
+            target = _inside(folder, file.path)
+            names.append(file.path)
+            if _differs(target, file.content):
+                (stage / str(len(written))).write_bytes(file.content)
+                written.append(file.path)
+        for number, name in enumerate(written):
+            target = _inside(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (stage / str(number)).replace(target)
+    removed = sorted(set(before or ()) - set(names))
+    for name in removed:
+        _inside(folder, name).unlink(missing_ok=True)
+    if _differs(folder / MANIFEST, content := _manifest(names)):
+        write_whole(folder / MANIFEST, content, durable=False)
+    return Published(files=len(names), written=tuple(written), removed=tuple(removed))
+
+
+def _earlier(folder: Path) -> tuple[str, ...] | None:
+    """Return the files of an earlier build; None where there is nothing yet."""
+    if not folder.exists():
+        return None
+    if not folder.is_dir():
+        raise UsageError(f"--output {str(folder)!r} is a file, expected a folder")
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return tuple(str(name) for name in manifest["files"])
+    except FileNotFoundError:
+        there = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_STAGE))
+        if there:
+            raise UsageError(
+                f"--output {str(folder)!r} holds {there[0]!r} and no site of pairbench, expected an empty or a new folder"
+            ) from None
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{folder / MANIFEST} is damaged ({error}); remove the folder and build again") from error
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+        raise UsageError(f"{name!r} is no file inside of --output {str(folder)!r}")
+    return folder / path
+
+
+def _differs(path: Path, content: bytes) -> bool:
+    try:
+        return path.stat().st_size != len(content) or path.read_bytes() != content
+    except OSError:
+        return True
+
+
+def _manifest(names: Iterable[str]) -> bytes:
+    return (json.dumps({"files": sorted(names)}, indent=0) + "\n").encode()
+
+
+PLOTLY = "assets/plotly.packed.js"
+
+
+def assets(folder: Path) -> Iterator[File]:
+    """Yield our files of a folder, and Plotly's script out of the installed package, the same for every site."""
+    from plotly.offline import get_plotlyjs
+
+    for file in sorted(folder.iterdir()):
+        if file.suffix in (".css", ".js", ".svg"):
+            yield File(path=f"assets/{file.name}", content=file.read_bytes())
+    # Packed: as it is, it is a third of a site.
+    yield File(path=PLOTLY, content=b'pairbench.packed("plotly", "%s");\n' % packed(get_plotlyjs().encode()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions:
+    """What a site is to be like, beside the store that it shows."""
+
+    folder: Path
+    """Where the site goes: a new folder, or that of an earlier build."""
+    repository: str | None = None
+    """The address of the repository on the web; that of the checkout's origin where not given."""
+    address: str | None = None
+    """Where the site will be on the web, for the links in its feed; None where that is not known."""
+    last: int | None = None
+    """How many of the newest runs are shown; all where not given."""
+    figures: bool = False
+    """Whether each operator's speedup and roofline are drawn as SVG and PNG, too."""
+    store_options: tuple[str, ...] = ()
+    """What the commands on the pages have to be told to find the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltSite:
+    """A site that was written."""
+
+    published: Published
+    """The files that were written and removed."""
+    problems: tuple[str, ...]
+    """A sentence for each thing of the store that could not be read."""
+
+
+def build_site(config: Config, options: SiteOptions) -> BuiltSite:
+    """Read a store and write its site; an empty store makes a site that says what to do.
+
+    Raises:
+        StoreFailedError: the store cannot be listed, or nothing of it can be read; a site that is there stays as it is.
+        UsageError: the folder holds something else, or cannot be written.
+    """
+    problems: tuple[str, ...] = ()
+    reading = None
+    try:
+        address = options.repository or repository_address(config.root)
+        reading = SiteReading(config, repository=address, last=options.last, options=options.store_options)
+    except EmptyStoreError as error:
+        problems = (str(error),)
+    if reading is not None:
+        kept, facts = reading.breakdowns, reading.facts
+        if facts.problems and not facts.runs:
+            raise StoreFailedError("; ".join([f"store {facts.store!r}: no run of it can be read", *facts.problems]))
+    else:
+        kept, missed = read_breakdowns(store_of(config))
+        facts = _nothing(config, kept, missed)
+    published = publish(options.folder, _files(reading, facts, kept, options))
+    return BuiltSite(published=published, problems=(*problems, *facts.problems))
+
+
+def _nothing(config: Config, kept: tuple[KeptBreakdown, ...], problems: tuple[str, ...]) -> SiteFacts:
+    return SiteFacts(
+        store=shown_store(config),
+        repository=None,
+        runs=(),
+        rows=(),
+        events=(),
+        problems=problems,
+        breakdowns=tuple(map(head_of, kept)),
+    )
+
+
+def _files(
+    reading: SiteReading | None, facts: SiteFacts, kept: tuple[KeptBreakdown, ...], options: SiteOptions
+) -> Iterator[File]:
+    """Yield every file of the site; what all operators add up to is known, and so written, after them."""
+    folder = catalogue_folder("dashboards")
+    templates = environment(folder / "templates")
+    yield from assets(folder / "assets")
+    if reading is not None:
+        for one in reading.operators():
+            yield from operator(templates, facts, one, drawn=drawn_of(one) if options.figures else ())
+            if options.figures:
+                yield from operator_figures(one)
+        facts = reading.facts
+    yield overview(templates, facts)
+    yield regressions(templates, facts)
+    yield compare(templates, facts)
+    yield runs(templates, facts)
+    if facts.several_gpus:
+        yield render(templates, "gpus.html.j2", paths.GPUS, facts)
+    if reading is not None:
+        for each in reading.runs():
+            yield from run(templates, facts, each)
+    yield from breakdowns(templates, facts, kept)
+    yield index_json(facts)
+    yield feed(facts, address=options.address)
+    yield from badges(facts)

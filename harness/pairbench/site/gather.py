@@ -1,0 +1,340 @@
+"""Gathers from a store what the site shows, an operator or a run at a time, so that a large store fits into memory.
+
+Judges runs for the site as `pairbench compare` does, the newest first, as far as that takes little time.
+"""
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
+from pairbench.analyze.history.steps import COLUMNS as COUNTED
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.config import Config
+from pairbench.errors import StoreError
+from pairbench.model.comparison import Change
+from pairbench.model.latency import RESULT_COLUMNS, sampled_as
+from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.plan import BASELINE
+from pairbench.model.record import COLUMNS, Record, Series
+from pairbench.model.site import (
+    About,
+    Event,
+    Moved,
+    OverviewRow,
+    RunHead,
+    RunVerdicts,
+    SeriesFacts,
+    SeriesStatus,
+    SiteFacts,
+)
+from pairbench.site.judging.events import (
+    RunKey,
+    events_of,
+    gpu_ratios,
+    joined,
+    kernels_wanted,
+    lasting,
+    overlapping,
+    run_verdicts,
+    spreads,
+    with_kernels,
+)
+from pairbench.site.judging.overview import overview_rows
+from pairbench.site.judging.series_events import SeriesEvent, series_events
+from pairbench.site.judging.status import gate_status_of, with_open
+from pairbench.site.pages.breakdowns import head_of
+from pairbench.site.pages.paths import OperatorFacts, RunFacts
+from pairbench.stats import Floats
+from pairbench.store.documents import read_breakdowns
+from pairbench.store.history import LatencySamples, latency_samples, read_series
+from pairbench.store.location import StoreLocation
+from pairbench.store.reader import WholeStore, read_records
+from pairbench.suite.text import about
+from pairbench.workflow.compare.comparer import Comparer
+from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.workflow.lookup import NEEDED
+from pairbench.workflow.setup import catalogue_folder, default_places, store_of
+
+_COMPARED = 6
+"""The number of newest runs that are compared with their references; series whose newest run is another one are
+judged by their history."""
+_SHORT, _LATEST = 40, 12
+"""The latest `_LATEST` runs of a store of at most `_SHORT` are all compared; a longer history shows what lasted as
+levels."""
+_SERIES = 2_000
+"""The number of series that are judged in all. Some 2,000 take a second."""
+_RUNS = 40
+"""The number of runs that are judged: each takes a while to be read, however small it is."""
+
+
+def compared(
+    comparer: Comparer, heads: Collection[RunHead], newest: Mapping[Series, str]
+) -> defaultdict[Series, list[Change]]:
+    """Return what comparisons of the newest runs with their references say of each series, the oldest run first.
+
+    Args:
+        comparer: of the store.
+        heads: all runs.
+        newest: the newest run of each series.
+    """
+    confirms = {head.run_id: head.confirms for head in heads}
+    wanted = Counter(confirms[run_id] or run_id for run_id in newest.values())
+    chosen = {run_id for run_id, _ in wanted.most_common(_COMPARED)}
+    own = sorted(run_id for run_id, confirmed in confirms.items() if confirmed is None)
+    if len(own) <= _SHORT:
+        chosen |= set(own[-_LATEST:])
+    changes: defaultdict[Series, list[Change]] = defaultdict(list)
+    for run_id in sorted(chosen):
+        with contextlib.suppress(StoreError):  # a run that confirms one which is not in the store
+            for change in comparer.compare(current=run_id).comparison.changes:
+                if change.current_runs:
+                    changes[change.series].append(change)
+    return changes
+
+
+def judged(
+    comparer: Comparer, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
+) -> tuple[dict[RunKey, str], dict[RunKey, RunVerdicts]]:
+    """Return the earlier run to hold each run against, and what judging the newest of them says."""
+    pairs = overlapping(tuple(heads), series)
+    verdicts: dict[RunKey, RunVerdicts] = {}
+    left = _SERIES
+    for key in sorted(pairs, reverse=True)[:_RUNS]:
+        left -= len(series[key])
+        if left < 0:
+            break
+        run_id, device_name = key
+        try:
+            changes = comparer.compare(reference=pairs[key], current=run_id).comparison.changes
+        except StoreError:  # a file that cannot be read is named where the store is read
+            continue
+        verdicts[key] = run_verdicts(pairs[key], device_name, changes)
+    return pairs, verdicts
+
+
+_HEAD = (
+    *("run_id", "started_at", "device_name", "device_uuid", "hostname", "commit", "commit_at", "branch", "dirty"),
+    *("commit_subject", "commit_author", "commit_number", "pull_request"),
+    *("confirms", "environment_hash", "driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
+    *("status", "reason", "timer", "suite", "case", "implementation", "mode"),
+)
+_TREND = (*NEEDED, "operator", "environment", *COUNTED)
+_RUN = (
+    *(*_HEAD, "operator", "environment", "definition_hash", "implementation_hash", "role", "tier", "dtype"),
+    *(*RESULT_COLUMNS, "n_rounds"),
+    *("launches_per_call", "kernels_per_call", "ops_per_call", "peak_bytes", "margin"),
+    *("stop_reason", "throttle_reasons", "remeasured_blocks", "launch_status"),
+)
+_RUN_NUMBERS = tuple(name for name in NUMBERS if name in _RUN)
+_EXPLAINED = 100
+"""The number of newest events that say how kernels differ."""
+
+
+class SiteReading:
+    """A store, read for its site."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        repository: str | None = None,
+        last: int | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """Read the store.
+
+        Args:
+            config: where it is.
+            repository: address of the repository on the web.
+            last: how many of the newest runs to take; all where not given.
+            options: what a command has to be told to find the store.
+
+        Raises:
+            StoreError: there is no such store, or it is empty.
+        """
+        self._config = config
+        self._store = store_of(config)
+        self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
+        self._heads: dict[tuple[str, str], RunHead] = {}
+        newest: dict[Series, str] = {}
+        measured: dict[tuple[str, str], set[Series]] = {}
+        for key, records in self._whole.by_run(_HEAD):
+            self._heads[key] = run_head(records)
+            here = {series for record in records if record.reason != OUT_OF_BUDGET and (series := Series.of(record))}
+            newest |= dict.fromkeys(here, key[0])
+            measured[key] = here
+        self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for series in newest:
+            self._devices[series.suite, series.operator].add(series.device_name)
+        self._newest, problems = _newest_records(self._store, newest)
+        comparer = Comparer.open(config)
+        self._changes = compared(comparer, self._heads.values(), newest)
+        beside, self._verdicts = judged(comparer, self._heads.values(), measured)
+        self._accepted = comparer.accepted_levels(self._newest)
+        acceptances, calibrations = comparer.acceptances, comparer.calibrations
+        breakdowns = read_breakdowns(self._store)
+        self.breakdowns = breakdowns.value
+        _, self._floors = newest_calibrations(calibrations.value, self._newest.values())
+        told = (*self._whole.problems, *problems, *acceptances.problems, *calibrations.problems, *breakdowns.problems)
+        runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
+        self.facts = SiteFacts(
+            store=shown_store(config),
+            repository=repository,
+            runs=tuple(runs),
+            rows=(),
+            events=(),
+            beside=beside,
+            problems=tuple(dict.fromkeys(told)),
+            options=options,
+            self_tests=config.self_tests,
+            breakdowns=tuple(map(head_of, self.breakdowns)),
+        )
+        """What every page knows; rows and events are in it once `operators` has been gone through."""
+
+    def operators(self) -> Iterator[OperatorFacts]:
+        """Yield every operator on every device model, and put what is said of all of them together."""
+        rows: list[OverviewRow] = []
+        happened: list[SeriesEvent] = []
+        owners: dict[tuple[str, str], str] = {}
+        samples = _Samples(self._store)
+        ratios: list[tuple[str, dict[str, float]]] = []
+        for (device_name, suite, operator), records in self._whole.by_operator(_TREND):
+            trends = self._trends(records)
+            ratios += [(device_name, gpu_ratios(trend)) for trend in trends]
+            own = [
+                one
+                for trend in trends
+                for one in series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
+            ]
+            happened += own
+            worst = lasting(own)
+            series = tuple(self._facts_of(trend, samples, worst.get(trend.series)) for trend in trends)
+            own_rows = overview_rows(zip(series, trends, strict=True))
+            rows += own_rows
+            described = self._about(suite).get(operator)
+            if described is not None and described.owner:
+                owners[suite, operator] = described.owner
+            ceilings = (ceilings_of(self._newest_of(trend)) for trend in reversed(trends))
+            yield OperatorFacts(
+                device_name=device_name,
+                suite=suite,
+                operator=operator,
+                about=described,
+                series=series,
+                trends=trends,
+                ceilings=next((one for one in ceilings if one), {}),
+                rows=own_rows,
+                events=events_of(own, self._heads),
+                elsewhere=tuple(sorted(self._devices[suite, operator] - {device_name})),
+            )
+        events = self._explained(joined(events_of(happened, self._heads)))
+        self.facts = replace(self.facts, rows=tuple(rows), events=events, owners=owners, gpus=spreads(ratios))
+
+    def runs(self) -> Iterator[RunFacts]:
+        """Yield every run on every device model, the oldest first."""
+        for key, records in self._whole.by_run(_RUN):
+            known = [(record, series) for record in records if (series := Series.of(record))]
+            reasons = (record.throttle_reasons for record, _ in known)
+            yield RunFacts(
+                head=self._heads[key],
+                verdicts=self._verdicts.get(key),
+                environment=environment_of(records[-1]),
+                series=tuple(
+                    series_facts(record, series, SeriesStatus(state=_state(record)), columns=_RUN_NUMBERS)
+                    for record, series in known
+                ),
+                broken=tuple((record.suite, record.reason or "") for record in records if record.case is None),
+                remeasured_blocks=remeasured_blocks(records),
+                throttle_reasons=Counter(word for text in reasons if text for word in text.split(",")),
+                stop_reasons=Counter(record.stop_reason for record, _ in known if record.stop_reason),
+            )
+
+    def _trends(self, records: Sequence[Record]) -> tuple[Trend, ...]:
+        cases: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+        for record in records:
+            if record.case is not None and record.mode is not None:
+                cases[record.case, record.mode].append(record)
+        trends: list[Trend] = []
+        for _, beside in sorted(cases.items()):
+            known = {series for record in beside if (series := Series.of(record))}
+            trends += [
+                make_trend(beside, series, floor=self._floors.get(series), accepted=self._accepted.get(series))
+                for series in sorted(known, key=_baseline_first)
+            ]
+        return tuple(trends)
+
+    def _newest_of(self, trend: Trend) -> Record:
+        # A run may have been pruned since the store was read; then fewer of its columns are known.
+        return self._newest.get(trend.series, trend.points[-1].record)
+
+    def _facts_of(self, trend: Trend, samples: "_Samples", worst: Moved | None) -> SeriesFacts:
+        record = self._newest_of(trend)
+        own = (change for change in self._changes[trend.series] if record.run_id in change.current_runs)
+        gate_status = with_open(gate_status_of(record.status, record.reason, next(own, None), trend.newest), worst)
+        return series_facts(record, trend.series, gate_status, samples=samples.of(record, trend.series))
+
+    def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
+        wanted = kernels_wanted(events[:_EXPLAINED])
+        if not wanted:
+            return tuple(events)
+        cases = {series.case for several in wanted.values() for series in several}
+        columns = ("run_id", *COLUMNS, "kernels")
+        reading = read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
+        return tuple(with_kernels(event, records) for event in events)
+
+    def _about(self, suite: str) -> Mapping[str, About]:
+        # A name out of a store chooses no file outside the folders of suites.
+        name = PurePosixPath(suite)
+        if name.is_absolute() or ".." in name.parts:
+            return {}
+        places = (
+            self._config.root / suite,
+            catalogue_folder("suites").parent / suite,
+            *(place / name.name for place in default_places(self._config)),
+        )
+        return next((of_suite for place in places if (of_suite := about(place, suite))), {})
+
+
+def shown_store(config: Config) -> str:
+    """Return how the pages name the store: a site may be published, and where a checkout lies on a machine is nobody's business."""
+    return config.shown_store.removeprefix(f"{config.root}/")
+
+
+class _Samples:
+    """Raw latencies of some runs, each read when it is first asked for."""
+
+    def __init__(self, store: StoreLocation) -> None:
+        self._store = store
+        self._runs: dict[str, dict[Series, LatencySamples]] = {}
+
+    def of(self, record: Record, series: Series) -> Floats | None:
+        """Return the samples in ns of the latency that is a record's result; None where they have been pruned."""
+        if record.run_id not in self._runs:
+            self._runs[record.run_id] = latency_samples(self._store, record.run_id).value
+        found = self._runs[record.run_id].get(series, {})
+        return found.get(sampled_as(record, found))
+
+
+def _newest_records(store: StoreLocation, newest: Mapping[Series, str]) -> tuple[dict[Series, Record], tuple[str, ...]]:
+    """Return the newest record of each series with all its columns, and what could not be read."""
+    newest_records: dict[Series, Record] = {}
+    problems: tuple[str, ...] = ()
+    for run_id in sorted(set(newest.values())):
+        records, missed = read_records(store, [run_id])
+        problems += missed
+        newest_records |= {
+            series: one for one in records if (series := Series.of(one)) and newest.get(series) == run_id
+        }
+    return newest_records, problems
+
+
+def _baseline_first(series: Series) -> tuple[bool, Series]:
+    return series.implementation != BASELINE, series
+
+
+def _state(record: Record) -> str:
+    return {"measured": "unchanged", "skipped": "skipped"}.get(record.status, "failed")

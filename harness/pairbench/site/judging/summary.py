@@ -1,0 +1,208 @@
+"""The first screen in values: one entry an operator, and for each device model what all of them come to.
+
+One sentence on an operator, in values: how much its best variant gains, and where that variant loses.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import groupby
+from pathlib import PurePosixPath
+
+from pairbench.model.case import TIERS
+from pairbench.model.settings import MODES
+from pairbench.model.site import OverviewRow, SeriesFacts
+from pairbench.site.judging.status import worst
+from pairbench.stats import Interval
+
+_NAMED = 5
+"""Number of wins, losses and thin margins that are named."""
+_THIN = 0.05
+"""The part of the tolerance below which what is left is thin."""
+MAIN = ("headline", "real")
+"""The tiers that count: of smaller ones the sizes are not those that anybody runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSummary:
+    """One operator on all device models."""
+
+    family: str
+    suite: str
+    operator: str
+    rows: tuple[OverviewRow, ...]
+    """The groups of its cases, those that count most first."""
+    leading: tuple[OverviewRow, ...]
+    """The group that stands for it on each device model on which it was measured: of the headline tier and eager, if it has such."""
+    state: str
+    """The worst state of any of its groups."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSummary:
+    """What the operators of a device model, or of one family on it, come to; groups are those of the tiers that count."""
+
+    device_name: str
+    family: str
+    """The family; empty for all of them together."""
+    operators: int
+    groups: tuple[OverviewRow, ...]
+    """The groups that have a speedup, the largest first."""
+    faster: int
+    """Number of groups whose best variant is shown to be faster: the interval of its mean speedup lies above 1."""
+    slower: int
+    """Number of groups whose best variant is shown to be slower."""
+    median: float | None
+    """Median of the speedups of the groups in `of`; None where none has any. A mean is ruined by one of 6,000x."""
+    of: str
+    """What the median is over, in words: the latency and the tier."""
+    wins: tuple[OverviewRow, ...]
+    losses: tuple[OverviewRow, ...]
+    """Groups whose best variant is slower, the worst first."""
+    thin: tuple[OverviewRow, ...]
+    """Groups of which least of the tolerance is left, where that is little."""
+
+
+def family_of(suite: str) -> str:
+    """Return the family that a suite belongs to: the folder that its file is in, or the file's name where there is none."""
+    path = PurePosixPath(suite)
+    return path.parent.name or path.stem
+
+
+def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[OperatorSummary, ...]:
+    """Return one entry an operator, by family and name."""
+
+    def key(row: OverviewRow) -> tuple[str, str, str]:
+        return family_of(row.suite), row.operator, row.suite
+
+    return tuple(
+        _summary(family, suite, operator, tuple(several))
+        for (family, operator, suite), several in groupby(sorted(rows, key=key), key)
+    )
+
+
+def device_summaries(rows: Sequence[OverviewRow], self_tests: Collection[str] = ()) -> tuple[DeviceSummary, ...]:
+    """Return for each device model what all operators come to, and behind it the same for each family, if there are several.
+
+    Args:
+        rows: of all operators.
+        self_tests: patterns of suites that test the harness, and are left out.
+    """
+    counted = [row for row in rows if not is_self_test(row.suite, self_tests)]
+    found: list[DeviceSummary] = []
+    for device in sorted({row.device_name for row in counted}):
+        here = [row for row in counted if row.device_name == device]
+        families = sorted({family_of(row.suite) for row in here})
+        found.append(_device(device, "", here))
+        if len(families) > 1:
+            found += [_device(device, name, [row for row in here if family_of(row.suite) == name]) for name in families]
+    return tuple(found)
+
+
+def is_self_test(suite: str, self_tests: Collection[str]) -> bool:
+    """Return whether a suite only tests the harness."""
+    return any(fnmatch(suite, pattern) for pattern in self_tests)
+
+
+def _summary(family: str, suite: str, operator: str, rows: tuple[OverviewRow, ...]) -> OperatorSummary:
+    ordered = tuple(sorted(rows, key=_rank))
+    devices = sorted({row.device_name for row in rows})
+    leading = tuple(next(row for row in ordered if row.device_name == device) for device in devices)
+    state = worst([row.state for row in rows])
+    return OperatorSummary(family=family, suite=suite, operator=operator, rows=ordered, leading=leading, state=state)
+
+
+def _rank(row: OverviewRow) -> tuple[bool, int, int, int, str, str]:
+    """Return the place of a group among those of an operator: what has a speedup, is largest, eager, and has most cases first."""
+    tier = TIERS.index(row.tier) if row.tier in TIERS else -1
+    mode = MODES.index(row.mode) if row.mode in MODES else len(MODES)
+    return row.speedup is None, -tier, mode, -row.cases, row.dtype, row.device_name
+
+
+def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> DeviceSummary:
+    main = [row for row in rows if row.tier in MAIN] or list(rows)
+    groups = sorted((row for row in main if row.speedup), key=lambda row: -_speedup(row))
+    tier = next((tier for tier in MAIN if any(row.tier == tier for row in groups)), "")
+    over = [row for row in groups if row.tier == tier] or groups
+    latencies = [word for word in ("device", "call") if any(word in row.latency.split() for row in over)]
+    margins = sorted(
+        (row for row in main if row.margin is not None and row.margin < _THIN), key=lambda row: row.margin or 0
+    )
+    return DeviceSummary(
+        device_name=device,
+        family=family,
+        operators=len({(row.suite, row.operator) for row in rows}),
+        groups=tuple(groups),
+        faster=sum(row.speedup is not None and row.speedup.low > 1 for row in groups),
+        slower=sum(row.speedup is not None and row.speedup.high < 1 for row in groups),
+        median=statistics.median(map(_speedup, over)) if over else None,
+        of=", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""])),
+        wins=tuple(row for row in groups if _speedup(row) > 1)[:_NAMED],
+        losses=tuple(row for row in reversed(groups) if _speedup(row) < 1)[:_NAMED],
+        thin=tuple(margins[:_NAMED]),
+    )
+
+
+def _speedup(row: OverviewRow) -> float:
+    return row.speedup.estimate if row.speedup is not None else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorVerdict:
+    """What a reader wants to know first."""
+
+    variant: str
+    speedup: Interval
+    """Geometric mean over the cases of the group that counts most."""
+    row: OverviewRow
+    """The group that counts most."""
+    losses: tuple[tuple[str, int, int, str], ...]
+    """Name of each tier, the cases in which the variant is shown to be slower, all cases, and in words where it loses."""
+
+
+def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts]) -> OperatorVerdict | None:
+    """Return the verdict on an operator on one device model; None where no variant has a speedup.
+
+    Args:
+        rows: its groups.
+        series: all its series on that device model.
+    """
+    found = next(iter(operator_summaries(rows)), None)
+    row = found.leading[0] if found is not None else None
+    if row is None or row.variant is None or row.speedup is None:
+        return None
+    own = [one for one in series if one.series.implementation == row.variant and one.series.mode == row.mode]
+    known = [one for one in own if "speedup" in one.numbers]
+    tiers = [tier for tier in MAIN if any(one.tier == tier for one in known)] or sorted({one.tier for one in known})
+    losses = []
+    for tier in tiers:
+        here = [one for one in known if one.tier == tier]
+        losing = [one for one in here if one.numbers.get("speedup_high", 1.0) < 1]
+        rest = [one for one in here if one not in losing]
+        losses.append((tier, len(losing), len(here), where([one.axes for one in losing], [one.axes for one in rest])))
+    return OperatorVerdict(variant=row.variant, speedup=row.speedup, row=row, losses=tuple(losses))
+
+
+def where(some: Sequence[Mapping[str, object]], others: Sequence[Mapping[str, object]]) -> str:
+    """Return what one axis says of some cases and of no others, like `t = 1` or `tokens ≤ 128`; empty where none does."""
+    if not some or not others:
+        return ""
+    axes = Counter(axis for case in (*some, *others) for axis in case)
+    for axis in (axis for axis, count in axes.items() if count == len(some) + len(others)):
+        inside, outside = [case[axis] for case in some], [case[axis] for case in others]
+        if any(value in outside for value in inside):
+            continue
+        if len({str(value) for value in inside}) == 1:
+            return f"{axis} = {inside[0]}"
+        numbers = [value for value in (*inside, *outside) if isinstance(value, int | float)]
+        if len(numbers) == len(inside) + len(outside):
+            own, rest = numbers[: len(inside)], numbers[len(inside) :]
+            if max(own) < min(rest):
+                return f"{axis} ≤ {max(own)}"
+            if min(own) > max(rest):
+                return f"{axis} ≥ {min(own)}"
+        return f"{axis} is {', '.join(sorted({str(value) for value in inside}))}"
+    return ""

@@ -1,0 +1,204 @@
+"""The heat map of an operator: a row for each case in each mode, a column for each variant, and in a cell the speedup.
+
+Small lines of values over runs, as an SVG without scripts: in rows of the overview and beside events.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pairbench.model.case import TIERS
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE
+from pairbench.model.site import Moved, SeriesFacts
+from pairbench.report import units
+from pairbench.report.charts.speedup import state_of
+from pairbench.report.labels import case_labels
+from pairbench.site.pages.operator_payload import implementations, series_id
+
+_WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spark:
+    """A line of values as points in a box of 100 x 24."""
+
+    lines: tuple[str, ...]
+    """Points of each stretch without a gap, as SVG wants them."""
+    dots: tuple[tuple[float, float], ...]
+    """Runs with gaps on both sides, and the newest."""
+    one: float | None
+    """Height of a speedup of 1 in the box; None where that is outside."""
+    mark: float | None
+    """Place of the run with which something changed; None for none."""
+    trend: float
+    """Ratio of the newest speedup to the first."""
+    words: str
+    """Description of the line for screen readers."""
+
+
+def spark(
+    values: Sequence[float | None],
+    what: str = "Speedup in the newest",
+    say: Callable[[float], str] = units.ratio,
+    mark: int | None = None,
+) -> Spark | None:
+    """Return the line of some values, oldest first; None where there are fewer than two that are positive.
+
+    Args:
+        values: the values.
+        what: what they are, for those who do not see the line.
+        say: how one of them is said.
+        mark: index of the run with which something changed; None for no mark.
+    """
+    known = [value for value in values if value is not None and 0 < value < math.inf]
+    if len(known) < 2:
+        return None
+    # Ratios are seen as ratios: half is as far from one as double.
+    logs = [math.log(value) if value is not None and 0 < value < math.inf else None for value in values]
+    low, high = math.log(min(known)), math.log(max(known))
+    # A line that hardly moves should look like one.
+    reach = max(high - low, 0.05)
+    middle = (low + high) / 2
+
+    def across(at: int) -> float:
+        return round(_EDGE + (_WIDTH - 2 * _EDGE) * at / (len(values) - 1), 1)
+
+    def point(at: int, log: float) -> tuple[float, float]:
+        y = _HEIGHT / 2 - (_HEIGHT - 2 * _EDGE) * (log - middle) / reach
+        return across(at), round(y, 1)
+
+    lines: list[list[tuple[float, float]]] = [[]]
+    for at, log in enumerate(logs):
+        if log is None:
+            lines.append([])
+        else:
+            lines[-1].append(point(at, log))
+    one = point(0, 0.0)[1]
+    lines = [line for line in lines if line]
+    newest = lines[-1][-1]
+    return Spark(
+        lines=tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in lines if len(line) > 1),
+        dots=tuple(dict.fromkeys([*(line[0] for line in lines if len(line) == 1), newest])),
+        one=one if 0 <= one <= _HEIGHT else None,
+        mark=across(mark) if mark is not None else None,
+        trend=known[-1] / known[0],
+        words=f"{what} {len(known)} runs: first {say(known[0])}, least {say(min(known))}, "
+        f"most {say(max(known))}, newest {say(known[-1])}",
+    )
+
+
+def event_spark(moved: Moved) -> Spark | None:
+    """Return the line of what moved in the runs around an event, with a mark at the first run that has it."""
+    what, say = ("Latency", units.duration) if not moved.counts or moved.change is not None else ("Count", units.count)
+    return spark(moved.history, f"{what} in the {len(moved.history)} runs around it, of", say, mark=moved.place)
+
+
+_STEPS = 5
+"""Number of shades on either side of 1x."""
+_LARGEST = math.log(8)
+"""The logarithm of the speedup from which the shade is the strongest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One variant in one case and mode."""
+
+    text: str
+    """The speedup, a dash where the variant was skipped, or the status where it came to nothing."""
+    shade: int
+    """Shade from -5 for much slower over 0 for 1x to 5 for much faster; 0 where there is no speedup."""
+    state: str
+    """State of the speedup: faster, slower, open or none."""
+    host_bound: bool
+    id: str
+    """Id of its series, which leads to its trend."""
+    title: str
+    """All that the cell says, for those who point at it or do not see colours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatRow:
+    """A case in a mode."""
+
+    tier: str
+    label: str
+    mode: str
+    case: str
+    cells: tuple[Cell | None, ...]
+    """A cell for each variant; None where it was never planned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat:
+    """The whole map, the cases that count most first."""
+
+    variants: tuple[str, ...]
+    rows: tuple[HeatRow, ...]
+    modes: bool
+    """Whether there are several modes."""
+    tiers: bool
+    """Whether there are several tiers."""
+
+
+def heat_map(series: Sequence[SeriesFacts]) -> Heat | None:
+    """Return the heat map of an operator on a device model; None where it has no variant."""
+    variants = tuple(name for name in implementations(series) if name != BASELINE)
+    if not variants:
+        return None
+    labels = {one.case: (place, one.label) for place, one in enumerate(case_labels(series))}
+    groups: dict[tuple[str, str], dict[str, SeriesFacts]] = {}
+    for one in series:
+        if one.series.implementation != BASELINE:
+            groups.setdefault((one.series.case, one.series.mode), {})[one.series.implementation] = one
+    rows = [
+        HeatRow(
+            tier=next(iter(group.values())).tier,
+            label=labels[case][1],
+            mode=mode,
+            case=case,
+            cells=tuple(_cell(group[name]) if name in group else None for name in variants),
+        )
+        for (case, mode), group in groups.items()
+    ]
+    rows.sort(key=lambda row: (-_rank(row.tier), row.mode != "eager", row.mode, labels[row.case][0]))
+    return Heat(
+        variants=variants,
+        rows=tuple(rows),
+        modes=len({row.mode for row in rows}) > 1,
+        tiers=len({row.tier for row in rows}) > 1,
+    )
+
+
+def _rank(tier: str) -> int:
+    return TIERS.index(tier) if tier in TIERS else -1
+
+
+def _cell(one: SeriesFacts) -> Cell:
+    speedup, low, high = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
+    state = state_of(speedup, low, high)
+    if one.status == Status.SKIPPED:
+        text, title = "–", f"skipped: {one.reason or 'no reason was stored'}"  # noqa: RUF001
+    elif one.status != Status.MEASURED:
+        text, title = one.status, f"{one.status}: {one.reason or 'no reason was stored'}"
+    elif state == "none":
+        text, title = "?", one.texts.get("withheld") or "measured, but the baseline was not"
+    else:
+        text = units.ratio(speedup)
+        ends = units.ratio_range(low, high)
+        told = {"faster": "faster", "slower": "slower", "open": "not shown either way"}[state]
+        title = f"{text}, {f'{ends}, ' if ends else ''}{told}"
+    bound = one.texts.get("bound") == "host"
+    return Cell(
+        text=text,
+        shade=0 if state == "none" else _shade(speedup),
+        state=state,
+        host_bound=bound,
+        id=series_id(one),
+        title=f"{title}; host-bound" if bound else title,
+    )
+
+
+def _shade(speedup: float) -> int:
+    part = min(abs(math.log(speedup)) / _LARGEST, 1.0) if speedup > 0 else 1.0
+    return int(math.copysign(math.ceil(part * _STEPS - 0.05) if part > 0.01 else 0, math.log(speedup)))

@@ -1,1 +1,0 @@
-"""One series over its runs: found by its name, read, accepted."""

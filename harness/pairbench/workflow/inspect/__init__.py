@@ -1,1 +1,0 @@
-"""What looks into one call, or into the machine, instead of comparing."""

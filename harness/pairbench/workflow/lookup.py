@@ -1,0 +1,225 @@
+"""Finds the records of what a user calls a series: its name, a glob or a part of it, looked up in the newest runs first."""
+
+import difflib
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pairbench.analyze.compare.accepted import AcceptedLevel
+from pairbench.analyze.compare.attribute import FIELDS
+from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.errors import SelectionError
+from pairbench.model.comparison import DEFAULT, Floor, Policy
+from pairbench.model.latency import RESULT_COLUMNS
+from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.record import ANY, COLUMNS, Record, Series, Wanted
+from pairbench.plan import parse_selection
+from pairbench.store.documents import read_acceptances, read_calibrations
+from pairbench.store.history import read_distinct, read_series
+from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.reading import Reading, current_name, dataset_files
+from pairbench.store.run_index import RunIndex
+from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations
+
+_NEWEST = (2, 50)
+"""The number of newest run files of each device model in which a name is looked for, and in which a glob or a part
+of one is."""
+_LISTED = 10
+NEEDED = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
+    *("suite", "case", "implementation", "mode", "device_name", "status", "reason"),
+    *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
+    *RESULT_COLUMNS,
+)
+"""The columns that a trend is made of; the fewer there are, the faster it is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryReading:
+    """All that a trend needs of a store."""
+
+    value: tuple[Record, ...]
+    """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
+    floor: Floor | None
+    """The series' noise floor, from the newest calibration that has it; None where none has it."""
+    accepted: AcceptedLevel | None
+    """The level of the series that was accepted on purpose; None where none was."""
+    problems: tuple[str, ...]
+    """A sentence for each file that could not be read."""
+
+
+def read_trend(
+    store: str | StoreLocation,
+    text: str,
+    *,
+    device_name: str | None = None,
+    timer: str | None = None,
+    last: int | None = None,
+    policy: Policy = DEFAULT,
+    wanted: Wanted = ANY,
+) -> Reading[Trend]:
+    """Return the trend of the one series that a text names.
+
+    Args:
+        store: A folder or a URL.
+        text: The series' name, or a glob or a part of it, or a SELECT argument.
+        device_name: The model of the device, or a part of its name.
+        timer: Whose values to take; those of the newest run's timer where not given.
+        last: How many of the newest runs to take; all where not given.
+        policy: The thresholds.
+        wanted: The implementation and the mode, where the text does not say them.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+        SelectionError: the text names no series, or several; or no run of it has this timer.
+    """
+    series = find_series(store, text, device_name=device_name, wanted=wanted)
+    reading = read_history(store, series.value)
+    trend = make_trend(
+        reading.value,
+        series.value,
+        timer=timer,
+        last=last,
+        floor=reading.floor,
+        accepted=reading.accepted,
+        policy=policy,
+    )
+    if timer is not None and not any(point.record.timer == timer for point in trend.points):
+        known = sorted({record.timer for record in reading.value if record.timer})
+        raise SelectionError(f"--timer {timer!r} timed no run of this series, expected one of {', '.join(known)}")
+    return Reading(trend, tuple(dict.fromkeys([*series.problems, *reading.problems])))
+
+
+def find_series(
+    store: str | StoreLocation, text: str, *, device_name: str | None = None, wanted: Wanted = ANY
+) -> Reading[Series]:
+    """Return the one series that a text names.
+
+    Args:
+        store: folder or URL.
+        text: the series' name, or a glob or a part of it, or a SELECT argument.
+        device_name: model of the device, or a part of it.
+        wanted: the implementation and the mode, where the text does not say them.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+        SelectionError: it names none, or several.
+    """
+    place = StoreLocation.of(store)
+    text = current_name(text, place.moved)
+    looked: set[RunFile] = set()
+    known: set[Series] = set()
+    there = dataset_files(place, "records")
+    problems = there.problems
+    here: list[Series] = []
+    matches: list[Series] = []
+    # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
+    for stage, files in enumerate(_stages(list(there.files))):
+        more, missed = _series_in(place, [file for file in files if file not in looked])
+        looked.update(files)
+        known |= more
+        problems += missed
+        here = _on_device(known, device_name)
+        meant = [series for series in here if wanted.takes(series.implementation, series.mode)]
+        exact = [series for series in meant if series.name == text]
+        matches = exact or _fitting(meant, text)
+        if exact or (matches and stage):
+            break
+    if not here:
+        names = ", ".join(sorted({series.device_name for series in known})) or "none"
+        raise SelectionError(
+            f"--device-name {device_name!r} has no series in store {place.name!r}; device models are: {names}"
+        )
+    if len(matches) == 1:
+        return Reading(matches[0], problems)
+    if matches:
+        raise SelectionError(_several(text, matches))
+    close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
+    raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
+
+
+def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
+    """Return the records of a series and of what was measured beside it.
+
+    Raises:
+        StoreError: there is no such store, or it is empty.
+    """
+    where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
+    reading = read_series(store, where=where, columns=NEEDED)
+    # What a run had no time for is no part of a history, unless there is nothing else.
+    records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
+    first: dict[str, str] = {}
+    for record in reading.value:
+        first.setdefault(record.environment_hash, record.run_id)
+    # The environment is long and seldom another, so it is read once for each that there was.
+    if len(first) > 1:
+        columns = ("run_id", "environment_hash", "environment")
+        reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
+        environments = {record.environment_hash: record.environment for record in reading_of_first.value}
+        records = tuple(
+            replace(record, environment=environments.get(record.environment_hash, "{}")) for record in records
+        )
+    calibrations, acceptances = read_calibrations(store), read_acceptances(store)
+    # By the same rule as `compare`: the newest of this environment, else of any.
+    _, floors = newest_calibrations(calibrations.value, records[-1:])
+    newest = next((record for record in reversed(records) if Series.of(record) == series), None)
+    accepted = None
+    if series in acceptances.value and newest is not None:  # else no run but these has to be looked at
+        index = RunIndex.of_store(store)
+        accepted = accepted_levels(index, acceptances.value, calibrations.value, {series: newest})[series]
+    return HistoryReading(
+        value=records,
+        floor=floors.get(series),
+        accepted=accepted,
+        problems=reading.problems + calibrations.problems + acceptances.problems,
+    )
+
+
+def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series], tuple[str, ...]]:
+    reading = read_distinct(place, COLUMNS, files)
+    rows = {tuple(row[name] for name in COLUMNS) for of_file in reading.value.values() for row in of_file}
+    whole = (dict(zip(COLUMNS, row, strict=True)) for row in rows if None not in row)
+    return {Series(**row) for row in whole}, reading.problems
+
+
+def _stages(files: list[RunFile]) -> list[list[RunFile]]:
+    """Return which files to look at first, next, and at last."""
+    by_device = _devices(files)
+    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
+
+
+def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
+    by_device: dict[str, list[RunFile]] = {}
+    for file in files:
+        by_device.setdefault(file.device_slug, []).append(file)
+    return by_device
+
+
+def _on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
+    if device_name is None:
+        return sorted(known)
+    exact = [series for series in known if series.device_name == device_name]
+    return sorted(exact or (series for series in known if device_name.lower() in series.device_name.lower()))
+
+
+def _fitting(known: list[Series], text: str) -> list[Series]:
+    """Return the series whose names a glob fits; else those that have it, or the text, as a part of their names."""
+    # A name holds brackets, which a glob would read as a set of characters.
+    glob = text.replace("[", "[[]")
+    selection = parse_selection(text)
+    whole = [series for series in known if fnmatch.fnmatchcase(series.name, glob)]
+    whole = whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
+    return whole or [series for series in known if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
+
+
+def _several(text: str, matches: list[Series]) -> str:
+    names = {series.name for series in matches}
+    if len(names) == 1:
+        devices = ", ".join(series.device_name for series in matches)
+        return f"series {text!r} was measured on several device models; choose one with --device-name: {devices}"
+    listed = [
+        f"\n  {series.name}{f' ({series.device_name})' if len(names) < len(matches) else ''}" for series in matches
+    ]
+    more = f"\n  and {len(matches) - _LISTED:,} more" if len(matches) > _LISTED else ""
+    return f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(listed[:_LISTED])}{more}"
