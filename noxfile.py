@@ -37,6 +37,9 @@ OBJECT_STORE_TESTS = (
 NO_OBJECT_STORE = {"PAIRBENCH_S3_SERVER": "", "PAIRBENCH_GCS_SERVER": ""}
 """Whatever is installed here, these tests are left to `s3`."""
 
+REFERENCE_RESULTS = ("--store", "results/reference", "--format", "markdown", "--pages", "build/results")
+"""Arguments of `pairbench results` for a summary, and a page for each operator, of the reference runs."""
+
 NO_GPU = (
     "no CUDA device is visible to torch, so the GPU tests cannot say anything; `pairbench doctor` tells what is missing"
 )
@@ -149,10 +152,17 @@ def fleet(session: nox.Session) -> None:
 
 @nox.session
 def results(session: nox.Session) -> None:
-    """Write suites/RESULTS.md from the reference runs. Arguments go to `pairbench results`."""
+    """Write suites/RESULTS.md from the reference runs, and a page for each operator into build/results. Arguments go to `pairbench results`."""
     _install(session, ".")
-    where = ("--store", "results/reference", "--format", "markdown", "--output", "suites/RESULTS.md")
-    _pairbench(session, "results", *where, *session.posargs)
+    _pairbench(session, "results", *REFERENCE_RESULTS, "--output", "suites/RESULTS.md", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into build/docs, without a network, and check every link. Arguments go to `mkdocs build`."""
+    _install(session, "-e", ".[docs]")
+    _pairbench(session, "results", *REFERENCE_RESULTS, "--output", os.devnull)
+    session.run("python", "-m", "mkdocs", "build", "--strict", *session.posargs, env={"NO_MKDOCS_2_WARNING": "true"})
 
 
 @nox.session

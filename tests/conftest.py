@@ -39,6 +39,7 @@ LONGEST = (
     "tests/cli/test_interrupted.py",
     "tests/cli/test_ab.py",
     "tests/integrations/test_plugin_measures.py",
+    "tests/docs/test_examples.py",
     "tests/cli/test_exploits.py",
     "tests/cli/test_hostile.py",
     "tests/integrations/test_plugin_gates.py",

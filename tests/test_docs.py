@@ -66,9 +66,9 @@ def test_every_option_has_help() -> None:
     assert not without
 
 
-def test_every_verb_is_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in verbs() if f"pairbench {name}" not in text] == []
+@pytest.mark.parametrize(("page", "most"), [("README.md", 8), ("ARCHITECTURE.md", 12), ("CHANGELOG.md", 15)])
+def test_a_page_that_everybody_reads_is_short(page: str, most: int) -> None:
+    assert len((ROOT / page).read_bytes()) <= most * 1024, "what is more belongs on a page of docs/"
 
 
 def test_every_session_is_described() -> None:
@@ -225,10 +225,13 @@ def test_docstrings_can_be_read_alone() -> None:
     assert too_many == {}, "write whole sentences: what it is, its unit, and what None or empty means"
 
 
+def architecture() -> str:
+    return (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
 def walks() -> dict[str, list[str]]:
     """Return the files that each walk of ARCHITECTURE.md stops at, as it names them: the first of each stop."""
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    section = text.partition("## Three walks")[2].partition("\n### The other verbs")[0]
+    section = architecture().partition("## Two walks")[2].partition("\n[The other verbs]")[0]
     parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)[1:]
     return {
         title: re.findall(r"^\d+\. `([^`]+)`", body, re.MULTILINE)
@@ -237,49 +240,85 @@ def walks() -> dict[str, list[str]]:
 
 
 def test_a_walk_is_short_and_never_goes_back() -> None:
-    assert len(walks()) == 3
+    assert len(walks()) == 2
     for title, stops in walks().items():
-        assert 5 <= len(stops) <= 12, title
+        assert len(stops) == 8, title
         assert len(set(stops)) == len(stops), title
 
 
 def test_every_file_that_the_architecture_names_is_there() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     package = ROOT / "harness" / "pairbench"
-    named = {name for name in re.findall(r"`([a-z_/]+\.(?:py|toml))`", text) if "/" in name}
-    assert len(named) > 40
+    named = {name for name in re.findall(r"`([a-z_/]+\.(?:py|toml))`", architecture()) if "/" in name}
+    assert len(named) > 15
     places = (ROOT, package, package / "execute", package / "integrations")
     assert not [name for name in named if not any((place / name).is_file() for place in places)]
 
 
-def test_the_readme_says_which_verbs_have_an_option() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| `(--[a-z0-9-]+)`.*\| ([^|]*) \|$",
-        text.partition("<!-- options -->")[2].partition("<!-- /options -->")[0],
-        re.MULTILINE,
-    )
-    assert len(rows) > 5
-    for option, listed in rows:
-        # `import` says with these two what a file of another tool does not.
-        theirs = {"import"} if option in ("--implementation", "--device-name") else set()
-        having = [name for name, verb in verbs().items() if any(option in one.opts for one in verb.params)]
-        having = [name for name in having if name not in theirs]
-        assert re.findall(r"`([a-z]+)`", listed) == having, option
-    shorts = {"--device": "-d", "--implementation": "-i", "--format": "-f"}
-    for name, verb in verbs().items():
-        for one in verb.params:
-            for option, short in shorts.items():
-                assert option not in one.opts or short in one.opts or name == "import", f"{name} {option}"
+def test_the_architecture_has_every_room() -> None:
+    package = ROOT / "harness" / "pairbench"
+    table = architecture().partition("## The rooms")[2].partition("\n## ")[0]
+    rooms = {place.stem for place in package.iterdir() if place.suffix in ("", ".py")}
+    rooms -= {"__init__", "__main__", "__pycache__", "py"}
+    features = {place.name for place in package.glob("features/*") if place.is_dir()} - {"__pycache__"}
+    assert len(rooms) > 12
+    assert [room for room in sorted(rooms | features) if not re.search(rf"`{room}[/`]", table)] == []
 
 
-def test_the_readmes_glob_finds_what_the_plugin_writes() -> None:
+def test_the_architecture_names_a_test_for_each_invariant() -> None:
+    section = architecture().partition("## Ten invariants")[2].partition("\n## ")[0]
+    named = re.findall(r"\| `(test_\w+)` \|$", section, re.MULTILINE)
+    tests = {
+        name for file in ROOT.glob("tests/**/test_*.py") for name in re.findall(r"def (test_\w+)\(", file.read_text())
+    }
+    assert len(named) == 10 and {*named} <= tests
+
+
+def test_the_site_has_a_page_for_each_decision_and_measurement() -> None:
+    for folder in ("decisions", "measurements"):
+        index = (ROOT / "docs" / folder / "index.md").read_text(encoding="utf-8")
+        pages = {page.name for page in (ROOT / "docs" / folder).glob("*.md")} - {"index.md"}
+        assert {*re.findall(r"\]\(([\w-]+\.md)\)", index)} == pages
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem)
+def test_a_decision_is_half_a_screen(page: Path) -> None:
+    assert len(page.read_bytes()) < (6000 if page.stem == "index" else 2500)
+
+
+def test_declaring_says_what_may_stand_beside_what() -> None:
+    """Every cell of the table in docs/declare.md, tried."""
+    from pairbench.errors import DeclarationError
+    from pairbench.model.operator import Operator
+
+    section = (ROOT / "docs" / "declare.md").read_text(encoding="utf-8").partition("## What may stand beside what")[2]
+    header, _, *rows = re.findall(r"^\|.*\|$", section.partition("\n## ")[0], re.MULTILINE)
+    kinds = re.findall(r"`(\w+)`", header)
+    assert len(rows) == len(kinds) == 4
+    for row in rows:
+        first, *cells = [cell.strip(" `") for cell in row.strip("|").split("|")]
+        for second, cell in zip(kinds, cells, strict=True):
+            declared = {first: ["x"], second: ["x"]}
+            try:
+                Operator(
+                    "add",
+                    baseline=lambda x: x + x,
+                    variants={"twice": lambda x: 2 * x},
+                    inputs=lambda make, n: {"x": make.normal(n)},
+                    cases=[{"n": 4}],
+                    **declared,  # type: ignore[arg-type]
+                )
+            except DeclarationError:
+                assert cell == "no", (first, second)
+            else:
+                assert cell == ("" if first == second else "yes"), (first, second)
+
+
+def test_the_glob_of_the_documentation_finds_what_the_plugin_writes() -> None:
     from pairbench.integrations.plugin.options import of_device
     from pairbench.model.environment import Device
 
-    (glob,) = re.findall(
-        r"pairbench import pytest-benchmark (\S+\.json)`", (ROOT / "README.md").read_text(encoding="utf-8")
-    )
+    page = (ROOT / "docs" / "pytest-and-ci.md").read_text(encoding="utf-8")
+    (glob,) = re.findall(r"pairbench import pytest-benchmark (\S+\.json)`", page)
     folder = Path(of_device(".benchmarks", Device(selector="cpu", kind="cpu", name="a CPU")))
     # The folder of a machine and the name of a file are pytest-benchmark's.
     written = folder / "Linux-CPython-3.12-64bit" / "0001_first.json"

@@ -1,6 +1,7 @@
 """`pairbench results`: the committed page is what the command makes, and what it says of stores that hold little."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -54,11 +55,40 @@ def a_run(operator: str = "double", tokens: int = 64, tier: str = "real", **chan
     return make_run(cases=[f"{operator}[tokens={tokens}]"], suite="my_ops.py", tier=tier, **changes)  # type: ignore[arg-type]
 
 
-def test_the_committed_page_is_what_the_command_makes(quick: Pairbench) -> None:
+def test_the_committed_page_is_what_the_command_makes(quick: Pairbench, tmp_path: Path) -> None:
     """Where this fails, a suite or the reference runs changed: `nox -s results` writes the page anew."""
-    done = quick("results", "--store", "results/reference", "--format", "markdown", folder=ROOT)
+    where = ("--store", "results/reference", "--format", "markdown", "--pages", str(tmp_path))
+    done = quick("results", *where, folder=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == PAGE.read_text(encoding="utf-8")
+    assert len(done.stdout.encode()) <= 20_000
+    named = re.findall(r"^\| ([^ |]+) \| \d+ \|", done.stdout.replace("\\", ""), re.MULTILINE)
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in tmp_path.iterdir()}
+    assert named and pages.keys() == {*named}
+    devices = [len(re.findall(r"^## ", page, re.MULTILINE)) for page in pages.values()]
+    assert sum(devices) == len(named), "an operator that two device models measured is on one page"
+
+
+def test_a_page_for_each_operator_beside_a_summary(pairbench: Pairbench, folder: Path) -> None:
+    write_runs(folder / "results", a_run(), a_run("other", number=1))
+    whole = pairbench("results", "my_ops.py", "--format", "markdown").stdout
+    done = pairbench("results", "my_ops.py", "--format", "markdown", "--pages", "pages", "--output", "page.md")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert sorted(page.name for page in (folder / "pages").iterdir()) == ["double.md", "other.md"]
+    page = (folder / "pages" / "double.md").read_text()
+    assert page.startswith("# double\n") and "## NVIDIA H200" in page
+    assert "Double it. From my\\_ops.py." in page and "| 1.500x | a GPU | them \\#1 |" in page
+    summary = (folder / "page.md").read_text()
+    assert "| double | 1 |" in summary and "Double it" not in summary
+    rows = {line for line in whole.splitlines() if line.startswith("|")}
+    assert rows == {
+        line
+        for line in (page + summary + (folder / "pages" / "other.md").read_text()).splitlines()
+        if line.startswith("|")
+    }
+    (folder / "file").write_text("")
+    refused = pairbench("results", "my_ops.py", "--pages", "file")
+    assert refused.returncode == 2 and "--pages 'file/double.md' cannot be written" in refused.stderr
 
 
 def test_a_store_as_a_page(pairbench: Pairbench, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The interface as a user has it: pairbench installed into a fresh virtual environment, the README's example, a shell."""
+"""The interface as a user has it: pairbench installed into a fresh virtual environment, the documentation's example, a shell."""
 
 import os
 import re
@@ -12,10 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def example(heading: str = "From Python") -> str:
-    """Return the Python of a section of the README."""
-    section = (ROOT / "README.md").read_text().partition(f"## {heading}")[2].partition("\n## ")[0]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+def example(page: str = "docs/python.md") -> str:
+    """Return the first Python of a page."""
+    found = re.search(r"```python[^\n]*\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert found
     return found[1]
 
@@ -28,7 +27,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 def run(folder: Path, python: str, script: str, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "pyproject.toml").write_text("[tool.pairbench]\nrounds = 1\ncase_seconds = 0.02\nmin_samples = 10\n")
     (folder / "bench.py").write_text(script)
-    (folder / "my_ops.py").write_text(example("A first pair"))
+    (folder / "my_ops.py").write_text(example("README.md"))
     return subprocess.run(
         [python, "bench.py"],
         cwd=folder,
@@ -41,7 +40,7 @@ def run(folder: Path, python: str, script: str, **more: str) -> subprocess.Compl
 
 
 def check(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
-    """Check what the README's script has printed and left behind."""
+    """Check what the script of docs/python.md has printed and left behind."""
     assert done.returncode == 0, done.stderr
     assert "silu[dtype=float32,n=1048576]" in done.stdout and "bench.py" in done.stdout
     assert "gelu[" in done.stdout and "baseline" in done.stdout and "mine" in done.stdout
@@ -51,7 +50,7 @@ def check(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
     assert not left, "the folder of what was sent is still there"
 
 
-def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+def test_the_example_of_the_documentation_runs(tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT / "harness"), *filter(None, [os.environ.get("PYTHONPATH")])])
     check(tmp_path, run(tmp_path, sys.executable, example(), PYTHONPATH=path))
 

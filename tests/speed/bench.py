@@ -42,7 +42,9 @@ class Command:
 
 def first_pair() -> str:
     """Return the suite that README begins with."""
-    found = re.search(r"```python\n(import torch\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        r"```python[^\n]*\n(import torch\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     if found is None:
         raise ValueError("README.md has no suite that begins with `import torch`")
     return found[1]

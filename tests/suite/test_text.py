@@ -59,7 +59,7 @@ def test_every_operator_of_the_catalogue() -> None:
         *("vae_decode_dtype", "vae_rmsnorm_silu", "vae_sharded", "vae_static_shapes", "vae_temporal_chunk"),
         *("kv_cache_ring", "kv_ring_attention", "kv_index_host", "crossattn_cache"),
         *("block_causal_attention", "block_mask_cache", "cached_attention"),
-        *("rope3d", "qk_norm_rope", "rmsnorm", "ln_modulate", "gate_residual_norm"),
+        *("silu", "rope3d", "qk_norm_rope", "rmsnorm", "ln_modulate", "gate_residual_norm"),
         *("linear_gelu", "ffn_gelu", "qkv_projection", "causal_dit", "causal_dit_block"),
         *("train_rmsnorm", "train_layernorm", "train_add_rmsnorm", "train_rope", "train_swiglu", "train_geglu"),
         *("train_cross_entropy", "train_fused_linear_cross_entropy"),

@@ -26,6 +26,15 @@ def results(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to. Default: standard output.", show_default=False),
     ] = None,
+    pages: Annotated[
+        Path | None,
+        typer.Option(
+            "--pages",
+            metavar="FOLDER",
+            help="Write a Markdown page for each operator into this folder, too, and leave the summary to the main page.",
+            show_default=False,
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 3 where a selected operator was not measured at all.")
     ] = False,
@@ -38,16 +47,22 @@ def results(
 
     Exit codes: 2 where there is no store or a suite cannot be loaded; 3 under --strict where something was not measured.
 
-    Example: pairbench results --store results/reference --format markdown --output suites/RESULTS.md
+    Example: pairbench results --store results/reference --format markdown --output suites/RESULTS.md --pages build/results
     """
-    from pairbench.features.results.page import results_page, stored_results
+    from pairbench.features.results.page import operator_pages, results_page, stored_results
 
     config = configure(output, catalogue=catalogue, store=store)
     tiers = _tiers(tier)
     found = stored_results(config, select or [], tiers)
     shown = [*(select or []), *(f"--tier {name}" for name in tier or [])]
     command = " ".join(["pairbench results", *shown, *([f"--store {store}"] if store else []), "--format markdown"])
-    page = results_page(found.measured, found.unmeasured, output, command=command, tiers=tiers)
+    command += " --pages FOLDER" if pages else ""
+    page = results_page(
+        found.measured, found.unmeasured, output, command=command, tiers=tiers, summary=pages is not None
+    )
+    if pages:
+        for name, text in operator_pages(found.measured, command=command).items():
+            write(pages / f"{name}.md", text, make_folder=True, option="--pages")
     if target is None:
         put(page, nl=False)
     else:

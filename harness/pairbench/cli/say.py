@@ -56,13 +56,14 @@ def configure(output: str = "table", **options: Any) -> Config:
     return config
 
 
-def write(target: Path, content: str | bytes, *, make_folder: bool = False) -> None:
-    """Write a file that a user asks for with `--output`.
+def write(target: Path, content: str | bytes, *, make_folder: bool = False, option: str = "--output") -> None:
+    """Write a file that a user asks for with `--output` or another option.
 
     Args:
         target: The file.
         content: All of it.
         make_folder: Whether to make the folder where there is none.
+        option: The option that names the file.
 
     Raises:
         UsageError: it cannot be written.
@@ -73,7 +74,7 @@ def write(target: Path, content: str | bytes, *, make_folder: bool = False) -> N
         target.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UsageError(
-            f"--output {str(target)!r} cannot be written: {error.strerror or error}; expected a file in a folder that is there"
+            f"{option} {str(target)!r} cannot be written: {error.strerror or error}; expected a file in a folder that is there"
         ) from error
 
 

@@ -187,6 +187,13 @@ _CLAIMS = (
     "and not proven is what was sampled too seldom to have an interval."
 )
 
+_SUMMARY = (
+    "Each row is an operator: in how many cases its best variant is proven faster or slower than the baseline, the smallest and the largest "
+    "speedup of those variants over the baseline of the same run (on a GPU of latencies on the device, with the host's work hidden, wherever they could be taken), "
+    "variants that are proven slower somewhere, variants that were refused, and how published figures compare. Of each series the newest record "
+    "counts. The page of an operator has every measurement, with its interval and its errors."
+)
+
 
 def results_page(
     results: Sequence[OperatorResults],
@@ -196,6 +203,7 @@ def results_page(
     command: str,
     tiers: Sequence[str],
     terminal: Terminal | None = None,
+    summary: bool = False,
 ) -> str:
     """Return the page in one of the formats.
 
@@ -206,6 +214,7 @@ def results_page(
         command: that makes it.
         tiers: of the cases on it.
         terminal: stdout where not given.
+        summary: Whether the tables of all operators are all that is wanted, for `operator_pages` have the rest.
     """
     if output == "json":
         return to_json(
@@ -215,18 +224,48 @@ def results_page(
                 "unmeasured": [_name(one) for one in unmeasured],
             }
         )
-    blocks = list(_blocks(results, unmeasured, command, [tier for tier in TIERS if tier in tiers]))
+    named = [tier for tier in TIERS if tier in tiers]
+    blocks = list(_blocks(results, unmeasured, command, named, summary=summary))
     return to_markdown(blocks) if output == "markdown" else to_terminal(blocks, terminal)
 
 
+def operator_pages(results: Sequence[OperatorResults], *, command: str) -> dict[str, str]:
+    """Return a Markdown page for each operator, by the operator's name, with all device models that measured it.
+
+    Args:
+        results: by device model and then operator.
+        command: that makes them.
+    """
+    pages = {}
+    for name in dict.fromkeys(one.operator.name for one in results):
+        blocks: list[Block] = [
+            Heading(text=name, level=1),
+            Paragraph(text=f"Made by {command}, and never by hand."),
+            Paragraph(text=_ROWS),
+            Paragraph(text=_CLAIMS),
+        ]
+        for one in results:
+            if one.operator.name == name:
+                blocks += [Heading(text=one.device_name, level=2), *list(operator_blocks(one))[1:]]
+        pages[name] = to_markdown(blocks)
+    return pages
+
+
 def _blocks(
-    results: Sequence[OperatorResults], unmeasured: Sequence[OperatorDescription], command: str, tiers: Sequence[str]
+    results: Sequence[OperatorResults],
+    unmeasured: Sequence[OperatorDescription],
+    command: str,
+    tiers: Sequence[str],
+    *,
+    summary: bool,
 ) -> Iterator[Block]:
     yield Heading(text="Results", level=1)
     yield Paragraph(
         text=f"Made by {command}, and never by hand. Cases of the tier{'s' if len(tiers) > 1 else ''} {' and '.join(tiers)}."
     )
-    if results:
+    if results and summary:
+        yield Paragraph(text=_SUMMARY)
+    elif results:
         yield Paragraph(text=_ROWS)
         yield Paragraph(text=_CLAIMS)
     else:
@@ -235,7 +274,7 @@ def _blocks(
         on_device = list(several)
         yield Heading(text=device, level=2)
         yield table_of(_GLANCE, on_device)
-        for one in on_device:
+        for one in () if summary else on_device:
             yield from operator_blocks(one)
     if unmeasured:
         yield Heading(text="Not measured yet", level=2)
