@@ -42,7 +42,7 @@ LONGEST = (
     "tests/cli/test_exploits.py",
     "tests/cli/test_hostile.py",
     "tests/integrations/test_plugin_gates.py",
-    "tests/scale/test_scale.py",
+    "tests/lab/scale/test_scale.py",
     "tests/site/test_long.py",
     "tests/site/test_published.py",
     "tests/site/test_hostile.py",
@@ -72,7 +72,7 @@ ABOUT = {
     ),
     "tests/fleet/": ("harness/pairbench/features/fleet",),
     "tests/faults/": ("harness/pairbench/store",),
-    "tests/gate/": ("harness/pairbench/analyze/compare",),
+    "tests/lab/gate/": ("harness/pairbench/analyze/compare",),
 }
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
