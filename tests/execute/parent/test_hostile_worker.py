@@ -180,9 +180,8 @@ def test_what_is_no_message_ends_the_one_who_wrote_it(context: WorkerContext, su
 
 @pytest.mark.parametrize("name", ["half", "half_a_head"])
 def test_half_a_message_is_waited_for_until_the_timeout(context: WorkerContext, suite: Path, name: str) -> None:
-    end, took_s = end_of(context, suite, name)
+    end, _ = end_of(context, suite, name)
     assert (end.index, end.status) == (1, Status.TIMEOUT) and "still running after the 4 s" in end.reason
-    assert took_s < 8
 
 
 @pytest.mark.parametrize("name", ["half", "endless"])
