@@ -81,18 +81,7 @@ def plant(
     suite: str = SUITE,
     work: tuple[str, str] = ("x + 1", "(x + 2) - 1"),
 ) -> list[str]:
-    """Make a history, and return the hash of each commit, that of the good end first.
-
-    Args:
-        folder: An empty folder.
-        commits: How many come after the good end.
-        slower: The number of the one that makes the variant slower, counted from 1.
-        more: The number of the one that has it call an operator more.
-        broken: The numbers of those that cannot be loaded.
-        amounts: What is put into the suite's `amount` before and from then on: ms that a call waits, or how often it does its work.
-        suite: The text of the suite.
-        work: What the variant returns before and after it calls an operator more.
-    """
+    """Make a history, and return the hash of each commit, that of the good end first."""
     (folder / "suites").mkdir(parents=True)
     git(folder, "init", "-q")
     shas = []

@@ -90,11 +90,7 @@ def main() -> int:
 
 
 def planted(source: str) -> str:
-    """Return the suite with every change of `PLANTED`.
-
-    Raises:
-        ValueError: a place is not there once.
-    """
+    """Return the suite with every change of `PLANTED`."""
     for name, (before, after) in PLANTED.items():
         if source.count(before) != 1:
             raise ValueError(f"{name}: {before!r} is {source.count(before)} times in {SUITE.name}, expected once")

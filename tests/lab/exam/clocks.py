@@ -261,11 +261,7 @@ def _records(folder: Path) -> pd.DataFrame:
 
 
 def _others(folder: Path, gpu: str) -> tuple[dict[str, list[Found]], list[Found], str]:
-    """Return what the other clocks found, by clock and process, nvbench's SM clocks by process, and its version.
-
-    Raises:
-        SystemExit: a process is not there, or nvbench ran on another GPU than pairbench.
-    """
+    """Return what the other clocks found, by clock and process, nvbench's SM clocks by process, and its version."""
     found: dict[str, list[Found]] = {clock: [] for clock in THEIRS}
     clocks, version = [], ""
     for process in range(PROCESSES):

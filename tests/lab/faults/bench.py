@@ -107,15 +107,7 @@ def main() -> None:
 def attack(
     names: Sequence[str], *, scale: float = 1.0, jobs: int = 2, seed: int = 1, seconds: float = 1800.0
 ) -> list[Seen]:
-    """Make attacks, and return what came of each, in their order.
-
-    Args:
-        names: Of attacks.
-        scale: How much of each is made.
-        jobs: How many processes attack at a time.
-        seed: Of the first part of each.
-        seconds: After how much time no further part is begun.
-    """
+    """Make attacks, and return what came of each, in their order."""
     until = time.monotonic() + seconds
     waiting: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
     parts: dict[str, list[Seen]] = {name: [] for name in names}

@@ -82,13 +82,7 @@ class Side:
 
 
 def make_bench(rng: np.random.Generator, series: int = SERIES, *, alike: bool = False) -> Bench:
-    """Return series of all latencies.
-
-    Args:
-        rng: Where chance comes from.
-        series: How many.
-        alike: Whether variants take half as long as their baseline to as long; else latencies have nothing to do with cases.
-    """
+    """Return series of all latencies."""
     logs = rng.uniform(np.log(SHORTEST_NS), np.log(LONGEST_NS), series)
     if alike:
         logs = np.repeat(logs[::OF_CASE], OF_CASE)[:series] - np.where(

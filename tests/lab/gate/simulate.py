@@ -62,16 +62,7 @@ def judge(
     *,
     relative: bool = True,
 ) -> list[Verdicts]:
-    """Return the verdicts of medians and 95th percentiles.
-
-    Args:
-        bench: The series.
-        reference: What they were.
-        current: What they are.
-        floors: The noise floors of both latencies.
-        policy: The thresholds.
-        relative: Whether variants are judged relative to their baselines as well, as the harness does.
-    """
+    """Return the verdicts of medians and 95th percentiles."""
 
     def effects(runs: Runs, floor: Floats, null: Bools) -> Effects:
         past = np.full(len(bench.latency_ns), float(PAST_RUNS))
@@ -175,12 +166,7 @@ def _word(verdicts: Verdicts, place: int) -> str:
 
 
 def peers(setting: Setting, comparisons: int, seed: int) -> tuple[dict[str, Counter[str]], int]:
-    """Let the rules of other tools judge comparisons, half of them without any change, half with planted ones.
-
-    Returns:
-        For each rule the comparisons with an alarm, the series called falsely, and what was caught at each mark and
-        effect; and how many comparisons there were of either kind.
-    """
+    """Let the rules of other tools judge comparisons, half of them without any change, half with planted ones."""
     rng = np.random.default_rng(seed)
     found: dict[str, Counter[str]] = {peer.name: Counter() for peer in PEERS}
     for _ in range(comparisons):

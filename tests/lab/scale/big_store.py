@@ -24,15 +24,7 @@ TAIL_CV = 0.01
 def write_store(
     folder: Path, *, runs: int, series: int, slower: Mapping[int, float] | None = None, seed: int = 0
 ) -> Iterator[int]:
-    """Write runs of one device model, eight hours apart or what two years have room for, and yield each one's number.
-
-    Args:
-        folder: The store.
-        runs: How many.
-        series: How many each has; rounded down to whole cases.
-        slower: Factor on all latencies of the first variant of the first case, from the run of this number on.
-        seed: Of the noise.
-    """
+    """Write runs of one device model, eight hours apart or what two years have room for, and yield each one's number."""
     rng = np.random.default_rng(seed)
     table = to_table(_first(series), Record)
     levels = np.asarray(table["call_p50_ns"].to_numpy(zero_copy_only=False))

@@ -112,16 +112,7 @@ def main() -> int:
 
 
 def seconds(command: Command, device: str, cache: Path) -> float:
-    """Return how long a command takes, from its start to its end.
-
-    Args:
-        command: The command.
-        device: Where it measures.
-        cache: The folder that the user's cache folder is in.
-
-    Raises:
-        RuntimeError: it ended otherwise than it should.
-    """
+    """Return how long a command takes, from its start to its end."""
     words = [word.replace("DEVICE", device) for word in command.arguments]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
