@@ -202,9 +202,9 @@ def site(session: nox.Session) -> None:
 def scale(session: nox.Session) -> None:
     """Make stores of up to 10,000 runs of 2,000 series and time `compare`, `trend`, `store compact` and `dashboard` on them."""
     _install(session, "-e", ".[site]")
-    session.run("python", "tests/lab/scale/bench.py")
-    session.run("python", "tests/lab/scale/bench.py", "--runs", "10000", "--compact")
-    session.run("python", "tests/lab/scale/site.py")
+    session.run("python", "-m", "tests.lab.scale.bench")
+    session.run("python", "-m", "tests.lab.scale.bench", "--runs", "10000", "--compact")
+    session.run("python", "-m", "tests.lab.scale.site")
 
 
 @nox.session

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.lab.bisect.simulate import LONGER, SHORT, Planted, Search, plain, shipped, told
-from tests.lab.gate.bench import Rows, filled, markdown, rate
+from tests.lab.page import Rows, rate, show, write
 
 PAGE = Path(__file__).with_name("README.md")
 SEARCHES: dict[str, Search] = {
@@ -47,13 +47,9 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=1000, help="searched in each setting")
     parser.add_argument("--seed", type=int, default=2000, help="of the random numbers")
     options = parser.parse_args()
-    tables = {}
-    for name, rows in measured(options.histories, options.seed):
-        tables[name] = markdown(rows)
-        sys.stdout.write(f"## {name}\n\n{tables[name]}\n\n")
-        sys.stdout.flush()
+    tables = show(measured(options.histories, options.seed))
     if options.write:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        write(PAGE, tables)
     return 0
 
 

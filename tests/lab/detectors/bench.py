@@ -5,7 +5,6 @@ python -m tests.lab.detectors.bench [--data FOLDER] [--write] [--half held-out] 
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -15,51 +14,28 @@ from typing import Any
 from tests.lab.detectors import real, scores
 from tests.lab.detectors.noises import HALVES, HARDER, NOISES
 from tests.lab.detectors.peers import DETECTORS
+from tests.lab.page import Rows, show, write
 
 PAGE = Path(__file__).with_name("README.md")
 SIZES = (100, 300, 1000, 3000)
 OURS = DETECTORS[0]
 DELAYED = (0.03, 0.05)
-NO_DATA = "The real series are not part of this repository: `--data FOLDER` names a folder that holds them, laid out as above."
-
-Rows = list[list[str]]
 
 
 def main() -> int:
     """Measure, print, and with --write put the tables into the page."""
     options = _options()
-    tables = {
-        "detectors": _markdown([["name", "what runs"], *([detector.name, detector.source] for detector in DETECTORS)])
-    }
+    tables = show([("detectors", [["name", "what runs"], *([one.name, one.source] for one in DETECTORS)])])
     # Each task is small and names its detector by number: lambdas do not travel between processes.
     with ProcessPoolExecutor(max_workers=options.jobs) as pool:
-        for name, rows in _measured(pool, options.half, options.series):
-            tables[name] = _markdown(rows)
-            _show(name, tables[name])
+        tables |= show(_measured(pool, options.half, options.series))
     # By themselves, so that nothing runs beside what is being timed.
-    tables["time"] = _markdown(_times(options.half))
-    _show("time", tables["time"])
+    tables |= show([("time", _times(options.half))])
     if options.data:
-        tables["real"] = _markdown(_real(options.data))
-    _show("real", tables.get("real", NO_DATA))
+        tables |= show([("real", _real(options.data))])
     if options.write:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        write(PAGE, tables)
     return 0
-
-
-def _show(name: str, table: str) -> None:
-    sys.stdout.write(f"## {name}\n\n{table}\n\n")
-    sys.stdout.flush()
-
-
-def filled(page: str, tables: dict[str, str]) -> str:
-    """Return the page with each table between its markers; a marker without a new table keeps the old one."""
-    for name, table in tables.items():
-        begin, end = f"<!-- table: {name} -->", "<!-- end -->"
-        if page.count(begin) != 1:
-            raise ValueError(f"{PAGE.name} has {page.count(begin)} markers {begin}, expected one")
-        page = re.sub(f"{re.escape(begin)}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", page, flags=re.DOTALL)  # noqa: B023
-    return page
 
 
 def _options() -> argparse.Namespace:
@@ -191,11 +167,6 @@ def _delay(needed: list[int]) -> str:
     ordered = sorted(needed)
     ends = (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.9)])
     return " / ".join(str(end) if end <= scores.PATIENCE else "-" for end in ends)
-
-
-def _markdown(rows: Rows) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from tests.lab.detectors import bench, noises, real, scores
 from tests.lab.detectors.noises import Floats
 from tests.lab.detectors.peers import DETECTORS, Detector, pairbench, perfherder, ratio
+from tests.lab.page import tables_in
 
 
 def at(*places: int) -> scores.Find:
@@ -85,18 +86,10 @@ def test_every_detector_finds_a_plain_step_where_it_is(detector: Detector) -> No
     assert detector.find(levels) == [50]
 
 
-def test_tables_go_between_their_markers() -> None:
-    page = "a\n<!-- table: null -->\nold\n<!-- end -->\nb\n<!-- table: time -->\nkept\n<!-- end -->\n"
-    done = bench.filled(page, {"null": "new \\1"})
-    assert done == page.replace("old", "new \\1")
-    with pytest.raises(ValueError, match="expected one"):
-        bench.filled(page, {"unknown": ""})
-
-
 def test_the_page_is_filled() -> None:
-    tables = re.findall(r"<!-- table: (.+?) -->\n(.*?)<!-- end -->", bench.PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    tables = tables_in(bench.PAGE.read_text(encoding="utf-8"))
     assert len(tables) == 10
-    assert [name for name, table in tables if table.count("|") < 10] == []
+    assert [name for name, table in tables.items() if table.count("|") < 10] == []
 
 
 def test_agreement_with_what_people_marked() -> None:

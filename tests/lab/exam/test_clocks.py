@@ -1,12 +1,7 @@
 """The clocks side by side: what nvbench writes is read, goals are judged, and every entry's call is the one that pairbench times."""
 
-import contextlib
-import importlib.metadata
 import json
-import subprocess
-import sys
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -252,139 +247,8 @@ def test_records_without_the_latency_stream_are_refused(folder: Write) -> None:
         clocks.report(folder([old], {SINGLE: 4500}))
 
 
-class _Stream:
-    def addressof(self) -> int:
-        return 77
-
-
-class Bench(types.ModuleType):
-    """Stands in for `cuda.bench`: registers, and calls what is registered as nvbench does, twice a state."""
-
-    def __init__(self) -> None:
-        super().__init__("cuda.bench")
-        self.argv: list[str] = []
-        self.names: list[str] = []
-        self.executed: list[tuple[str, bool]] = []
-
-    def register(self, function: Callable[[Any], None]) -> Any:
-        self.function = function
-        return self
-
-    def add_string_axis(self, name: str, values: list[str]) -> Any:
-        assert name == "entry"
-        self.names = values
-        return self
-
-    def run_all_benchmarks(self, argv: list[str]) -> None:
-        self.argv = argv
-        for name in self.names:
-
-            def execute(launch: Callable[[object], None], *, batched: bool, name: str = name) -> None:
-                for _ in range(2):
-                    launch(None)
-                self.executed.append((name, batched))
-
-            self.function(
-                types.SimpleNamespace(get_stream=_Stream, get_string={"entry": name}.__getitem__, exec=execute)
-            )
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let clocks run without a GPU, and return the names of the entries that they call."""
-    names: list[str] = []
-    monkeypatch.setattr(clocks, "_need_gpu", lambda: None)
-    monkeypatch.setattr(clocks, "_made_ready", lambda name: lambda: names.append(name))
-    return names
-
-
-def test_nvbench_times_every_call_on_its_own_stream(
-    monkeypatch: pytest.MonkeyPatch, called: list[str], tmp_path: Path
-) -> None:
-    bench, streams = Bench(), []
-
-    @contextlib.contextmanager
-    def on(stream: object) -> Iterator[None]:
-        streams.append(stream)
-        yield
-
-    monkeypatch.setitem(sys.modules, "cuda.bench", bench)
-    monkeypatch.setattr(clocks, "_cuda_bench_version", lambda: "0.3.0")
-    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda pointer: f"stream {pointer}")
-    monkeypatch.setattr(torch.cuda, "stream", on)
-    clocks._by_nvbench(tmp_path, 1)
-    order = clocks._in_order_of(1)
-    assert bench.executed == [(name, False) for name in order]
-    assert called == [name for name in order for _ in range(2)] and set(streams) == {"stream 77"}
-    assert bench.argv[0] == "cuda-bench 0.3.0" and bench.argv[-1] == str(tmp_path / "theirs/nvbench-1.json")
-
-
-def test_triton_keeps_what_it_finds_and_why_it_finds_nothing(
-    monkeypatch: pytest.MonkeyPatch, called: list[str], tmp_path: Path
-) -> None:
-    def do_bench(call: Callable[[], Any], return_mode: str) -> float:
-        call()
-        assert return_mode == "median"
-        return 0.0125
-
-    def do_bench_cudagraph(call: Callable[[], Any], return_mode: str) -> float:
-        raise RuntimeError("it cannot be captured")
-
-    monkeypatch.setattr("triton.testing.do_bench", do_bench)
-    monkeypatch.setattr("triton.testing.do_bench_cudagraph", do_bench_cudagraph)
-    (tmp_path / "theirs").mkdir()
-    clocks._by_triton(tmp_path, 2)
-    found = json.loads((tmp_path / "theirs/triton-2.json").read_text())
-    assert called == list(found["do_bench"]) == clocks._in_order_of(2)
-    assert set(found["do_bench"].values()) == {12500.0}
-    assert set(found["do_bench_cudagraph"].values()) == {"RuntimeError: it cannot be captured"}
-
-
-def test_the_clocks_need_a_gpu_and_nvbench_its_package(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_clocks_need_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for clock in clocks.CLOCKS.values():
         with pytest.raises(SystemExit, match="torch sees no GPU"):
             clock(tmp_path, 0)
-    monkeypatch.setattr(sys, "argv", ["clocks", str(tmp_path)])
-    monkeypatch.setattr(clocks, "_ours", lambda _: pytest.fail("it measured before it asked what is missing"))
-    monkeypatch.setattr(importlib.metadata, "version", _not_installed)
-    with pytest.raises(SystemExit, match=r"nvbench is not installed: pip install cuda-bench==0\.3\.0"):
-        clocks.main()
-
-
-def _not_installed(name: str) -> str:
-    raise importlib.metadata.PackageNotFoundError(name)
-
-
-def test_all_steps_from_the_command_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: Write
-) -> None:
-    commands: list[list[str]] = []
-
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        commands.append(command)
-        if len(commands) == 1 + 2 * clocks.PROCESSES:
-            (tmp_path / "theirs").rmdir()
-            folder([record(SINGLE)], {SINGLE: 5500})
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(sys, "argv", ["clocks", str(tmp_path)])
-    monkeypatch.setattr(clocks, "_cuda_bench_version", lambda: "0.3.0")
-    monkeypatch.setattr(subprocess, "run", run)
-    assert clocks.main() == 1
-    assert commands[0][2:4] == ["pairbench", "run"] and commands[0][-1] == str(tmp_path / "results")
-    assert [command[-3:] for command in commands[1:]] == [
-        [clock, "--process", str(process)] for process in range(3) for clock in ("nvbench", "triton")
-    ]
-    assert (tmp_path / "clocks.md").read_text() == capsys.readouterr().out != ""
-
-
-@pytest.mark.parametrize("step", ["ours", "theirs"])
-def test_a_step_that_fails_ends_the_exam(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["clocks", str(tmp_path), "--steps", step, "report"])
-    monkeypatch.setattr(clocks, "_cuda_bench_version", lambda: "0.3.0")
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 4))
-    with pytest.raises(SystemExit, match=r"clocks: (pairbench run|nvbench) ended with 4"):
-        clocks.main()

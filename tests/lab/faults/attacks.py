@@ -4,26 +4,24 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+
+from tests.faults import crowd, damaged, failing, flips, imports, kill_imports, kills, messages, reading, s3
+from tests.faults.seen import Seen
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Attack:
     """Something that is done to pairbench."""
 
     what: str
     """For the table."""
-    module: str
-    """Where it is, in this folder; an attack whose module is not there is left out."""
-    make: Callable[[Any, int, int], Any]
-    """Makes it, given the module, how many tries, and a seed; what it returns has `counts` and `wrong`."""
+    tried: str | tuple[str, ...]
+    """Which of the attack's counts are tries, by their beginnings."""
     tries: int
     """How many, in all parts together; for some, seconds."""
-    tried: tuple[str, ...]
-    """Which of the attack's counts are tries, by their beginnings."""
+    make: Callable[[int, int], Seen]
+    """Makes it, given how many tries and a seed."""
     parts: int = 1
     """Into how many processes it is divided, each with another seed."""
     limit_s: float = 1500.0
@@ -31,122 +29,74 @@ class Attack:
     """Returns what is missing here, or nothing."""
 
 
-def _of_reading(module: Any, tries: int, _: int) -> Any:
-    damages = import_module("tests.faults.damaged").DAMAGES
-    names = list(damages)[:: max(1, -(-len(damages) // tries))]
-    return module.read_damaged({name: damages[name] for name in names})
+def _read_damaged(tries: int, _: int) -> Seen:
+    names = list(damaged.DAMAGES)[:: max(1, -(-len(damaged.DAMAGES) // tries))]
+    return reading.read_damaged({name: damaged.DAMAGES[name] for name in names})
 
 
-def _of_crowd(module: Any, tries: int, _: int) -> Any:
+def _crowd(seconds: int, _: int) -> Seen:
     with tempfile.TemporaryDirectory() as folder:
-        return module.crowd(f"{folder}/store", tries)
+        return crowd.crowd(f"{folder}/store", seconds)
 
 
-def _of_crowd_elsewhere(module: Any, tries: int, _: int) -> Any:
-    s3 = import_module("tests.faults.s3")
+def _crowd_on_s3(seconds: int, _: int) -> Seen:
     os.environ.update(s3.ENVIRONMENT)
     with tempfile.TemporaryDirectory() as folder, s3.object_store(Path(folder) / "log") as port:
-        return module.crowd(s3.url_of(port), tries, dashboards=1)
+        return crowd.crowd(s3.url_of(port), seconds, dashboards=1)
 
 
-def _of_elsewhere(module: Any, tries: int, _: int) -> Any:
-    os.environ.update(import_module("tests.faults.s3").ENVIRONMENT)
-    return module.fail_elsewhere(puts=module.FILES[: max(1, tries // 4)])
+def _failing_s3(tries: int, _: int) -> Seen:
+    os.environ.update(s3.ENVIRONMENT)
+    return failing.fail_elsewhere(puts=failing.FILES[: max(1, tries // 4)])
 
 
 def _no_server() -> str:
-    if find_spec("tests.faults.s3") is None or import_module("tests.faults.s3").server_command() is None:
-        return "no S3 server: PAIRBENCH_S3_SERVER names its command"
-    return ""
+    return "" if s3.server_command() else f"no S3 server: {s3.VARIABLE} names its command"
 
 
 def _no_mount() -> str:
-    return "" if import_module("tests.faults.failing").may_mount() else "making a disk takes rights of an administrator"
+    return "" if failing.may_mount() else "making a disk takes rights of an administrator"
 
 
+_KILLS = "runs of which parent, worker, server, two of them or all are killed"
+_LOOKS = ("times read", "times listed", "sites built", "runs closed")
+_FAILING = "runs in the middle of which S3 fails, is slow, refuses or hangs"
+
+
+# By name, those that take long first.
 ATTACKS: dict[str, Attack] = {
-    "kills": Attack(
-        what="runs of which parent, worker, server, two of them or all are killed",
-        module="kills",
-        make=lambda module, tries, seed: module.trials(tries, 0, seed, jobs=1),
-        tries=210,
-        tried=("kill -9",),
-        parts=7,
-    ),
+    "kills": Attack(_KILLS, "kill -9", 210, lambda tries, seed: kills.trials(tries, 0, seed, jobs=1), 7),
     "interrupts": Attack(
-        what="runs that get Ctrl-C, SIGHUP or SIGTERM",
-        module="kills",
-        make=lambda module, tries, seed: module.trials(0, tries, seed, jobs=1),
-        tries=60,
-        tried=("SIG",),
-        parts=2,
+        "runs that get Ctrl-C, SIGHUP or SIGTERM",
+        "SIG",
+        60,
+        lambda tries, seed: kills.trials(0, tries, seed, jobs=1),
+        2,
     ),
-    "crowd": Attack(
-        what="8 writers, 3 readers and a dashboard on one store for 3 minutes",
-        module="crowd",
-        make=_of_crowd,
-        tries=180,
-        tried=("times read", "times listed", "sites built", "runs closed"),
-    ),
-    "crowd-s3": Attack(
-        what="the same on S3",
-        module="crowd",
-        make=_of_crowd_elsewhere,
-        tries=180,
-        tried=("times read", "times listed", "sites built", "runs closed"),
-        needs=_no_server,
-    ),
-    "failing-s3": Attack(
-        what="runs in the middle of which S3 fails, is slow, refuses or hangs",
-        module="failing",
-        make=_of_elsewhere,
-        tries=16,
-        tried=("runs",),
-        needs=_no_server,
-    ),
+    "crowd": Attack("8 writers, 3 readers and a dashboard on one store for 3 minutes", _LOOKS, 180, _crowd),
+    "crowd-s3": Attack("the same on S3", _LOOKS, 180, _crowd_on_s3, needs=_no_server),
+    "failing-s3": Attack(_FAILING, "runs", 16, _failing_s3, needs=_no_server),
     "flips": Attack(
-        what="flipped bits, each read by 11 readers",
-        module="flips",
-        make=lambda module, tries, seed: module.flip_bits(tries, seed=seed),
-        tries=1000,
-        tried=("bits flipped",),
-        parts=2,
+        "flipped bits, each read by 11 readers",
+        "bits flipped",
+        1000,
+        lambda tries, seed: flips.flip_bits(tries, seed=seed),
+        2,
     ),
-    "imports": Attack(
-        what="fuzzed imports",
-        module="imports",
-        make=lambda module, tries, _: module.import_fuzzed(tries),
-        tries=2500,
-        tried=("files",),
-    ),
-    "messages": Attack(
-        what="fuzzed messages of workers",
-        module="messages",
-        make=lambda module, tries, _: module.tell(tries),
-        tries=7500,
-        tried=("messages",),
-    ),
-    "damaged": Attack(
-        what="damaged stores, each with all commands",
-        module="reading",
-        make=_of_reading,
-        tries=1000,
-        tried=("commands",),
-    ),
+    "imports": Attack("fuzzed imports", "files", 2500, lambda tries, _: imports.import_fuzzed(tries)),
+    "messages": Attack("fuzzed messages of workers", "messages", 7500, lambda tries, _: messages.tell(tries)),
+    "damaged": Attack("damaged stores, each with all commands", "commands", 1000, _read_damaged),
     "killed-imports": Attack(
-        what="imports that are killed, each before another line",
-        module="kill_imports",
-        make=lambda module, tries, _: module.kill_imports(tries),
-        tries=150,
-        tried=("killed",),
+        "imports that are killed, each before another line",
+        "killed",
+        150,
+        lambda tries, _: kill_imports.kill_imports(tries),
     ),
     "disks": Attack(
-        what="runs whose disk is full",
-        module="failing",
-        make=lambda module, tries, _: module.fail_for_space(module.PARTS_OF_DISK[:tries]),
-        tries=5,
-        tried=("runs",),
+        "runs whose disk is full",
+        "runs",
+        5,
+        lambda tries, _: failing.fail_for_space(failing.PARTS_OF_DISK[:tries]),
         needs=_no_mount,
     ),
 }
-"""By name, those that take long first."""

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from scipy import stats
-
 from tests.lab.gate.noise import NOISES, SERIES
 from tests.lab.gate.simulate import EFFECTS, MARKS, RANGES, Setting, caught, peers, quiet
+from tests.lab.page import Rows, rate, show, write
 
 PAGE = Path(__file__).with_name("README.md")
 HELD_OUT = 2000
@@ -24,43 +23,14 @@ SMALL = 20
 FASTER = -0.0065
 """How much longer an H100 took for some kernels from one minute to the next, log units."""
 
-Rows = list[list[str]]
-
 
 def main() -> int:
     """Measure, print, and with --write put the tables into the page."""
     options = _options()
-    tables = {}
-    for name, rows in _measured(options.comparisons, options.seed):
-        tables[name] = markdown(rows)
-        sys.stdout.write(f"## {name}\n\n{tables[name]}\n\n")
-        sys.stdout.flush()
+    tables = show(_measured(options.comparisons, options.seed))
     if options.write:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        write(PAGE, tables)
     return 0
-
-
-def filled(page: str, tables: dict[str, str]) -> str:
-    """Return the page with each table between its markers."""
-    for name, table in tables.items():
-        begin, end = f"<!-- table: {name} -->", "<!-- end -->"
-        if page.count(begin) != 1:
-            raise ValueError(f"{PAGE.name} has {page.count(begin)} markers {begin}, expected one")
-        before, _, after = page.partition(begin)
-        page = f"{before}{begin}\n{table}\n{end}{after.partition(end)[2]}"
-    return page
-
-
-def markdown(rows: Rows) -> str:
-    """Return a table whose first row is its head."""
-    head, *body = rows
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body])
-
-
-def rate(seen: int, tries: int) -> str:
-    """Return a share in percent with its 95 % interval (Clopper and Pearson 1934)."""
-    low, high = stats.binomtest(seen, tries).proportion_ci(method="exact")
-    return f"{100 * seen / tries:.2f} ({100 * low:.2f} to {100 * high:.2f})"
 
 
 def _options() -> argparse.Namespace:

@@ -1,7 +1,6 @@
 """The gate on comparisons whose truth is known: a small version of the benchmark, which holds its promises in each change."""
 
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from tests.lab.gate import bench
 from tests.lab.gate.noise import MARKS_NS, NOISES, OF_CASE, Bench, Noise, Side, draw, make_bench, spread_of
 from tests.lab.gate.peers import PEERS, apart, rank_test, ratio
 from tests.lab.gate.simulate import Setting, caught, judge, peers, quiet
+from tests.lab.page import tables_in
 
 pytestmark = pytest.mark.slow
 
@@ -127,37 +127,19 @@ def test_peers_are_counted() -> None:
     assert found["ratio of medians > 1.05"]["100 us 2%"] == 0
 
 
-def test_the_page_has_a_place_for_each_table_and_keeps_its_text() -> None:
-    page = bench.PAGE.read_text(encoding="utf-8")
-    names = re.findall("<!-- table: (.*?) -->", page)
-    filled = bench.filled(page, dict.fromkeys(names, "| new |"))
-    assert names == ["alarms", "caught", "small", "hidden", "peers"] and filled.count("| new |") == 5
-    assert re.sub("-->\n(.*?\n)?<!-- end", "", filled, flags=re.DOTALL) == re.sub(
-        "-->\n(.*?\n)?<!-- end", "", page, flags=re.DOTALL
-    )
-    with pytest.raises(ValueError, match="expected one"):
-        bench.filled(page, {"no such table": ""})
-
-
 def test_the_page_holds_what_it_promises() -> None:
     """The published table itself: at most 1 % of comparisons alarm, and +2 % from 100 us up is caught in 99 %."""
     page = bench.PAGE.read_text(encoding="utf-8")
-    alarms, caught_ = (_table(page, name) for name in ("alarms", "caught"))
+    tables = {name: _rows(table) for name, table in tables_in(page).items()}
+    assert [*tables] == ["alarms", "caught", "small", "hidden", "peers"]
+    (_, _, *alarms), (head, _, *caught_) = tables["alarms"], tables["caught"]
     assert len(alarms) == len(caught_) == len(bench.settings())
     assert max(float(row[3].split()[0]) for row in alarms) <= 1.0
-    head = page.split("<!-- table: caught -->")[1].splitlines()[1].strip("| ").split(" | ")
     columns = [head.index("+2 %, 100 us"), head.index("+2 %, more")]
     plain = [row for row in caught_ if row[0] in (PLAIN.name, WORST.name)]
     assert len(plain) == 8
     assert min(float(row[column]) for row in plain for column in columns) >= 99
 
 
-def _table(page: str, name: str) -> list[list[str]]:
-    _, _, rest = page.partition(f"<!-- table: {name} -->")
-    lines = rest.partition("<!-- end -->")[0].strip().splitlines()
-    return [line.strip("| ").split(" | ") for line in lines[2:]]
-
-
-def test_a_rate_comes_with_its_interval() -> None:
-    assert bench.rate(0, 1000) == "0.00 (0.00 to 0.37)"
-    assert bench.rate(10, 1000) == "1.00 (0.48 to 1.83)"
+def _rows(table: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in table.strip().splitlines()]

@@ -1,6 +1,6 @@
 """Makes a store of 1,000 runs of 2,000 series and times `pairbench compare` and `pairbench trend` on it.
 
-    python tests/lab/scale/bench.py [--runs 1000] [--series 2000] [--store FOLDER] [--times 3] [--compact]
+    python -m tests.lab.scale.bench [--runs 1000] [--series 2000] [--store FOLDER] [--times 3] [--compact]
 
 `nox -s scale` runs it, also with 10,000 runs and `--compact`: then `pairbench store compact` comes first, is timed too, and compare and trend
 are judged by the limits of a large store, start-up included. A store that is there already is used again. Times are of whole processes, the
@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.lab.scale.big_store import first_variant, write_store
+
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "harness")]
 
 COMPARE_S = 3.0
 TREND_S = 1.0
@@ -57,8 +58,6 @@ def main() -> int:
 
 def make(store: Path, *, runs: int, series: int) -> None:
     """Make the store; a quarter of the way one variant becomes 3 % slower."""
-    from tests.lab.scale.big_store import write_store
-
     began = time.perf_counter()
     for number in write_store(store, runs=runs, series=series, slower={runs // 4: 1.03}):
         if number % 100 == 99:
@@ -69,8 +68,6 @@ def make(store: Path, *, runs: int, series: int) -> None:
 
 def measure(store: Path, times: int, *, large: bool = False) -> int:
     """Time the verbs and print a table of what they took."""
-    from tests.lab.scale.big_store import first_variant
-
     name = first_variant()
     loading = {verb: best(functools.partial(run, "-c", f"import {names}"), times) for verb, names in _IMPORTS.items()}
     compare = best(lambda: run("-m", "pairbench", "compare", "--store", str(store)), times)

@@ -1,6 +1,6 @@
 """Makes a store of 200 runs of 2,000 series, builds its site, adds one run and builds again, and opens the overview.
 
-    python tests/lab/scale/site.py [--runs 200] [--series 2000] [--output FOLDER]
+    python -m tests.lab.scale.site [--runs 200] [--series 2000] [--output FOLDER]
 
 `nox -s scale` runs it. Time and memory are of the whole process of `pairbench dashboard`. The overview is opened from disk in an
 installed Chromium; it counts as interactive when a filter that is typed as soon as the page is there has been applied. Exits with 1
@@ -9,16 +9,14 @@ where a limit is passed.
 
 import argparse
 import contextlib
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "harness")]
+from tests.lab.scale.bench import best, notify, run
+from tests.lab.scale.big_store import write_store
 
 BUILD_S = 60.0
 MEMORY_GB = 2.0
@@ -40,8 +38,6 @@ def main() -> int:
 
 def measure(folder: Path, *, runs: int, series: int) -> int:
     """Build twice, look at what came of it, and print a table."""
-    from tests.lab.scale.big_store import write_store
-
     store, site = folder / "store", folder / "site"
     files = write_store(store, runs=runs + 1, series=series, slower={runs // 4: 1.03})
     for _ in range(runs):
@@ -74,15 +70,7 @@ def measure(folder: Path, *, runs: int, series: int) -> int:
 
 def build(store: Path, site: Path) -> float:
     """Return the seconds that a build takes."""
-    began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "pairbench", "dashboard", "--store", str(store), "--output", str(site)],
-        cwd=store,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")])},
-        check=True,
-        capture_output=True,
-    )
-    return time.perf_counter() - began
+    return best(lambda: run("-m", "pairbench", "dashboard", "--store", str(store), "--output", str(site)), 1)
 
 
 def interactive(page: Path) -> float:
@@ -104,11 +92,6 @@ def interactive(page: Path) -> float:
             tab.close()
         browser.close()
     return min(found)
-
-
-def notify(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pairbench.store.history import read_series
 from pairbench.store.reader import read_run, runs
 from pairbench.workflow.compare.comparer import Comparer
 from tests.builders import DEVICE
+from tests.commands import ROOT
 from tests.lab.scale.big_store import first_variant, write_store
 
 RUNS, SERIES = 40, 100
@@ -55,20 +56,9 @@ def test_one_series_over_all_runs(store: Path) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_runs(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("bench.py")
-    command = [
-        sys.executable,
-        str(script),
-        "--runs",
-        "8",
-        "--series",
-        "8",
-        "--store",
-        str(tmp_path / "store"),
-        "--times",
-        "1",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    options = ["--runs", "8", "--series", "8", "--store", str(tmp_path / "store"), "--times", "1"]
+    command = [sys.executable, "-m", "tests.lab.scale.bench", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     # On a busy machine even this may take too long: then it says so.
     assert done.returncode == ("too long" in done.stdout), done.stderr
     assert "8 runs of 8 series" in done.stdout and "trend" in done.stdout
