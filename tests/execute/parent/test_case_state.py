@@ -127,12 +127,11 @@ def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> Non
 @pytest.mark.parametrize(
     ("ends", "timed"),
     [
-        ({A: Status.MISMATCHED, B: Status.FAILED}, ()),
-        ({A: Status.MISMATCHED, B: Status.SKIPPED}, ()),
-        ({A: Status.MISMATCHED}, (BASELINE, B)),
-        ({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,)),
+        pytest.param({A: Status.MISMATCHED, B: Status.FAILED}, (), id="all wrong"),
+        pytest.param({A: Status.MISMATCHED, B: Status.SKIPPED}, (), id="wrong or skipped"),
+        pytest.param({A: Status.MISMATCHED}, (BASELINE, B), id="one right"),
+        pytest.param({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,), id="all skipped"),
     ],
-    ids=["all wrong", "wrong or skipped", "one right", "all skipped"],
 )
 def test_a_baseline_is_not_timed_where_no_variant_is_right(
     planned: Planned, ends: dict[Entry, Status], timed: tuple[Entry, ...]
