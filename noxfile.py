@@ -75,7 +75,7 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that take minutes: every pipeline of the recipes, runs that are killed, the whole catalogue verified.
 
-    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue, a quarter of the pipelines and of the rest, others with each
+    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue and of the rest, a quarter of the pipelines, others with each
     commit, and those that changed lately, or that test what did.
     """
     _install(session, "-e", ".[test]")
@@ -141,7 +141,7 @@ def moto(session: nox.Session) -> None:
 def fleet(session: nox.Session) -> None:
     """Run the tests of a fleet, which need its extra, in an environment of their own. Arguments go to pytest; `python -m tests.fleet.bench` measures.
 
-    With PAIRBENCH_SLOW=part, as in CI, those that kill workers and wait for many are run by every fourth commit, and where fleets changed lately.
+    With PAIRBENCH_SLOW=part, as in CI, those that kill workers and wait for many are run by every eighth commit, and where fleets changed lately.
     """
     _install(session, "-e", ".[test,fleet]")
     session.run("python", "-m", "pytest", *(session.posargs or [*SIDE_BY_SIDE, "tests/fleet"]))
@@ -185,7 +185,7 @@ def gpu(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Run the tests of the site in an installed Chromium. Fails where there is none. Arguments go to pytest.
 
-    With PAIRBENCH_SLOW=part, as in CI, a quarter of those that take longest, others with each commit, and all where the site changed lately.
+    With PAIRBENCH_SLOW=part, as in CI, an eighth of those that take longest, others with each commit, and all where the site changed lately.
     """
     _install(session, "-e", ".[site]")
     pytest = ("python", "-m", "pytest", "-m", "browser")

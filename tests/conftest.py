@@ -62,7 +62,7 @@ ALONE = (
 # Files whose slow tests every commit runs, or whose parts have turns of their own.
 EVERY_TIME = ("tests/cli/test_exploits.py", "tests/catalogue/test_verify.py", "tests/integrations/test_recipe_jobs.py")
 
-TURNS = 4
+TURNS = 8
 """The number of commits after which CI has run the slow tests of each file."""
 # What the slow tests below a folder are about, beside the tests themselves: where that changed lately, none waits for its turn.
 ABOUT = {
@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def on_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return what is run, and what waits for its turn: in CI every fourth commit runs the slow tests of a file, unless that or what it is about changed lately."""
+    """Return what is run, and what waits for its turn: in CI every eighth commit runs the slow tests of a file, unless that or what it is about changed lately."""
     number = turns.turn(TURNS)
     if number is None:
         return items, []

@@ -240,7 +240,7 @@ def test_a_head_is_looked_at_as_it_comes() -> None:
             read_head(wrong)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_messages_are_refused_or_are_messages(data: st.DataObject) -> None:
     """Whatever a worker writes, its parent has a value of the right type, or a sentence."""
@@ -264,7 +264,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(name=st.sampled_from(sorted(ALL)), fields=_JSON, numbers=st.binary(max_size=32))
 def test_made_up_messages_are_refused_or_are_messages(name: str, fields: Any, numbers: bytes) -> None:
     try:

@@ -27,7 +27,9 @@ ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 SUITE = load_suite(ROOT / "tests/suites/training.py")
 # Loaded by the tests of them alone: each process of pytest collects all tests.
-TRAINING = [path for path in sorted((ROOT / "suites/train").glob("*.py")) if not path.name.startswith(("kernels", "train"))]
+TRAINING = [
+    path for path in sorted((ROOT / "suites/train").glob("*.py")) if not path.name.startswith(("kernels", "train"))
+]
 
 
 def at(operator: Operator, direction: str, **axes: object) -> tuple[Operator, dict[str, Any]]:

@@ -26,6 +26,7 @@ def test_each_sentence_has_its_kind(sentence: str, kind: str) -> None:
     assert kind in KINDS and kind_of(sentence) == kind
 
 
+@pytest.mark.slow
 def test_an_attack_is_made_in_its_parts_and_shown_in_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ATTACKS, "disks", Attack(**{**vars(ATTACKS["disks"]), "needs": lambda: "no disk here"}))
     monkeypatch.setitem(ATTACKS, "messages", Attack(**{**vars(ATTACKS["messages"]), "tries": 20, "parts": 2}))

@@ -18,6 +18,7 @@ def test_a_syntax_error_is_timed_and_what_ends_otherwise_is_said(tmp_path: Path)
         seconds(Command(arguments=("pairbench", "run", "nothing.py")), "cpu", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_time_after_an_edit_is_that_to_the_line_of_the_variant(tmp_path: Path) -> None:
     assert 0 < seconds(COMMANDS["try --watch, after an edit"], "cpu", tmp_path) < 60
 
