@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tests.lab.gate.noise import NOISES, SERIES
-from tests.lab.gate.simulate import EFFECTS, MARKS, RANGES, Setting, caught, peers, quiet
+from tests.lab.gate.simulate import EFFECTS, MARKS, NOISES, RANGES, SERIES, Setting, caught, peers, quiet
 from tests.lab.page import Rows, rate, show, write
 
 PAGE = Path(__file__).with_name("README.md")

@@ -12,9 +12,26 @@ from pairbench.model.comparison import DEFAULT, GateOutcome, Verdict
 from pairbench.model.record import Record
 from tests.builders import make_run
 from tests.lab.gate import bench
-from tests.lab.gate.noise import MARKS_NS, NOISES, OF_CASE, Bench, Noise, Side, draw, make_bench, spread_of
-from tests.lab.gate.peers import PEERS, apart, rank_test, ratio
-from tests.lab.gate.simulate import Setting, caught, judge, peers, quiet
+from tests.lab.gate.simulate import (
+    MARKS_NS,
+    NOISES,
+    OF_CASE,
+    PEERS,
+    Bench,
+    Noise,
+    Setting,
+    Side,
+    apart,
+    caught,
+    draw,
+    judge,
+    make_bench,
+    peers,
+    quiet,
+    rank_test,
+    ratio,
+    spread_of,
+)
 from tests.lab.page import tables_in
 
 pytestmark = pytest.mark.slow
