@@ -17,13 +17,11 @@ from pairbench.execute.parent.steps import verify_case
 from pairbench.execute.protocol import Describe, VerifyCase
 from pairbench.execute.worker.describe.operators import describe
 from pairbench.model.case import make_case
-from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.settings import Settings
 from pairbench.suite.load import load_suite
-
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+from tests.execute.made import CPU
 
 SUITE = """
 import ctypes, os, pickle, struct, sys, time

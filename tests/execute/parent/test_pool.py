@@ -32,8 +32,8 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import BrokenSuite, Entry
 from pairbench.model.settings import Settings
+from tests.execute.made import CPU
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
 
 SUITE = """

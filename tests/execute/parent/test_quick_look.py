@@ -9,11 +9,10 @@ import pytest
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext, WorkerProcess
 from pairbench.execute.parent.quick_look import QuickLook
-from pairbench.model.environment import Device
 from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.plan import Entry, PlannedCase
+from tests.execute.made import CPU
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 SUITE = """
 import os, time
 from pairbench import Operator, Variant, grid

@@ -12,10 +12,8 @@ import pytest
 from pairbench.errors import PairbenchError
 from pairbench.execute.parent.pool import WorkerContext, WorkerProcess
 from pairbench.execute.parent.scout import Scout, probe_environment
-from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite
-
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+from tests.execute.made import CPU
 
 
 @pytest.fixture
