@@ -78,7 +78,7 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that take minutes: every pipeline of the recipes, runs that are killed, the whole catalogue verified.
 
-    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue, a quarter of the pipelines and of the rest, others with each
+    With PAIRBENCH_SLOW=part, as in CI, that is an eighth of the catalogue and of the rest, a quarter of the pipelines, others with each
     commit, and those that changed lately, or that test what did.
     """
     _install(session, "-e", ".[test]")
@@ -90,29 +90,29 @@ def detectors(session: nox.Session) -> None:
     """Measure the changepoint detector beside other tools' on the same series. `-- --write` puts the tables into their page."""
     _install(session, "-e", ".[test,detectors]")
     session.install("--no-deps", "apache-otava==0.8.0")
-    session.run("python", "-m", "pytest", "tests/detectors")
-    session.run("python", "-m", "tests.detectors.bench", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/lab/detectors")
+    session.run("python", "-m", "tests.lab.detectors.bench", *session.posargs)
 
 
 @nox.session
 def gate(session: nox.Session) -> None:
     """Measure how often the gate is wrong, beside other tools' rules, on comparisons made up. `-- --write` updates its page."""
     _install(session, "-e", ".[test]")
-    session.run("python", "-m", "tests.gate.bench", *session.posargs)
+    session.run("python", "-m", "tests.lab.gate.bench", *session.posargs)
 
 
 @nox.session
 def bisect(session: nox.Session) -> None:
     """Measure how surely the commit is found in histories made up, beside plain bisection. `-- --write` updates its page."""
     _install(session, "-e", ".[test]")
-    session.run("python", "-m", "tests.bisect.bench", *session.posargs)
+    session.run("python", "-m", "tests.lab.bisect.bench", *session.posargs)
 
 
 @nox.session
 def faults(session: nox.Session) -> None:
     """Kill, interrupt, damage, fill and fuzz what there is for half an hour, and count. `-- kills --scale 0.1` makes a part of one attack."""
     _install(session, "-e", ".[test,s3]")
-    session.run("python", "-m", "tests.faults.bench", *session.posargs, env=_object_store(session))
+    session.run("python", "-m", "tests.lab.faults.bench", *session.posargs, env=_object_store(session))
 
 
 @nox.session
@@ -144,7 +144,7 @@ def moto(session: nox.Session) -> None:
 def fleet(session: nox.Session) -> None:
     """Run the tests of a fleet, which need its extra, in an environment of their own. Arguments go to pytest; `python -m tests.fleet.bench` measures.
 
-    With PAIRBENCH_SLOW=part, as in CI, those that kill workers and wait for many are run by every fourth commit, and where fleets changed lately.
+    With PAIRBENCH_SLOW=part, as in CI, those that kill workers and wait for many are run by every eighth commit, and where fleets changed lately.
     """
     _install(session, "-e", ".[test,fleet]")
     session.run("python", "-m", "pytest", *(session.posargs or [*SIDE_BY_SIDE, "tests/fleet"]))
@@ -195,7 +195,7 @@ def gpu(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Run the tests of the site in an installed Chromium. Fails where there is none. Arguments go to pytest.
 
-    With PAIRBENCH_SLOW=part, as in CI, a quarter of those that take longest, others with each commit, and all where the site changed lately.
+    With PAIRBENCH_SLOW=part, as in CI, an eighth of those that take longest, others with each commit, and all where the site changed lately.
     """
     _install(session, "-e", ".[site]")
     pytest = ("python", "-m", "pytest", "-m", "browser")
@@ -212,16 +212,16 @@ def site(session: nox.Session) -> None:
 def scale(session: nox.Session) -> None:
     """Make stores of up to 10,000 runs of 2,000 series and time `compare`, `trend`, `store compact` and `dashboard` on them."""
     _install(session, "-e", ".[site]")
-    session.run("python", "tests/scale/bench.py")
-    session.run("python", "tests/scale/bench.py", "--runs", "10000", "--compact")
-    session.run("python", "tests/scale/site.py")
+    session.run("python", "-m", "tests.lab.scale.bench")
+    session.run("python", "-m", "tests.lab.scale.bench", "--runs", "10000", "--compact")
+    session.run("python", "-m", "tests.lab.scale.site")
 
 
 @nox.session
 def speed(session: nox.Session) -> None:
     """Time the commands that people wait for, five times each, beside what they may take. `-- verify --times 1` takes one of them once."""
     _install(session, ".[pytest]")
-    session.run("python", "-m", "tests.speed.bench", *session.posargs)
+    session.run("python", "-m", "tests.lab.speed.bench", *session.posargs)
 
 
 def _install(session: nox.Session, *what: str) -> None:

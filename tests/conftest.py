@@ -43,7 +43,7 @@ LONGEST = (
     "tests/cli/test_exploits.py",
     "tests/cli/test_hostile.py",
     "tests/integrations/test_plugin_gates.py",
-    "tests/scale/test_scale.py",
+    "tests/lab/scale/test_scale.py",
     "tests/site/test_long.py",
     "tests/site/test_published.py",
     "tests/site/test_hostile.py",
@@ -63,7 +63,7 @@ ALONE = (
 # Files whose slow tests every commit runs, or whose parts have turns of their own.
 EVERY_TIME = ("tests/cli/test_exploits.py", "tests/catalogue/test_verify.py", "tests/integrations/test_recipe_jobs.py")
 
-TURNS = 4
+TURNS = 8
 """The number of commits after which CI has run the slow tests of each file."""
 # What the slow tests below a folder are about, beside the tests themselves: where that changed lately, none waits for its turn.
 ABOUT = {
@@ -73,7 +73,7 @@ ABOUT = {
     ),
     "tests/fleet/": ("harness/pairbench/features/fleet",),
     "tests/faults/": ("harness/pairbench/store",),
-    "tests/gate/": ("harness/pairbench/analyze/compare",),
+    "tests/lab/gate/": ("harness/pairbench/analyze/compare",),
 }
 
 # A GPU machine with its own Python may lack hypothesis; no GPU test uses it.
@@ -144,7 +144,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def on_turn(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return what is run, and what waits for its turn: in CI every fourth commit runs the slow tests of a file, unless that or what it is about changed lately."""
+    """Return what is run, and what waits for its turn: in CI every eighth commit runs the slow tests of a file, unless that or what it is about changed lately."""
     number = turns.turn(TURNS)
     if number is None:
         return items, []

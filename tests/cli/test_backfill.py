@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pairbench.store.reader import read_frame
-from tests.bisect.planted import git, plant
 from tests.cli.conftest import settle
 from tests.commands import Done, call
+from tests.lab.bisect.planted import git, plant
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

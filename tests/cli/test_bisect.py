@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.bisect.planted import git, plant
 from tests.cli.conftest import settle
 from tests.commands import call
+from tests.lab.bisect.planted import git, plant
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

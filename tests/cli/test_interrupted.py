@@ -272,7 +272,12 @@ LEFT = ("same_group", "own_session", "daemon")
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM)),
+    ],
+    ids=lambda one: one.name,
 )
 def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Running], number: signal.Signals) -> None:
     run = running(suite=LEAVES, seconds=30)

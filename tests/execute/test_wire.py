@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import time
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -241,7 +240,7 @@ def test_a_head_is_looked_at_as_it_comes() -> None:
             read_head(wrong)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_messages_are_refused_or_are_messages(data: st.DataObject) -> None:
     """Whatever a worker writes, its parent has a value of the right type, or a sentence."""
@@ -265,7 +264,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(name=st.sampled_from(sorted(ALL)), fields=_JSON, numbers=st.binary(max_size=32))
 def test_made_up_messages_are_refused_or_are_messages(name: str, fields: Any, numbers: bytes) -> None:
     try:
@@ -280,17 +279,13 @@ def test_a_field_that_no_message_can_have_is_our_own_mistake() -> None:
         wire._reader(complex)
 
 
-def test_a_round_of_many_samples_costs_milliseconds() -> None:
-    """5,000 samples of 10 entries; as JSON alone it would be some 200 ms."""
-    entries = [Entry(implementation=f"v{number}", mode="eager") for number in range(10)]
-    message = timed_round(5000, *entries)
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
-        found = decode(encode(message), ALL)
-        took.append(time.perf_counter() - began)
-    assert found == message
-    assert min(took) < 0.1
+def test_samples_travel_as_bytes_and_not_as_text() -> None:
+    """5,000 samples of 10 entries: as JSON a round would take some 200 ms to read."""
+    message = timed_round(5000, *(Entry(implementation=f"v{number}", mode="eager") for number in range(10)))
+    encoded = encode(message)
+    frame = read_head(encoded)
+    assert frame is not None and frame.text < frame.numbers / 20
+    assert decode(encoded, ALL) == message
 
 
 VERIFY = VerifyCase(

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pairbench.store.reader import WholeStore, read_frame, read_samples, runs
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run
 from tests.faults.forked import each_forked
+from tests.faults.seen import Seen
 from tests.site.stores import _samples
 
 CASES = ("rms_norm[dtype=bfloat16,tokens=64]", "rms_norm[dtype=bfloat16,tokens=128]")
@@ -30,33 +31,11 @@ _UNFINISHED = 0.1
 """The part of the runs whose writer goes away without a word, as a kill has it."""
 
 
-@dataclass
-class Crowd:
-    """What was seen."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: "Crowd") -> None:
-        """Take in what another process has seen."""
-        self.counts += other.counts
-        self.wrong += other.wrong
-
-
 def crowd(
     store: str, seconds: float, *, writers: int = 8, readers: int = 3, dashboards: int = 1, pause_s: float = 0.2
-) -> Crowd:
-    """Let them all loose for some time.
-
-    Args:
-        store: A folder or a URL that is empty.
-        seconds: How long.
-        writers: How many write one run after the other.
-        readers: How many read, each by another reader in turn.
-        dashboards: How many build sites.
-        pause_s: How long a writer waits between two runs.
-    """
-    found = Crowd()
+) -> Seen:
+    """Let them all loose for some time; on a busy machine each goes on until it has come to its end once."""
+    found = Seen()
     with tempfile.TemporaryDirectory() as folder:
         place = _Place(store=store, ledgers=Path(folder), until=time.time() + seconds, pause_s=pause_s)
         work = [
@@ -97,11 +76,11 @@ def _value(run_id: str, record: Record) -> float:
     return 1.0 + zlib.crc32(f"{run_id} {record.case} {record.implementation}".encode())
 
 
-def _write(place: _Place, number: int) -> Crowd:
-    seen, rng = Crowd(), random.Random(number)
+def _write(place: _Place, number: int) -> Seen:
+    seen, rng = Seen(), random.Random(number)
     ledger = os.open(place.ledgers / str(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     count = 0
-    while time.time() < place.until:
+    while time.time() < place.until or not seen.counts["runs closed"]:
         run_id = f"20240101T{count:06d}-{number:02d}{rng.randrange(16**6):06x}"
         count += 1
         records = [replace(one, run_id=run_id) for one in make_run(0, cases=CASES)]
@@ -143,11 +122,11 @@ def _by_whole(store: str) -> tuple[Iterator[Any], tuple[str, ...]]:
     return (replace(one, run_id=key[0]) for key, several in whole.by_run(names) for one in several), whole.problems
 
 
-def _read(place: _Place, number: int) -> Crowd:
-    seen, rng = Crowd(), random.Random(100 + number)
+def _read(place: _Place, number: int) -> Seen:
+    seen, rng = Seen(), random.Random(100 + number)
     while not place.sure():
         time.sleep(0.05)
-    while time.time() < place.until:
+    while time.time() < place.until or not seen.counts["times read"]:
         name, read = rng.choice(_READERS)
         sure = place.sure()
         rows, problems = read(place.store)
@@ -167,7 +146,7 @@ def _read(place: _Place, number: int) -> Crowd:
 
 
 def _check(
-    seen: Crowd, name: str, rows: list[Record], problems: tuple[str, ...], sure: dict[str, tuple[int, int]]
+    seen: Seen, name: str, rows: list[Record], problems: tuple[str, ...], sure: dict[str, tuple[int, int]]
 ) -> None:
     keys = Counter((row.run_id, row.case, row.implementation) for row in rows)
     twice = [key for key, count in keys.items() if count > 1]
@@ -181,7 +160,7 @@ def _check(
 
 
 def _compare(
-    seen: Crowd,
+    seen: Seen,
     name: str,
     found: dict[str, int],
     sure: dict[str, tuple[int, int]],
@@ -201,12 +180,12 @@ def _compare(
         seen.wrong.append(f"{name}: {len(problems)} problems, {problems[0]} the first")
 
 
-def _build(place: _Place, number: int) -> Crowd:
-    seen = Crowd()
+def _build(place: _Place, number: int) -> Seen:
+    seen = Seen()
     with tempfile.TemporaryDirectory() as folder:
         while not place.sure():
             time.sleep(0.05)
-        while time.time() < place.until:
+        while time.time() < place.until or not seen.counts["sites built"]:
             sure = place.sure()
             config = Config(root=Path(folder), store=place.store)
             site = build_site(config, SiteOptions(folder=Path(folder) / "site"))
@@ -217,7 +196,7 @@ def _build(place: _Place, number: int) -> Crowd:
     return seen
 
 
-def _check_end(place: _Place, found: Crowd) -> None:
+def _check_end(place: _Place, found: Seen) -> None:
     """Look once more when all is quiet: everything is there once, and nothing is left lying about."""
     rows, problems = _by_frame(place.store)
     _check(found, "at the end", list(rows), problems, place.sure())

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import socket
-import string
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -414,18 +413,3 @@ PLACES: dict[str, Damage] = {
 DAMAGES: dict[str, Damage] = {**_FILES, **_COLUMNS, **_SAMPLES, **DOCUMENTS, **PLACES}
 GOES = frozenset(name for name in PLACES if name.startswith("a file for the folder"))
 """What keeps the store from being listed, which is said with exit code 4."""
-
-
-def in_each_column(names: list[str]) -> dict[str, Damage]:
-    """Return four ways of going wrong for each of some columns of records."""
-    return {
-        f"{what}: {name}": damage
-        for name in names
-        for what, damage in {
-            "null": each(name, None),
-            "missing": without(name),
-            "a text": column(name, lambda count: ["?"] * count),
-            "a struct": column(name, lambda count: [{"a": 1}] * count),
-            "a list of texts": column(name, lambda count: [[string.ascii_letters]] * count),
-        }.items()
-    }

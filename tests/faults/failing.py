@@ -10,14 +10,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pairbench.store.reader import read_run, read_samples
 from tests.faults.s3 import ENVIRONMENT, Way, object_store, url_of
+from tests.faults.seen import Seen
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 2
@@ -33,16 +33,6 @@ LONGEST_S = 180.0
 
 _PAGE = 4096
 """Bytes that such a disk gives at a time."""
-
-
-@dataclass
-class Failed:
-    """What was seen."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    took_s: dict[str, float] = field(default_factory=dict)
-    """The longest time in seconds that a run took, by what was done to its store."""
 
 
 class _Project:
@@ -108,9 +98,9 @@ class _Project:
 
 def fail_elsewhere(
     modes: tuple[str, ...] = ("errors", "slow", "refuses", "hangs"), puts: tuple[int, ...] = FILES
-) -> Failed:
+) -> Seen:
     """Run on an object store that turns bad after so many objects, and is well again later."""
-    found = Failed()
+    found = Seen()
     with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
         way = Way(port)
         try:
@@ -134,9 +124,9 @@ def fail_elsewhere(
     return found
 
 
-def come_back(down_s: float, after: int = 1) -> Failed:
+def come_back(down_s: float, after: int = 1) -> Seen:
     """Run on an object store that is away for some seconds in the middle of the run, and there again before its end: then it has everything."""
-    found = Failed()
+    found = Seen()
     with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
         way = Way(port)
         back: list[float] = []
@@ -167,9 +157,9 @@ def come_back(down_s: float, after: int = 1) -> Failed:
     return found
 
 
-def killed_while_away(after: int = 2) -> Failed:
+def killed_while_away(after: int = 2) -> Seen:
     """Kill a run, with all that it has started, whose object store has failed; what it had measured until then is to come up by a push."""
-    found = Failed()
+    found = Seen()
     with tempfile.TemporaryDirectory() as folder, object_store(Path(folder) / "log") as port:
         way = Way(port)
         try:
@@ -229,9 +219,9 @@ def _credentials() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Failed:
+def fail_for_space(parts: tuple[float, ...] = PARTS_OF_DISK) -> Seen:
     """Run on disks that are full at some moment, and are enlarged later."""
-    found = Failed()
+    found = Seen()
     with tempfile.TemporaryDirectory() as folder:
         size = _size_of_a_run(Path(folder))
     for part in parts:
@@ -255,7 +245,7 @@ def _size_of_a_run(folder: Path) -> int:
     return sum(-file.stat().st_size // _PAGE * -_PAGE for file in (folder / "store").rglob("*.parquet"))
 
 
-def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> None:
+def _run(found: Seen, project: _Project, store: str, what: str, mend: Any) -> None:
     found.counts["runs"] += 1
     began = time.monotonic()
     try:
@@ -266,7 +256,6 @@ def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> 
     finally:
         mend()
     took = time.monotonic() - began
-    found.took_s[what] = round(took, 1)
     if took > LONGEST_S:
         found.wrong.append(f"{what}: hangs for {took:.0f} s")
     if "Traceback" in done.stderr:
@@ -295,7 +284,7 @@ def _run(found: Failed, project: _Project, store: str, what: str, mend: Any) -> 
     _check(found, store, document["run_id"], what)
 
 
-def _check(found: Failed, store: str, run_id: str, what: str) -> None:
+def _check(found: Seen, store: str, run_id: str, what: str) -> None:
     records, samples = read_run(store, run_id), read_samples(store, run_id)
     found.counts["rows"] += len(records.value) + len(samples.value)
     if len(records.value) != IMPLEMENTATIONS or {row.n_rounds for row in records.value} != {ROUNDS}:

@@ -3,9 +3,7 @@
 import random
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,15 @@ from pairbench.store.reader import WholeStore, read_frame, read_run, read_sample
 from pairbench.store.run_index import RunIndex
 from tests.builders import CASES
 from tests.faults.damaged import LAST, make_store
+from tests.faults.seen import Seen
 
 _TREND = ("run_id", "case", "implementation", "driver", "call_p50_ns", "commit")
 
 
-@dataclass
-class Flipped:
-    """What came of the flips."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    """A sentence for each value that changed without a word."""
-
-
-def flip_bits(count: int, *, seed: int = 1) -> Flipped:
+def flip_bits(count: int, *, seed: int = 1) -> Seen:
     """Flip so many bits, each in a store that is sound but for it."""
     rng = random.Random(seed)
-    found = Flipped()
+    found = Seen()
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         make_store(store)
@@ -69,7 +59,7 @@ def _read(store: Path) -> Iterator[tuple[str, tuple[Any, tuple[str, ...]]]]:
         yield name, (value, tuple(problems))
 
 
-def _compare(found: Flipped, store: Path, before: dict[str, Any], where: str, file: str) -> None:
+def _compare(found: Seen, store: Path, before: dict[str, Any], where: str, file: str) -> None:
     told = changed = False
     for name, (value, problems) in _read(store):
         expected = before[name][0]

@@ -16,14 +16,7 @@ Item = TypeVar("Item")
 def each_forked(
     work: Callable[[Item], Any], items: Iterable[Item], *, at_once: int = 2, limit_s: float = 120.0
 ) -> Iterator[tuple[Item, Any, str]]:
-    """Do some work with each of several things, in a fork each, and yield the thing, the result, and what went wrong, or nothing.
-
-    Args:
-        work: What is done; its result can be pickled.
-        items: What it is done with.
-        at_once: How many forks there are at the same time.
-        limit_s: How long each has, in seconds.
-    """
+    """Do some work with each of several things, in a fork each, and yield the thing, the result, and what went wrong, or nothing."""
     running: dict[int, tuple[Item, int, float, bytearray]] = {}
     try:
         yield from _each(work, iter(items), running, at_once, limit_s)

@@ -3,9 +3,7 @@
 import copy
 import json
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +15,7 @@ from pairbench.features.exchange.importing import NOT_IMPORTED, WantedImport, im
 from pairbench.features.exchange.pytest_benchmark import KEY, ROUND_SIZES, extra_info_of, machine_info_of, run_info_of
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import ended, make_run
+from tests.faults.seen import Seen
 from tests.in_process import call_main
 
 DATA = Path(__file__).parents[1] / "integrations" / "data"
@@ -102,22 +101,9 @@ def damaged(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     return broken
 
 
-@dataclass
-class Imported:
-    """What became of the files."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-
-def import_fuzzed(examples: int, *, shown_each: int = 50) -> Imported:
-    """Import so many damaged files, each beside a good one, and show some of what came of it.
-
-    Args:
-        examples: How many, half of them of each tool.
-        shown_each: Every how many of the stores that took something in are shown by commands.
-    """
-    found = Imported()
+def import_fuzzed(examples: int, *, shown_each: int = 50) -> Seen:
+    """Import so many damaged files, each beside a good one, and show some of what came of it."""
+    found = Seen()
 
     @settings(
         max_examples=examples // 2,
@@ -144,7 +130,7 @@ def import_fuzzed(examples: int, *, shown_each: int = 50) -> Imported:
 
 
 def _one(
-    found: Imported,
+    found: Seen,
     folder: Path,
     tool: str,
     good: dict[str, Any],

@@ -12,12 +12,7 @@ _MARK = f"{os.sep}pairbench{os.sep}"
 
 
 def lines_of(work: Callable[[], object], *parts: str) -> int:
-    """Return how many lines of some files of the package are gone through by work that is left alone, in a fork.
-
-    Args:
-        work: What is done.
-        parts: Parts of the paths of files whose lines count, such as `store/`.
-    """
+    """Return how many lines of some files of the package are gone through by work that is left alone, in a fork."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -4,32 +4,20 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pairbench.features.exchange.importing import WantedImport, import_runs
 from pairbench.store.reader import read_frame
 from tests.faults.imports import benchmark_document
 from tests.faults.kill_at import killed_at, lines_of
+from tests.faults.seen import Seen
 
 _COUNTED = ("store/writer", "store/location", "store/files/written", "store/files/opened", "exchange/importing")
 
 
-@dataclass
-class Killed:
-    """What was seen."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-
-def kill_imports(most: int) -> Killed:
-    """Kill an import so often, each time at another line, in a store of its own; then import again, twice.
-
-    Args:
-        most: How many times; no more than there are lines.
-    """
-    seen = Killed()
+def kill_imports(most: int) -> Seen:
+    """Kill an import so often, each time at another line, in a store of its own; then import again, twice."""
+    seen = Seen()
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         (here / "saved.json").write_text(json.dumps(benchmark_document()))

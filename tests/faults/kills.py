@@ -1,4 +1,4 @@
-"""Kills runs and what they are made of at random moments, and interrupts them: `python -m tests.faults.kills`.
+"""Kills runs and what they are made of at random moments, and interrupts them: `nox -s faults -- kills`.
 
 Runs follow one another in a project, as with a user who starts again after each accident: each finds the locks, the store, the folder for
 temporary files and the processes as the one before left them. After each run: no process is left, the store can be read, what it
@@ -7,7 +7,6 @@ what is left; after the last one nothing is. What a suite has started counts as 
 and as a daemon.
 """
 
-import argparse
 import contextlib
 import os
 import random
@@ -19,12 +18,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pairbench.store.reader import read_frame
+from tests.faults.seen import Seen
 
 ROOT = Path(__file__).parents[2]
 SUITE = """
@@ -72,20 +71,6 @@ Key = tuple[str, str, str]
 """Run, case and implementation."""
 
 
-@dataclass
-class Counts:
-    """What was seen of all trials."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    """A sentence for each time that something went wrong."""
-
-    def lines(self) -> list[str]:
-        """Return a table in Markdown."""
-        rows = [f"| {what} | {count} |" for what, count in sorted(self.counts.items())]
-        return ["| what | times |", "| --- | ---: |", *rows, f"| went wrong | {len(self.wrong)} |"]
-
-
 class Project:
     """A folder with a suite and a store, and a user of its own, so that no other run of this machine is waited for."""
 
@@ -108,11 +93,7 @@ class Project:
         self.began = 0
 
     def records(self) -> Counter[Key]:
-        """Return how often each record is in the store.
-
-        Raises:
-            AssertionError: it cannot be read, or a measured record has not the samples that it was made of.
-        """
+        """Return how often each record is in the store."""
         # The records first: what was there then has its samples now, also while a run goes on.
         columns = ["run_id", "case", "implementation", "status", "n_rounds"]
         records = list(self._read("records", columns))
@@ -211,7 +192,7 @@ def _until(what: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def kill(kind: str, after_s: float, workers: str, project: Project, seen: Counts) -> None:
+def kill(kind: str, after_s: float, workers: str, project: Project, seen: Seen) -> None:
     """Start a run, kill a part of it after a time, and look at what is left."""
     run = Run(project, workers)
     time.sleep(after_s)
@@ -233,7 +214,7 @@ def kill(kind: str, after_s: float, workers: str, project: Project, seen: Counts
     _look(run, f"kill -9 of {kind} after {after_s:.2f} s, workers {workers or 'as usual'}", seen, before)
 
 
-def interrupt(number: signal.Signals, after_s: float, workers: str, project: Project, seen: Counts) -> None:
+def interrupt(number: signal.Signals, after_s: float, workers: str, project: Project, seen: Seen) -> None:
     """Start a run, send it a signal after a time, and look at what is left."""
     run = Run(project, workers)
     time.sleep(after_s)
@@ -244,7 +225,7 @@ def interrupt(number: signal.Signals, after_s: float, workers: str, project: Pro
     _look(run, f"{number.name} after {after_s:.2f} s, workers {workers or 'as usual'}", seen, before, signalled=number)
 
 
-def finish(project: Project, seen: Counts) -> None:
+def finish(project: Project, seen: Seen) -> None:
     """Start once more, leave that run alone, and see that nothing is left of all before."""
     seen.counts["files left for the next start"] += len(project.left())
     run = Run(project, "")
@@ -261,7 +242,7 @@ def finish(project: Project, seen: Counts) -> None:
 def _look(
     run: Run,
     what: str,
-    seen: Counts,
+    seen: Seen,
     before: Counter[Key],
     *,
     signalled: signal.Signals | None = None,
@@ -332,18 +313,9 @@ def trials(
     jobs: int = 2,
     kinds: Iterable[str] = KILLS,
     length_s: float | None = None,
-) -> Counts:
-    """Kill and interrupt runs, in as many projects as there are jobs.
-
-    Args:
-        kills: How many.
-        interrupts: How many.
-        seed: Of the moments.
-        jobs: How many at a time.
-        kinds: What is killed, in turns.
-        length_s: About how long a run takes, in seconds; one is made where nobody says.
-    """
-    seen = Counts()
+) -> Seen:
+    """Kill and interrupt runs, in as many projects as there are jobs."""
+    seen = Seen()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder, ThreadPoolExecutor(jobs) as threads:
         if length_s is None:
             began = time.monotonic()
@@ -370,7 +342,7 @@ def trials(
 
 def _plans(
     kills: int, interrupts: int, draw: random.Random, kinds: tuple[str, ...], length_s: float
-) -> Iterator[Callable[[Project, Counts], None]]:
+) -> Iterator[Callable[[Project, Seen], None]]:
     """Yield what is done to one run after the other."""
     for number in range(kills + interrupts):
         workers, after_s = draw.choice(("", "", "fork", "fresh")), draw.uniform(0, length_s * 1.1)
@@ -383,21 +355,3 @@ def _plans(
             early = draw.random() < 0.3  # the first second has the most different moments in it
             moment = draw.uniform(0, 1) if early else after_s
             yield partial(interrupt, INTERRUPTS[number % len(INTERRUPTS)], moment, workers)
-
-
-def main() -> None:
-    """Do as many as are asked for, and print a table."""
-    parser = argparse.ArgumentParser(description="Kill and interrupt runs at random moments.")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--interrupts", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
-    options = parser.parse_args()
-    began = time.monotonic()
-    seen = trials(options.kills, options.interrupts, options.seed, jobs=options.jobs)
-    sys.stdout.write("\n".join([*seen.lines(), "", f"{time.monotonic() - began:.0f} s", *seen.wrong]) + "\n")
-    sys.exit(bool(seen.wrong))
-
-
-if __name__ == "__main__":
-    main()

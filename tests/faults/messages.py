@@ -5,8 +5,6 @@ import pickle
 import socket
 import struct
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -19,6 +17,7 @@ from pairbench.execute.wire import NoMessageError, encode
 from pairbench.model.outcome import TimedRound, Verification
 from tests.execute.test_wire import MESSAGES, TIME, VERIFY
 from tests.faults.imports import damaged
+from tests.faults.seen import Seen
 
 LONG_S = 5.0
 _HEAD = struct.Struct("!4sIQ")
@@ -35,18 +34,9 @@ class Bomb:
         return _EXECUTED.append, ("executed",)
 
 
-@dataclass
-class Told:
-    """What became of the messages."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    """A sentence for each time that something went wrong."""
-
-
-def tell(examples: int) -> Told:
+def tell(examples: int) -> Seen:
     """Write so many damaged messages to a parent's line, each between two good ones."""
-    found = Told()
+    found = Seen()
 
     @settings(
         max_examples=examples,
@@ -109,7 +99,7 @@ def _no_message(draw: st.DrawFn, whole: bytes) -> bytes:
     return draw(st.binary(max_size=200) | st.sampled_from(framed))
 
 
-def _one(found: Told, job: Job, good: bytes, bad: bytes) -> None:
+def _one(found: Seen, job: Job, good: bytes, bad: bytes) -> None:
     found.counts["messages"] += 1
     ours, theirs = socket.socketpair()
     began = time.monotonic()

@@ -4,14 +4,13 @@ import json
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.builders import CASES, SUITE, run_id_of
 from tests.faults.damaged import GOES, LAST, RUNS, Damage, make_store
 from tests.faults.forked import each_forked
+from tests.faults.seen import Seen
 from tests.in_process import Said, call_main
 
 SERIES = f"{SUITE}::{CASES[0]}-fused-eager"
@@ -38,15 +37,6 @@ LONG_S = 60.0
 SOUND = {run_id_of(number) for number in range(RUNS - 1)}
 
 
-@dataclass
-class Seen:
-    """What was seen of all commands."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    """A sentence for each time that something went wrong."""
-
-
 def read_damaged(damages: Mapping[str, Damage], commands: Iterable[str] = COMMANDS, *, at_once: int = 1) -> Seen:
     """Damage a store in each of some ways, and run commands on it, in a process of its own."""
     seen, commands = Seen(), list(commands)
@@ -65,8 +55,7 @@ def read_damaged(damages: Mapping[str, Damage], commands: Iterable[str] = COMMAN
             if wrong:
                 seen.wrong.append(f"{name!r}: {wrong.strip()}")
             if one:
-                seen.counts += one.counts
-                seen.wrong += one.wrong
+                seen.add(one)
     return seen
 
 

@@ -33,11 +33,7 @@ MODES = ("fine", "errors", "slow", "refuses", "hangs", "denies")
 
 
 def server_command() -> str | None:
-    """Return the command that starts the store; None where there is none, or where the variable is empty: then these tests are another session's.
-
-    Raises:
-        FileNotFoundError: Swift was asked for, and is not installed: tests that were asked for are not to be skipped.
-    """
+    """Return the command that starts the store; None where there is none, or where the variable is empty: then these tests are another session's."""
     command = os.environ.get(VARIABLE)
     if command == swift.NAME and (missing := swift.missing()):
         raise FileNotFoundError(f"{VARIABLE}={swift.NAME}, and {missing}")

@@ -88,12 +88,7 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def all_in_one(log: Path, ports: Sequence[int]) -> Iterator[int]:
-    """Run an empty store, and give the port of its S3 interface.
-
-    Args:
-        log: The file for what the servers say.
-        ports: Five: of the proxy, of the three servers behind it, and of its cache.
-    """
+    """Run an empty store, and give the port of its S3 interface."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         output = stack.enter_context(log.open("wb"))

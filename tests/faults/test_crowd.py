@@ -12,7 +12,7 @@ from tests.faults.s3 import ENVIRONMENT, VARIABLE, object_store, server_command,
 def test_on_this_machine(tmp_path: Path) -> None:
     found = crowd(str(tmp_path / "store"), 4, writers=3, readers=1, dashboards=1, pause_s=0.1)
     assert found.wrong == []
-    assert found.counts["runs closed"] > 3 and found.counts["times read"] and found.counts["sites built"]
+    assert found.counts["runs closed"] >= 3 and found.counts["times read"] and found.counts["sites built"]
 
 
 @pytest.mark.skipif(server_command() is None, reason=f"no S3 server: {VARIABLE} names its command")

@@ -15,7 +15,7 @@ from pairbench.store.upkeep import compact as compacting
 from pairbench.store.upkeep.check import check
 from tests.faults import s3
 from tests.in_process import call_main
-from tests.scale.big_store import first_variant, write_store
+from tests.lab.scale.big_store import first_variant, write_store
 
 pytestmark = pytest.mark.skipif(s3.server_command() is None, reason="no S3 server; see tests/faults/s3.py")
 

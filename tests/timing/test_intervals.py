@@ -1,6 +1,5 @@
-"""How long the statistics of a series take."""
+"""How the interval of a speedup grows with the number of samples."""
 
-import math
 import time
 
 import numpy as np
@@ -9,12 +8,17 @@ import pytest
 from pairbench import stats
 
 
-@pytest.mark.timing
-def test_intervals_are_fast() -> None:
-    rounds = list(np.random.default_rng(0).normal(100, 1, (5, 1000)))
-    best = math.inf
+def seconds(samples: int) -> float:
+    """Return the least processor time of three intervals of five rounds."""
+    rounds = list(np.random.default_rng(0).normal(100, 1, (5, samples)))
+    taken = []
     for _ in range(3):
-        start = time.process_time()
+        began = time.process_time()
         stats.speedup_interval(rounds, rounds[::-1])
-        best = min(best, time.process_time() - start)
-    assert best < 0.5
+        taken.append(time.process_time() - began)
+    return min(taken)
+
+
+@pytest.mark.timing
+def test_an_interval_of_twenty_times_the_samples_takes_less_than_forty_times_as_long() -> None:
+    assert seconds(2000) < 40 * seconds(100)

@@ -53,7 +53,7 @@ class Acceptance:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """The thresholds of a comparison. The defaults are those whose error rates `tests/gate/README.md` publishes."""
+    """The thresholds of a comparison. The defaults are those whose error rates `tests/lab/gate/README.md` publishes."""
 
     minimum_effect: float = 0.02
     """The smallest relative change of a latency that must be caught; a series with a noise floor has at least twice

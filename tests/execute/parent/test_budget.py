@@ -10,7 +10,7 @@ from pairbench.execute.parent.budget import Budget, BudgetedCases
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.model.outcome import OUT_OF_BUDGET, Status, Verification
 from pairbench.model.plan import PlannedCase
-from tests.execute.parent.test_session import timed_round
+from tests.execute.made import timed_round
 
 Planned = Callable[..., PlannedCase]
 
@@ -71,7 +71,7 @@ class Session:
         for state in states:
             self._spend("time", state)
             self.round_s[state] = self.seconds[state.planned.case.key]
-            state.rounds.append(timed_round(len(state.rounds), list(state.timed())))
+            state.rounds.append(timed_round(*state.timed(), index=len(state.rounds)))
 
     def profile(self, among: Any, *, final: bool) -> None:
         for state in self.timed(among):

@@ -8,8 +8,9 @@ import pytest
 
 from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.protocol import Ended, TimeCase, VerifyCase, without_baseline
-from pairbench.model.outcome import EntrySamples, ImpostorResult, Status, Telemetry, TimedRound, Verification
+from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
+from tests.execute.made import timed_round
 
 Planned = Callable[..., PlannedCase]
 BASELINE, A, B = (Entry(implementation=name, mode="eager") for name in ("baseline", "a", "b"))
@@ -17,25 +18,6 @@ BASELINE, A, B = (Entry(implementation=name, mode="eager") for name in ("baselin
 
 def verified(entry: Entry, **more: Any) -> Verification:
     return Verification(entry=entry, status=Status.VERIFIED, **more)
-
-
-def round_of(*entries: Entry, index: int = 0) -> TimedRound:
-    samples = tuple(
-        EntrySamples(
-            entry=entry, position=(0,), at_ns=(0,), call_ns=(1.0,), host_ns=None, device_ns=None, device_timer=None
-        )
-        for entry in entries
-    )
-    return TimedRound(
-        round=index,
-        timer="t",
-        entries=samples,
-        throttled=(False,),
-        remeasured=0,
-        stop_reason="precise",
-        telemetry=Telemetry(),
-        measuring_s=0.0,
-    )
 
 
 def job(state: CaseState) -> Any:
@@ -60,7 +42,7 @@ def test_an_entry_goes_from_unverified_to_timed_to_measured(planned: Planned) ->
         state.take(verified(entry), job(state), nothing)
     assert state.unverified() == () and state.timed() == (BASELINE, A, B)
     assert state.outcome(A).status is Status.VERIFIED
-    state.take(round_of(BASELINE, A, B), job(state), nothing)
+    state.take(timed_round(BASELINE, A, B), job(state), nothing)
     found = state.outcome(A)
     assert (found.status, found.reason, len(found.rounds)) == (Status.MEASURED, None, 1)
 
@@ -83,7 +65,7 @@ def test_the_first_end_stays(planned: Planned) -> None:
 def test_what_was_verified_and_ends_later_has_both(planned: Planned) -> None:
     state = CaseState(planned=planned())
     state.take(verified(A), job(state), nothing)
-    state.take(round_of(A), job(state), nothing)
+    state.take(timed_round(A), job(state), nothing)
     state.take(Ended(entry=A, status=Status.MISMATCHED, reason="later"), job(state), nothing)
     found = state.outcome(A)
     assert found.status is Status.MISMATCHED and found.verification is not None and found.rounds == ()
@@ -127,12 +109,11 @@ def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> Non
 @pytest.mark.parametrize(
     ("ends", "timed"),
     [
-        ({A: Status.MISMATCHED, B: Status.FAILED}, ()),
-        ({A: Status.MISMATCHED, B: Status.SKIPPED}, ()),
-        ({A: Status.MISMATCHED}, (BASELINE, B)),
-        ({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,)),
+        pytest.param({A: Status.MISMATCHED, B: Status.FAILED}, (), id="all wrong"),
+        pytest.param({A: Status.MISMATCHED, B: Status.SKIPPED}, (), id="wrong or skipped"),
+        pytest.param({A: Status.MISMATCHED}, (BASELINE, B), id="one right"),
+        pytest.param({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,), id="all skipped"),
     ],
-    ids=["all wrong", "wrong or skipped", "one right", "all skipped"],
 )
 def test_a_baseline_is_not_timed_where_no_variant_is_right(
     planned: Planned, ends: dict[Entry, Status], timed: tuple[Entry, ...]
@@ -171,7 +152,7 @@ def test_an_interrupted_case(planned: Planned, rounds_done: int, status: Status,
     for entry in (BASELINE, A):
         state.take(verified(entry), job(state), nothing)
     for index in range(rounds_done):
-        state.take(round_of(BASELINE, A, index=index), job(state), nothing)
+        state.take(timed_round(BASELINE, A, index=index), job(state), nothing)
     state.interrupt(3)
     assert (state.outcome(A).status, state.outcome(A).reason) == (status, words)
     assert state.outcome(B).status is Status.SKIPPED
@@ -188,7 +169,7 @@ def test_where_nothing_was_to_be_timed_an_interruption_leaves_what_was_verified(
 def test_a_note_of_verification_survives_an_interruption(planned: Planned) -> None:
     state = CaseState(planned=planned())
     state.take(verified(A, reason="no oracle: too large"), job(state), nothing)
-    state.take(round_of(A), job(state), nothing)
+    state.take(timed_round(A), job(state), nothing)
     state.interrupt(2)
     assert state.outcome(A).reason == "no oracle: too large; the run was interrupted after 1 of 2 rounds"
 

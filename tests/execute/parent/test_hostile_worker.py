@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,20 +12,16 @@ import pytest
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers, available_memory
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, WorkerProcess, Workers
 from pairbench.execute.parent.steps import verify_case
 from pairbench.execute.protocol import Describe, VerifyCase
 from pairbench.execute.worker.describe.operators import describe
 from pairbench.model.case import make_case
-from pairbench.model.environment import Device
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.model.settings import Settings
 from pairbench.suite.load import load_suite
-
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
+from tests.execute.made import CPU
 
 SUITE = """
 import ctypes, os, pickle, struct, sys, time
@@ -130,22 +126,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ForkServers]:
-    with ForkServers() as made:
-        yield made
-
-
-@pytest.fixture
-def context(servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
-    return WorkerContext(
-        settings=Settings(timeout_s=4),
-        cache=Path("/tmp"),
-        interrupted=threading.Event(),
-        memory_bytes=available_memory(0.8),
-        launchers=Launchers(servers, servers),
-    )
 
 
 def job(suite: Path, *names: str) -> VerifyCase:
@@ -159,71 +142,67 @@ def job(suite: Path, *names: str) -> VerifyCase:
     )
 
 
-def end_of(context: WorkerContext, suite: Path, name: str) -> tuple[WorkerEndedError, float]:
-    """Return how a worker ends in which a variant is verified, and the seconds until it did."""
+def end_of(context: WorkerContext, suite: Path, name: str) -> WorkerEndedError:
+    """Return how a worker ends in which a variant is verified."""
     with WorkerProcess(context, CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
-        began = time.monotonic()
         with pytest.raises(WorkerEndedError) as caught:
             list(worker.request(job(suite, "baseline", name, "good")))
         assert not worker.alive
-        return caught.value, time.monotonic() - began
+        return caught.value
 
 
 @pytest.mark.parametrize("name", ["crafted", "crafted_otherwise", "junk", "huge", "answers_something_else"])
-def test_what_is_no_message_ends_the_one_who_wrote_it(context: WorkerContext, suite: Path, name: str) -> None:
-    end, _ = end_of(context, suite, name)
+def test_what_is_no_message_ends_the_one_who_wrote_it(forking: WorkerContext, suite: Path, name: str) -> None:
+    end = end_of(forking, suite, name)
     assert (end.index, end.status) == (1, Status.FAILED)
     assert end.reason.startswith("wrote what is no message: ") and end.reason.endswith("; ended")
     assert not (suite.parent / "executed").exists(), "the parent executes nothing that a worker sends"
 
 
 @pytest.mark.parametrize("name", ["half", "half_a_head"])
-def test_half_a_message_is_waited_for_until_the_timeout(context: WorkerContext, suite: Path, name: str) -> None:
-    end, took_s = end_of(context, suite, name)
+def test_half_a_message_is_waited_for_until_the_timeout(forking: WorkerContext, suite: Path, name: str) -> None:
+    end = end_of(replace(forking, settings=Settings(timeout_s=4)), suite, name)
     assert (end.index, end.status) == (1, Status.TIMEOUT) and "still running after the 4 s" in end.reason
-    assert took_s < 8
 
 
 @pytest.mark.parametrize("name", ["half", "endless"])
-def test_an_interruption_is_heard_in_the_middle_of_a_message(context: WorkerContext, suite: Path, name: str) -> None:
+def test_an_interruption_is_heard_in_the_middle_of_a_message(forking: WorkerContext, suite: Path, name: str) -> None:
     written = suite.parent / "written"
     written.unlink(missing_ok=True)
-    patient = replace(context, settings=Settings(timeout_s=60))
 
     def interrupt() -> None:
         until = time.monotonic() + 30
         while not written.exists() and time.monotonic() < until:
             time.sleep(0.02)
-        context.interrupted.set()
+        forking.interrupted.set()
 
-    with WorkerProcess(patient, CPU) as worker:
+    with WorkerProcess(forking, CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
         threading.Thread(target=interrupt).start()
-        began = time.monotonic()
         # What never ends may be found out to be no message before it is interrupted.
         with pytest.raises((InterruptedRunError, WorkerEndedError)) as caught:
             list(worker.request(job(suite, "baseline", name)))
-        assert time.monotonic() - began < 10
         assert name == "endless" or caught.type is InterruptedRunError
         assert not worker.alive
 
 
 @pytest.mark.parametrize("name", ["forks_and_crashes", "goes_on_twice"])
-def test_a_crash_is_seen_though_a_child_holds_the_line(context: WorkerContext, suite: Path, name: str) -> None:
-    end, took_s = end_of(replace(context, settings=Settings(timeout_s=60)), suite, name)
+def test_a_crash_is_seen_though_a_child_holds_the_line(forking: WorkerContext, suite: Path, name: str) -> None:
+    end = end_of(forking, suite, name)
     assert (end.index, end.status) == (1, Status.FAILED)
-    assert "crashed its process with signal SIGABRT (aborted) in ops.py, line " in end.reason
-    assert took_s < 10
+    assert "crashed its process with signal SIGABRT (aborted) in ops.py, line " in end.reason, (
+        "and nobody waits for the child"
+    )
 
 
 def test_who_says_that_it_is_done_and_is_not_ends_alone(
-    context: WorkerContext, suite: Path, planned: Callable[..., PlannedCase]
+    forking: WorkerContext, suite: Path, planned: Callable[..., PlannedCase]
 ) -> None:
     case = planned(names=("baseline", "is_done", "good"))
     described = describe("ops.py", suite, load_suite(suite)[case.operator.name])
     state = CaseState(planned=replace(case, operator=described))
-    with Workers(replace(context, settings=Settings(timeout_s=60)), CPU) as workers:
+    with Workers(forking, CPU) as workers:
         verify_case(state, workers, impostors=False)
     baseline, is_done, good = case.entries
     assert {*state.verified} == {baseline, good}
@@ -232,18 +211,18 @@ def test_who_says_that_it_is_done_and_is_not_ends_alone(
     }
 
 
-def test_what_a_suite_sends_to_itself_interrupts_nobody_else(context: WorkerContext, suite: Path) -> None:
-    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
+def test_what_a_suite_sends_to_itself_interrupts_nobody_else(forking: WorkerContext, suite: Path) -> None:
+    with WorkerProcess(forking, CPU) as worker:
         results = list(worker.request(job(suite, "baseline", "interrupts_later", "slow", "good")))
     assert [result.status for result in results] == [Status.VERIFIED] * 4, results
 
 
-def test_a_worker_that_stands_still_does_not_hold_what_it_is_sent(context: WorkerContext, suite: Path) -> None:
+def test_a_worker_that_stands_still_does_not_hold_what_it_is_sent(forking: WorkerContext, suite: Path) -> None:
     """Its socket takes some 200 KB, and it reads none of it."""
-    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
+    with WorkerProcess(forking, CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
         assert worker._process.pid
         os.kill(worker._process.pid, signal.SIGSTOP)
-        threading.Timer(0.5, context.interrupted.set).start()
+        threading.Timer(0.5, forking.interrupted.set).start()
         with pytest.raises(InterruptedRunError):
             list(worker.request(job(suite, *["good"] * 100_000)))

@@ -33,17 +33,15 @@ from pairbench.model.outcome import (
     PRECISE,
     TIME_CAP,
     Agreement,
-    EntrySamples,
     Launches,
     OutputsCompared,
     Profile,
     Status,
-    Telemetry,
-    TimedRound,
     Verification,
 )
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.model.settings import Settings
+from tests.execute.made import timed_round
 
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
 Planned = Callable[..., PlannedCase]
@@ -102,7 +100,9 @@ class FakeWorker:
             case CloseCase():
                 assert self._open is not None
                 yield from self._ends("close", self._open.entries)
-                yield timed_round(self._open, self._blocks, job.stop_reason)
+                yield timed_round(
+                    *self._open.entries, index=self._open.round, blocks=self._blocks, stop_reason=job.stop_reason
+                )
                 self._open = None
             case VerifyCase():
                 ended = yield from self._ends("verify", job.entries)
@@ -152,28 +152,6 @@ class FakeWorker:
         call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
         rested_s = self._blocks * float(self._fates.get((self._side, "rests", ""), "0"))
         yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=rested_s)
-
-
-def timed_round(job: OpenCase, blocks: int, reason: str) -> TimedRound:
-    samples = EntrySamples(
-        entry=job.entries[0],
-        position=(0,) * blocks,
-        at_ns=(0,) * blocks,
-        call_ns=(1.0,) * blocks,
-        host_ns=None,
-        device_ns=None,
-        device_timer=None,
-    )
-    return TimedRound(
-        round=job.round,
-        timer="t",
-        entries=tuple(replace(samples, entry=entry) for entry in job.entries),
-        throttled=(False,) * blocks,
-        remeasured=0,
-        stop_reason=reason,
-        telemetry=Telemetry(),
-        measuring_s=0.1,
-    )
 
 
 class Quiet:

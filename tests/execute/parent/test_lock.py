@@ -17,8 +17,8 @@ from pairbench.errors import UsageError
 from pairbench.execute.parent.lock import _ADVICE as ADVICE
 from pairbench.execute.parent.lock import device_lock
 from pairbench.model.environment import Device
+from tests.execute.made import CPU
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 HOLD = """
 import sys, time
 from pairbench.execute.parent.lock import device_lock

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,8 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import BrokenSuite, Entry
 from pairbench.model.settings import Settings
+from tests.execute.made import CPU
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
 
 SUITE = """
@@ -72,21 +71,10 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServers]:
-    with ForkServers() as made:
-        yield made
-
-
 @pytest.fixture(params=["fresh", "fork"])
-def either(request: pytest.FixtureRequest, context: WorkerContext, servers: ForkServers) -> WorkerContext:
+def either(request: pytest.FixtureRequest, context: WorkerContext, forking: WorkerContext) -> WorkerContext:
     """Return a context whose workers are new interpreters, and one whose workers are forked."""
-    return context if request.param == "fresh" else forking(context, servers)
-
-
-def forking(context: WorkerContext, servers: ForkServers) -> WorkerContext:
-    # A cache of one place, as for all workers of a run: its folder is part of the environment.
-    return replace(context, launchers=Launchers(servers, servers), cache=Path("/tmp"))
+    return replace(context if request.param == "fresh" else forking, settings=context.settings)
 
 
 @pytest.fixture(autouse=True)
@@ -122,25 +110,37 @@ def test_a_worker_serves_one_job_after_the_other(either: WorkerContext, suite: P
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
-    context: WorkerContext, suite: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _has_bytecode("json") and _has_bytecode("no_such_package")
     monkeypatch.setattr(pool, "_has_bytecode", lambda package: package == "torch" and compiled)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    with WorkerProcess(replace(context, settings=Settings(timeout_s=60)), CPU) as worker:
-        list(worker.request(Describe(suite="ops.py", path=suite)))
-    assert bool(list((context.cache / "bytecode").rglob("torch/__init__*.pyc"))) is not compiled
+    found = pool._environment(tmp_path, CPU, None, interpret=False)
+    said = (found.get("PYTHONPYCACHEPREFIX"), found.get("PYTHONDONTWRITEBYTECODE"))
+    assert said == ((None, "1") if compiled else (str(tmp_path / "bytecode"), None))
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "words"),
+    ("name", "status", "words", "either"),
     [
-        ("hangs", Status.TIMEOUT, "still running after the 4 s that one implementation has in a stage; ended"),
-        ("killed", Status.OOM, "its process was killed (SIGKILL), most likely by the kernel because memory ran out"),
-        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13"),
-        ("gives_up", Status.OOM, "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory"),
+        ("hangs", Status.TIMEOUT, "still running after the 4 s that one implementation has in a stage; ended", "fork"),
+        (
+            "killed",
+            Status.OOM,
+            "its process was killed (SIGKILL), most likely by the kernel because memory ran out",
+            "fork",
+        ),
+        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13", "fork"),
+        ("aborts", Status.FAILED, "crashed its process with signal SIGABRT (aborted) in ops.py, line 13", "fresh"),
+        (
+            "gives_up",
+            Status.OOM,
+            "ended its process with exit status 7: process 1 of 2 failed: CUDA out of memory",
+            "fork",
+        ),
     ],
+    indirect=["either"],
 )
 def test_an_end_has_a_culprit_and_a_reason(
     either: WorkerContext, suite: Path, name: str, status: Status, words: str
@@ -228,14 +228,13 @@ def told_by(worker: WorkerProcess, folder: Path) -> dict[str, Any]:
 
 
 def test_a_server_for_each_environment_that_is_read_at_import(
-    context: WorkerContext, servers: ForkServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forking: WorkerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads are settled when torch is imported, the GPU when it is used first, Triton's interpreter when a suite imports Triton."""
-    patient = replace(forking(context, servers), settings=Settings(timeout_s=60))
     told = []
     for device, interpret, threads in ((CPU, True, "1"), (GPU, False, "1"), (CPU, False, "2")):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        with WorkerProcess(patient, device, interpret=interpret) as worker:
+        with WorkerProcess(forking, device, interpret=interpret) as worker:
             told.append(told_by(worker, tmp_path))
     plain, gpu, other = told
     assert gpu["parent"] == plain["parent"] != other["parent"]
@@ -253,10 +252,9 @@ def kill_once_there(file: Path, pid: int) -> None:
 
 
 def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_place(
-    context: WorkerContext, servers: ForkServers, suite: Path, tmp_path: Path
+    forking: WorkerContext, suite: Path, tmp_path: Path
 ) -> None:
-    patient = replace(forking(context, servers), settings=Settings(timeout_s=60))
-    with Workers(patient, CPU) as workers:
+    with Workers(forking, CPU) as workers:
         worker = workers.get()
         server = told_by(worker, tmp_path)["parent"]
         child = suite.with_name("child")
@@ -274,7 +272,7 @@ def test_a_server_that_is_killed_takes_its_workers_along_and_another_takes_its_p
 def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext, tmp_path: Path) -> None:
     """The server is still loading torch then, and nobody waits for that."""
     with ForkServers() as servers:
-        with WorkerProcess(forking(context, servers), CPU) as worker:
+        with WorkerProcess(replace(context, launchers=Launchers(servers, servers)), CPU) as worker:
             pass
         assert worker._process.pid is None
 
@@ -300,11 +298,11 @@ op = Operator("op", baseline=baseline, variants={"shouts": shouts}, inputs=lambd
 """
 
 
-def test_what_a_worker_prints_costs_its_parent_little(either: WorkerContext, tmp_path: Path) -> None:
+def test_what_a_worker_prints_costs_its_parent_little(forking: WorkerContext, tmp_path: Path) -> None:
     """100 MiB: its end is read, and no more is kept than a part of it."""
     suite = tmp_path / "ops.py"
     suite.write_text(SHOUTS)
-    with WorkerProcess(replace(either, settings=Settings(timeout_s=60)), CPU) as worker:
+    with WorkerProcess(forking, CPU) as worker:
         list(worker.request(Describe(suite="ops.py", path=suite)))
         log = os.dup(worker._log.fileno())
         tracemalloc.start()

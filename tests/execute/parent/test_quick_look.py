@@ -1,6 +1,5 @@
 """The order of a quick look, in real workers: what is wrong is never timed, and what has profiled never times."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,12 @@ from typing import Any
 import pytest
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.parent.pool import WorkerContext, WorkerProcess, available_memory
+from pairbench.execute.parent.pool import WorkerContext, WorkerProcess
 from pairbench.execute.parent.quick_look import QuickLook
-from pairbench.model.environment import Device
 from pairbench.model.outcome import NOT_TRIED, Status
 from pairbench.model.plan import Entry, PlannedCase
-from pairbench.model.settings import Settings
+from tests.execute.made import CPU
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 SUITE = """
 import os, time
 from pairbench import Operator, Variant, grid
@@ -41,12 +36,6 @@ ended = declare("ended", first=ends, second=never)
 """
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ForkServers]:
-    with ForkServers() as made:
-        yield made
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
     """Return the jobs that workers are asked for from now on, each with the worker's process."""
@@ -62,15 +51,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
 
 
 @pytest.fixture
-def look(servers: ForkServers, tmp_path: Path) -> Iterator[QuickLook]:
-    context = WorkerContext(
-        settings=Settings(timeout_s=30),
-        cache=Path("/tmp"),
-        interrupted=threading.Event(),
-        memory_bytes=available_memory(0.8),
-        launchers=Launchers(servers, servers),
-    )
-    made = QuickLook(context, CPU)
+def look(forking: WorkerContext) -> Iterator[QuickLook]:
+    made = QuickLook(forking, CPU)
     yield made
     made.close()
 

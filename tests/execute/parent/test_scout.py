@@ -2,61 +2,42 @@
 
 import os
 import signal
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pairbench.errors import PairbenchError
-from pairbench.execute.parent.fork_server import ForkServers
-from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.parent.pool import WorkerContext, WorkerProcess, available_memory
+from pairbench.execute.parent.pool import WorkerContext, WorkerProcess
 from pairbench.execute.parent.scout import Scout, probe_environment
-from pairbench.model.environment import Device
 from pairbench.model.plan import BrokenSuite
-from pairbench.model.settings import Settings
-
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[ForkServers]:
-    with ForkServers() as made:
-        yield made
-
-
-@pytest.fixture
-def context(servers: ForkServers) -> WorkerContext:
-    return WorkerContext(
-        settings=Settings(timeout_s=60),
-        cache=Path("/tmp"),
-        interrupted=threading.Event(),
-        memory_bytes=available_memory(0.8),
-        launchers=Launchers(servers, servers),
-    )
+from tests.execute.made import CPU
 
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Have the first workers killed as soon as they are there, as many as the number in the list says."""
+    """Have the first workers killed before they hear their job, as many as the number in the list says."""
     left = [1]
-    explain = WorkerProcess._watch
+    ask = WorkerProcess.request
 
-    def watch(worker: WorkerProcess) -> bool:
-        if left[0] and worker._process.pid:
+    def request(worker: WorkerProcess, job: Any) -> Iterator[Any]:
+        if left[0]:
             left[0] -= 1
+            while worker._process.pid is None:
+                time.sleep(0.001)
             os.kill(worker._process.pid, signal.SIGKILL)
-        return explain(worker)
+        yield from ask(worker, job)
 
-    monkeypatch.setattr(WorkerProcess, "_watch", watch)
+    monkeypatch.setattr(WorkerProcess, "request", request)
     return left
 
 
 def test_a_worker_that_is_killed_while_it_probes_is_started_again(
-    context: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
+    forking: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert probe_environment(context, CPU).device == CPU
+    assert probe_environment(forking, CPU).device == CPU
     said = capfd.readouterr().err
     assert said.startswith(
         "pairbench: a worker that reads the environment of cpu is started again: its process was killed (SIGKILL)"
@@ -65,23 +46,23 @@ def test_a_worker_that_is_killed_while_it_probes_is_started_again(
 
 
 def test_two_that_are_killed_are_too_many(
-    context: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
+    forking: WorkerContext, killed: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     killed[0] = 2
     with pytest.raises(
         PairbenchError,
         match=r"cpu \(a CPU\) cannot be used: .*killed .*and so was the one that was started in its place",
     ):
-        probe_environment(context, CPU)
+        probe_environment(forking, CPU)
     assert capfd.readouterr().err.count("\n") == 1
 
 
-def test_devices_and_suites_are_found_all_the_same(context: WorkerContext, killed: list[int], tmp_path: Path) -> None:
+def test_devices_and_suites_are_found_all_the_same(forking: WorkerContext, killed: list[int], tmp_path: Path) -> None:
     suite = tmp_path / "ops.py"
     suite.write_text(
         "from pairbench import Operator\nop = Operator('op', baseline=lambda x: x, variants={'v': lambda x: x}, inputs=lambda make: {'x': make.ones(2)}, cases=[{}])\n"
     )
-    with Scout(context) as scout:
+    with Scout(forking) as scout:
         assert scout.devices()[-1].kind == "cpu"
         killed[0] = 1
         found = scout.describe("ops.py", suite)
@@ -89,11 +70,11 @@ def test_devices_and_suites_are_found_all_the_same(context: WorkerContext, kille
 
 
 def test_a_suite_that_ends_its_worker_by_itself_is_not_loaded_twice(
-    context: WorkerContext, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    forking: WorkerContext, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     suite = tmp_path / "ends.py"
     suite.write_text("import os\nopen(__file__ + '.count', 'a').write('x')\nos._exit(3)\n")
-    with Scout(context) as scout:
+    with Scout(forking) as scout:
         found = scout.describe("ends.py", suite)
     assert isinstance(found, BrokenSuite) and "exit status 3" in found.reason
     assert Path(f"{suite}.count").read_text() == "x" and not capfd.readouterr().err

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.errors import InterruptedRunError
@@ -19,19 +19,16 @@ from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (
     NOT_PROFILED,
-    EntrySamples,
     Launches,
     Outcome,
     Profile,
     Status,
-    Telemetry,
-    TimedRound,
     Verification,
 )
-from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.model.plan import Plan, PlannedCase
 from pairbench.model.settings import Settings
+from tests.execute.made import CPU, timed_round
 
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 Planned = Callable[..., PlannedCase]
 # What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.
 FATES = ("fine", "raises", "crashes", "mismatches")
@@ -86,26 +83,7 @@ class FakeWorker:
                     elif stage == "profile":
                         yield Profile(entry=entry, launches=Launches(status="exact"), ops=1)
         if stage == "time" and survivors:
-            yield timed_round(job.round, survivors)
-
-
-def timed_round(index: int, entries: list[Entry], judging_s: float = 0.0) -> TimedRound:
-    return TimedRound(
-        round=index,
-        timer="t",
-        entries=tuple(
-            EntrySamples(
-                entry=entry, position=(0,), at_ns=(0,), call_ns=(1.0,), host_ns=None, device_ns=None, device_timer=None
-            )
-            for entry in entries
-        ),
-        throttled=(False,),
-        remeasured=0,
-        stop_reason="precise",
-        telemetry=Telemetry(),
-        measuring_s=0.5,
-        judging_s=judging_s,
-    )
+            yield timed_round(*survivors, index=job.round)
 
 
 class FakeWorkers:
@@ -172,6 +150,7 @@ def statuses(observer: Observer) -> dict[str, str]:
 NAMES = ("baseline", "a", "b")
 
 
+@settings(max_examples=40)
 @given(
     fates=st.dictionaries(
         st.tuples(st.sampled_from(["verify", "profile", "time"]), st.sampled_from(NAMES)),
@@ -191,6 +170,7 @@ def test_every_entry_has_exactly_one_outcome_whatever_happens(
         assert outcome.status is Status.MEASURED or outcome.reason
 
 
+@settings(max_examples=40)
 @given(
     fates=st.dictionaries(
         st.tuples(st.sampled_from(["verify", "profile", "time"]), st.just("a")),

@@ -17,10 +17,10 @@ from pairbench.execute.parent.side_by_side import SideBySide, count_workers
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Launches, Profile, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
+from tests.execute.made import CPU
 
 Planned = Callable[..., PlannedCase]
 Step = Callable[[CaseState, Any], None]
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU")
 
 

@@ -1,4 +1,4 @@
-"""What a call prepared of its constants follows them when values change, and is made only once where they have none."""
+"""What a call prepared of its constants follows their values, and its state is put back before each call."""
 
 from typing import Any
 
@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from pairbench import Operator, Variant, grid
-from pairbench.execute.worker.calls import make_call
+from pairbench.errors import DeclarationError
+from pairbench.execute.worker import calls
+from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.timing.values import Values
+from pairbench.model.case import make_case
 
 prepared = list[Any]()
 
@@ -43,3 +47,97 @@ def test_values_of_constants_are_prepared_anew_where_there_are_any(
     assert call.refill({"x": torch.ones(1), "scale": fresh})
     assert (call.run().item(), len(prepared)) == (right, times)
     assert call.kwargs["doubled"].data_ptr() == address
+
+
+CASE = make_case("op", {"rows": 1}, "smoke")
+
+
+def append(x: torch.Tensor, cache: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    cache.index_copy_(0, position, x)
+    position += 1
+    return cache.sum(0)
+
+
+def start(cache: torch.Tensor, position: torch.Tensor) -> None:
+    cache.fill_(7)
+    position.zero_()
+
+
+def inputs(make: Any, rows: int) -> dict[str, torch.Tensor]:
+    return {
+        "x": torch.ones(1, 4),
+        "cache": torch.full((3, 4), 5.0),
+        "position": torch.tensor([1]),
+    }
+
+
+def operator(**changes: Any) -> Operator:
+    given = {"state": ["cache", "position"], **changes}
+    return Operator("op", baseline=append, variants={"same": append}, inputs=inputs, cases=grid(rows=[1]), **given)
+
+
+def made(**changes: Any) -> Call:
+    op = operator(**changes)
+    return make_call(op, op.baseline, "eager", inputs(None, 1))
+
+
+def test_values_are_restored_at_the_same_addresses() -> None:
+    call = made(reset=True)
+    addresses = [call.kwargs[name].data_ptr() for name in ("cache", "position")]
+    first = call.observe()["output"].clone()
+    for _ in range(10):  # more than there is room for
+        assert torch.equal(call.observe()["output"], first)
+    assert [call.kwargs[name].data_ptr() for name in ("cache", "position")] == addresses
+    call.reset()
+    assert call.kwargs["position"].item() == 1 and bool((call.kwargs["cache"] == 5).all())
+
+
+def test_fresh_values_are_what_is_restored_from_then_on() -> None:
+    call = made(reset=True)
+    call.observe()
+    assert call.refill({"x": torch.ones(1, 4), "cache": torch.full((3, 4), 9.0), "position": torch.tensor([2])})
+    call.run()
+    call.reset()
+    assert call.kwargs["position"].item() == 2 and bool((call.kwargs["cache"] == 9).all())
+
+
+def test_a_function_says_how() -> None:
+    call = made(reset=start)
+    for _ in range(10):
+        observed = call.observe()
+        assert observed["output"].tolist() == [15.0] * 4 and observed["state"]["position"].item() == 1
+
+
+def test_without_it_a_call_finds_what_the_last_one_left() -> None:
+    call = made()
+    call.observe()
+    call.observe()
+    with pytest.raises(IndexError):
+        call.observe()
+
+
+@pytest.mark.parametrize(("reset", "judged"), [(False, False), (True, True), (start, True)])
+def test_outputs_of_timed_calls_are_judged_where_state_is_put_back(reset: Any, judged: bool) -> None:
+    values = Values.of(operator(reset=reset), CASE, torch.device("cpu"), inputs(None, 1))
+    assert values.judged is judged
+
+
+def test_a_reset_that_cannot_be_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="reset= puts state back, but there is none"):
+        operator(reset=True, state=[])
+    with pytest.raises(DeclarationError, match="reset is 'cache', expected True"):
+        operator(reset="cache")
+
+
+def test_a_captured_call_begins_where_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capturing calls it, and what it left in its state is not what is judged next."""
+
+    def capture(call: Any, **_: Any) -> Any:
+        call()
+        return call
+
+    monkeypatch.setattr(calls, "capture", capture)
+    op = operator()
+    captured, eager = (make_call(op, op.baseline, mode, inputs(None, 1)).observe() for mode in ("graph", "eager"))
+    assert torch.equal(captured["output"], eager["output"])
+    assert torch.equal(captured["state"]["position"], eager["state"]["position"])

@@ -6,7 +6,7 @@ import pytest
 
 from pairbench.errors import UsageError
 from pairbench.workflow.git.worktrees import commits_between, touched_files
-from tests.bisect.planted import git
+from tests.lab.bisect.planted import git
 
 
 def commit(folder: Path, name: str) -> str:

@@ -17,7 +17,7 @@ Three steps, after which a change stands only if nothing simpler explains it, an
 The third is what tells a step from noise that sticks: a series that keeps swapping between two levels is explained more
 cheaply by noise with memory than by that many changes, while one lasting step is not. The idea of judging steps against
 correlated noise is also asv's (`step_detect.py`); weighing whole segmentations by the AR(1) likelihood follows Chakar
-et al., Bernoulli 23(2), 2017. The 7 and the 0.6 were set by simulation; tests/detectors/README.md has the error rates,
+et al., Bernoulli 23(2), 2017. The 7 and the 0.6 were set by simulation; tests/lab/detectors/README.md has the error rates,
 on series that were not used for that, beside other tools'.
 
 Where a step is when the noise has two modes, such as two states of the clock or two placements in memory.

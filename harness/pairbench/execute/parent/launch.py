@@ -2,7 +2,7 @@
 
 A fresh interpreter is independent of all others down to its addresses, which matters to times on a CPU; importing torch
 takes it seconds. So what is timed on a CPU is in fresh ones, and the rest is forked: on a GPU rounds of forks differ as rounds
-of fresh ones do (tests/workers/README.md). `PAIRBENCH_WORKERS` has all workers be of one kind.
+of fresh ones do (tests/lab/workers/README.md). `PAIRBENCH_WORKERS` has all workers be of one kind.
 """
 
 import contextlib

@@ -123,28 +123,20 @@ def test_the_same_file_has_the_same_hashes(described: Describe) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        ("return helper(x) * weight", "# a comment\n    return helper(x) * weight  # another"),
-        ("return helper(x) * weight", "return (\n        helper( x )\n        * weight\n    )"),
-        ("return deeper(x) * 1", "return deeper(x) * 1  # plain"),
-        ('"""Do it fast."""', '"""Do it very fast."""'),
-        ('"""Scale.\n\n    At length.\n    """', '"""Scale."""'),
-        ("def oracle(", "\n\n\ndef oracle("),
-        ("UNUSED = 1", "UNUSED = 2"),
-        ('source="a paper"', 'source="another paper"'),
-        ('"wrong": lambda x, weight: x}', '"wrong": lambda x, weight: x + 1}'),
-        ("bytes=8 * rows", "bytes=12 * rows"),
-    ],
-    ids=[
-        "comment",
-        "format",
-        "helper comment",
-        "docstring",
-        "baseline docstring",
-        "blank lines",
-        "unused",
-        "source",
-        "impostor",
-        "cost",
+        pytest.param(
+            ("return helper(x) * weight", "# a comment\n    return helper(x) * weight  # another"), id="comment"
+        ),
+        pytest.param(
+            ("return helper(x) * weight", "return (\n        helper( x )\n        * weight\n    )"), id="format"
+        ),
+        pytest.param(("return deeper(x) * 1", "return deeper(x) * 1  # plain"), id="helper comment"),
+        pytest.param(('"""Do it fast."""', '"""Do it very fast."""'), id="docstring"),
+        pytest.param(('"""Scale.\n\n    At length.\n    """', '"""Scale."""'), id="baseline docstring"),
+        pytest.param(("def oracle(", "\n\n\ndef oracle("), id="blank lines"),
+        pytest.param(("UNUSED = 1", "UNUSED = 2"), id="unused"),
+        pytest.param(('source="a paper"', 'source="another paper"'), id="source"),
+        pytest.param(('"wrong": lambda x, weight: x}', '"wrong": lambda x, weight: x + 1}'), id="impostor"),
+        pytest.param(("bytes=8 * rows", "bytes=12 * rows"), id="cost"),
     ],
 )
 def test_what_changes_nothing(described: Describe, change: tuple[str, str]) -> None:
@@ -154,44 +146,30 @@ def test_what_changes_nothing(described: Describe, change: tuple[str, str]) -> N
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        (("return helper(x) * weight", "return weight * helper(x)"), {"fast"}),
-        (("return deeper(x) * 1", "return deeper(x) * 1.0"), {"fast"}),
-        (("return x + x", "return 2 * x"), {"fast"}),
-        (('return {"doubled": weight * 2}', 'return {"doubled": weight + weight}'), {"prepared"}),
-        (("return x * SCALE * weight", "return weight * SCALE * x"), {"baseline"}),
-        (("SCALE = 2.0", "SCALE = 2.5"), {"baseline"}),
-        (("make.normal(rows, dtype=dtype)", "make.uniform(rows, dtype=dtype)"), {"definition"}),
-        (("def inputs(make, rows, dtype)", "def inputs(make, rows, dtype, groups=1)"), {"definition"}),
-        (("return x * 2 * weight", "return 2 * x * weight"), {"definition"}),
-        (("rtol=1e-3", "rtol=1e-4"), {"definition"}),
-        (("tolerance=Tolerance(rtol=1e-3),\n", ""), {"definition"}),
-        (('source="a paper"', 'state=["x"]'), {"definition"}),
-        (("    oracle=oracle,\n", ""), {"definition"}),
-        (('{"fast": fast,', '{"fast": fast, "another": fast,'), {"another"}),
-        (('needs="cuda"', 'needs="cpu"'), set()),
-        (('needs="cuda"', 'needs="cuda", consumes=["x"]'), {"prepared"}),
-        (('source="a paper"', 'consumes=["x"]'), {"baseline"}),
-        (('source="a paper"', "accepts_constant=True"), set()),
-    ],
-    ids=[
-        "code",
-        "helper",
-        "helper of a helper",
-        "prepare",
-        "baseline",
-        "constant",
-        "inputs",
-        "axes",
-        "oracle",
-        "tolerance",
-        "no tolerance",
-        "state",
-        "no oracle",
-        "one more variant",
-        "needs",
-        "consumes",
-        "baseline consumes",
-        "accepts constant",
+        pytest.param(("return helper(x) * weight", "return weight * helper(x)"), {"fast"}, id="code"),
+        pytest.param(("return deeper(x) * 1", "return deeper(x) * 1.0"), {"fast"}, id="helper"),
+        pytest.param(("return x + x", "return 2 * x"), {"fast"}, id="helper of a helper"),
+        pytest.param(
+            ('return {"doubled": weight * 2}', 'return {"doubled": weight + weight}'), {"prepared"}, id="prepare"
+        ),
+        pytest.param(("return x * SCALE * weight", "return weight * SCALE * x"), {"baseline"}, id="baseline"),
+        pytest.param(("SCALE = 2.0", "SCALE = 2.5"), {"baseline"}, id="constant"),
+        pytest.param(
+            ("make.normal(rows, dtype=dtype)", "make.uniform(rows, dtype=dtype)"), {"definition"}, id="inputs"
+        ),
+        pytest.param(
+            ("def inputs(make, rows, dtype)", "def inputs(make, rows, dtype, groups=1)"), {"definition"}, id="axes"
+        ),
+        pytest.param(("return x * 2 * weight", "return 2 * x * weight"), {"definition"}, id="oracle"),
+        pytest.param(("rtol=1e-3", "rtol=1e-4"), {"definition"}, id="tolerance"),
+        pytest.param(("tolerance=Tolerance(rtol=1e-3),\n", ""), {"definition"}, id="no tolerance"),
+        pytest.param(('source="a paper"', 'state=["x"]'), {"definition"}, id="state"),
+        pytest.param(("    oracle=oracle,\n", ""), {"definition"}, id="no oracle"),
+        pytest.param(('{"fast": fast,', '{"fast": fast, "another": fast,'), {"another"}, id="one more variant"),
+        pytest.param(('needs="cuda"', 'needs="cpu"'), set(), id="needs"),
+        pytest.param(('needs="cuda"', 'needs="cuda", consumes=["x"]'), {"prepared"}, id="consumes"),
+        pytest.param(('source="a paper"', 'consumes=["x"]'), {"baseline"}, id="baseline consumes"),
+        pytest.param(('source="a paper"', "accepts_constant=True"), set(), id="accepts constant"),
     ],
 )
 def test_what_changes_what(described: Describe, change: tuple[str, str], names: set[str]) -> None:
@@ -247,52 +225,57 @@ op = Operator("op", baseline=torch.square, variants={{"v": {variant}}},
 @pytest.mark.parametrize(
     ("variant", "above", "change"),
     [
-        ("functools.partial(f, k=2)", "def f(x, k):\n    return x * k", ("k=2", "k=4")),
-        ("functools.partial(f, k=2)", "def f(x, k):\n    return x * k", ("x * k", "k * x")),
-        (
+        pytest.param(
+            "functools.partial(f, k=2)", "def f(x, k):\n    return x * k", ("k=2", "k=4"), id="partial keyword"
+        ),
+        pytest.param(
+            "functools.partial(f, k=2)", "def f(x, k):\n    return x * k", ("x * k", "k * x"), id="partial function"
+        ),
+        pytest.param(
             "functools.partial(f, g)",
             "def g(x):\n    return x\ndef f(g, x):\n    return g(x)",
             ("    return x\n", "    return +x\n"),
+            id="partial of a function",
         ),
-        (
+        pytest.param(
             "F(2)",
             "class F:\n    def __init__(self, k):\n        self.k = k\n    def __call__(self, x):\n        return x * self.k",
             ("F(2)", "F(3)"),
+            id="instance attribute",
         ),
-        ("F()", "class F:\n    def __call__(self, x):\n        return x * x", ("x * x", "x ** 2")),
-        (
+        pytest.param(
+            "F()",
+            "class F:\n    def __call__(self, x):\n        return x * x",
+            ("x * x", "x ** 2"),
+            id="instance class",
+        ),
+        pytest.param(
             "f",
             "STEPS = (torch.sin, torch.cos)\ndef f(x):\n    return STEPS[0](x)",
             ("sin, torch.cos", "cos, torch.sin"),
+            id="table of torch functions",
         ),
-        (
+        pytest.param(
             "f",
             "def g(x):\n    return x\nSTEPS = [g]\ndef f(x):\n    return STEPS[0](x)",
             ("    return x\n", "    return +x\n"),
+            id="table of own functions",
         ),
-        ("f", "BLOCKS = {'a': 1}\ndef f(x):\n    return x * BLOCKS['a']", ("'a': 1", "'a': 2")),
-        ("f", "T = torch.float16\ndef f(x):\n    return x.to(T)", ("float16", "float32")),
-        (
+        pytest.param("f", "BLOCKS = {'a': 1}\ndef f(x):\n    return x * BLOCKS['a']", ("'a': 1", "'a': 2"), id="dict"),
+        pytest.param("f", "T = torch.float16\ndef f(x):\n    return x.to(T)", ("float16", "float32"), id="dtype"),
+        pytest.param(
             "f",
             "def outer(f):\n    @functools.wraps(f)\n    def g(x):\n        return f(x)\n    return g\n@outer\ndef f(x):\n    return x * x",
             ("x * x", "x ** 2"),
+            id="wrapped",
         ),
-        ("torch.square", "", ("torch.square}", "torch.sin}")),
-        ("f", "P = functools.partial(torch.mul, 2)\ndef f(x):\n    return P(x)", ("mul, 2", "mul, 3")),
-    ],
-    ids=[
-        "partial keyword",
-        "partial function",
-        "partial of a function",
-        "instance attribute",
-        "instance class",
-        "table of torch functions",
-        "table of own functions",
-        "dict",
-        "dtype",
-        "wrapped",
-        "torch function",
-        "partial constant",
+        pytest.param("torch.square", "", ("torch.square}", "torch.sin}"), id="torch function"),
+        pytest.param(
+            "f",
+            "P = functools.partial(torch.mul, 2)\ndef f(x):\n    return P(x)",
+            ("mul, 2", "mul, 3"),
+            id="partial constant",
+        ),
     ],
 )
 def test_whatever_an_answer_reaches_counts_and_is_the_same_in_every_process(

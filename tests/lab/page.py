@@ -1,0 +1,53 @@
+"""Tables of an experiment: printed as they are measured, and put between their markers in the page beside it."""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from scipy import stats
+
+Rows = list[list[str]]
+
+
+def show(tables: Iterable[tuple[str, Rows]]) -> dict[str, str]:
+    """Print each table as soon as it is there, and return all as Markdown, by name."""
+    shown = {}
+    for name, rows in tables:
+        shown[name] = markdown(rows)
+        sys.stdout.write(f"## {name}\n\n{shown[name]}\n\n")
+        sys.stdout.flush()
+    return shown
+
+
+def write(page: Path, tables: dict[str, str]) -> None:
+    """Put tables into a page."""
+    page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+def filled(page: str, tables: dict[str, str]) -> str:
+    """Return a page with each table between its markers; a marker without a new table keeps the old one."""
+    for name, table in tables.items():
+        begin, end = f"<!-- table: {name} -->", "<!-- end -->"
+        if page.count(begin) != 1:
+            raise ValueError(f"the page has {page.count(begin)} markers {begin}, expected one")
+        before, _, after = page.partition(begin)
+        page = f"{before}{begin}\n{table}\n{end}{after.partition(end)[2]}"
+    return page
+
+
+def tables_in(page: str) -> dict[str, str]:
+    """Return the tables of a page by name."""
+    return dict(re.findall(r"<!-- table: (.+?) -->\n(.*?)<!-- end -->", page, re.DOTALL))
+
+
+def markdown(rows: Rows) -> str:
+    """Return a table whose first row is its head."""
+    head, *body = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body])
+
+
+def rate(seen: int, tries: int) -> str:
+    """Return a share in percent with its 95 % interval (Clopper and Pearson 1934)."""
+    low, high = stats.binomtest(seen, tries).proportion_ci(method="exact")
+    return f"{100 * seen / tries:.2f} ({100 * low:.2f} to {100 * high:.2f})"
