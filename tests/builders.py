@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from pairbench.model.latency import HOST_JUDGED
-from pairbench.model.record import KernelCount, Record
+from pairbench.model.record import KernelCount, Record, Samples
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
 
@@ -181,3 +181,15 @@ def _row(case: str, implementation: str, medians: list[float], controls: list[fl
         "allocations_per_call": 1,
         "remeasured_blocks": 0,
     }
+
+
+def make_samples(record: Record, call_ns: Sequence[float] = (12345.0, 12346.0), **changes: Any) -> Samples:
+    """Return the samples of one round of a record, in ns; keyword arguments replace single columns."""
+    shared = ("run_id", "device_name", "device_uuid", "suite", "operator", "case", "implementation", "mode")
+    count = len(call_ns)
+    columns: dict[str, Any] = {name: getattr(record, name) for name in shared}
+    columns |= dict(timer="cuda_event", round=0, stop_reason="precise", device_ns=None)
+    columns |= dict(call_ns=tuple(call_ns), host_ns=tuple(call_ns), position=(0,) * count)
+    columns |= dict.fromkeys(("block", "at_ns"), tuple(range(count)))
+    columns |= dict.fromkeys(("throttled", "outlier"), (False,) * count)
+    return Samples(**(columns | changes))

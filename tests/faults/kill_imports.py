@@ -12,7 +12,7 @@ from pairbench.store.reader import read_frame
 from tests.faults.imports import benchmark_document
 from tests.faults.kill_at import killed_at, lines_of
 
-_COUNTED = ("store/writer", "store/location", "store/files/written", "store/files/opened", "exchange/importing")
+_COUNTED = ("store/writer", "store/location", "store/files", "store/opened", "exchange/importing")
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
 from pairbench.analyze.compare.floors import noise as floor_of
-from pairbench.analyze.compare.relative import with_relative
+from pairbench.analyze.compare.latency import with_relative
 from pairbench.analyze.compare.rounds import Bools, Floats, Runs
 from pairbench.model.comparison import DEFAULT, Policy
 from tests.gate.noise import MARKS_NS, QUICKER, SERIES, Bench, Noise, Side, draw, make_bench, runs_of, spread_of

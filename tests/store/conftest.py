@@ -10,7 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
-from pairbench.store.files.conform import IDENTITY
+from pairbench.store.schema import IDENTITY
+from tests.builders import make_run, make_samples
 
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=12),
@@ -60,82 +61,26 @@ def rows_of() -> Callable[[type[Any]], st.SearchStrategy[Any]]:
 
 @pytest.fixture(scope="session")
 def record() -> Callable[..., Record]:
-    """Make a plausible record of a run, to be varied by keyword."""
+    """Make a record of a run, to be varied by keyword."""
 
     def make(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
         plain: dict[str, Any] = {
-            "run_id": run_id,
-            "started_at": "2026-01-02T03:04:05+00:00",
-            "commit": "0123456789abcdef0123456789abcdef01234567",
-            "commit_at": "2026-01-01T00:00:00+00:00",
-            "branch": "main",
-            "dirty": False,
-            "suite": "suites/norm.py",
-            "operator": "rms_norm",
-            "definition_hash": "d" * 16,
-            "implementation_hash": "e" * 16,
-            "case": "rms_norm[dtype=bfloat16,tokens=4096]",
-            "axes": '{"dtype": "bfloat16", "tokens": 4096}',
-            "tier": "real",
-            "dtype": "bfloat16",
-            "implementation": "fused",
-            "role": "variant",
-            "mode": "eager",
-            "device_kind": "cuda",
-            "device_name": "NVIDIA H200",
-            "device_uuid": "GPU-0",
-            "driver": "570.1",
-            "cuda": "12.8",
-            "torch": "2.11.0",
-            "python": "3.12.3",
-            "hostname": "box",
-            "cpu": "a CPU",
-            "environment_hash": "f" * 16,
-            "environment": '{"tf32": false}',
-            "status": "measured",
-            "timer": "cuda_event",
             "call_p50_ns": 12345.5,
             "call_p95_ns": float("nan"),
-            "n_samples": 300,
-            "n_rounds": 3,
             "round_p50_ns": (12345.0, 12345.5, 12346.0),
-            "speedup": 2.0,
-            "kernels_per_call": 1,
-            "launch_status": "exact",
             "kernels": (KernelCount(name="rms<bf16>", count=1, total_ns=9000.0),),
             "peak_bytes": 2**40,
         }
-        return Record(**{**plain, **changes})
+        return replace(make_run()[1], run_id=run_id, **{**plain, **changes})
 
     return make
 
 
 @pytest.fixture(scope="session")
 def samples() -> Callable[..., Samples]:
-    """Return the samples of one round; keyword arguments replace single columns."""
+    """Make the samples of one round, to be varied by keyword."""
 
     def make(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
-        plain: dict[str, Any] = {
-            "run_id": run_id,
-            "device_name": "NVIDIA H200",
-            "device_uuid": "GPU-0",
-            "suite": "suites/norm.py",
-            "operator": "rms_norm",
-            "case": "rms_norm[dtype=bfloat16,tokens=4096]",
-            "implementation": "fused",
-            "mode": "eager",
-            "timer": "cuda_event",
-            "round": 0,
-            "stop_reason": "precise",
-            "block": (0, 1),
-            "position": (1, 0),
-            "at_ns": (10, 20),
-            "call_ns": (12345.0, 12346.0),
-            "host_ns": (1000.0, 1001.0),
-            "device_ns": None,
-            "throttled": (False, False),
-            "outlier": (False, True),
-        }
-        return Samples(**{**plain, **changes})
+        return make_samples(replace(make_run()[1], run_id=run_id), **changes)
 
     return make

@@ -17,16 +17,14 @@ import pytest
 from pairbench.errors import StoreFailedError
 from pairbench.features.attempt.attempts import NewestRuns
 from pairbench.model.record import Record, Samples, Series
-from pairbench.store.files import compacted
-from pairbench.store.files.compacted import INDEX
-from pairbench.store.history import read_series
+from pairbench.store import compacted, upkeep
+from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation, is_run_id
-from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, runs
+from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, read_series, runs
 from pairbench.store.reading import dataset_files, read_each, stored_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.spool import Spool, push, waiting
-from pairbench.store.upkeep import compact as compacting
-from pairbench.store.upkeep.compact import compact
+from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
@@ -52,7 +50,7 @@ def write(folder: Path, numbers: Sequence[int] = range(RUNS)) -> StoreLocation:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
     """Make a store of a month that is not over, of which a few runs are enough to be merged."""
-    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 2)
     return write(tmp_path / "store")
 
 
@@ -171,7 +169,7 @@ def test_a_few_runs_of_a_month_that_is_over_are_merged(place: StoreLocation, mon
     row = make_run(31 * 24 + 1)[0]
     with RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-02") as writer:
         writer.append_records([row])
-    monkeypatch.setattr(compacting, "AT_LEAST", 100)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 100)
     assert merge(place, keep=1)
     months = [path.partition("month=")[2][:7] for path in layout(place) if "h200" in path]
     assert months == ["2024-01", "2024-02"]
@@ -231,7 +229,7 @@ def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_
         list(compact(place, keep=2))
 
     restore()
-    parts = ("upkeep/", "files/written", "files/compacted", "store/location")
+    parts = ("store/upkeep", "store/files", "store/compacted", "store/location")
     lines = lines_of(work, *parts)
     met = 0
     for line in range(1 + lines // (2 * times), lines + 1, 1 + lines // times):
@@ -456,7 +454,7 @@ def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
 
 
 def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "MOST_ROWS", 20)
+    monkeypatch.setattr(upkeep, "MOST_ROWS", 20)
     before = rows_of_all(place)
     merge(place, keep=0)
     assert same(rows_of_all(place), before) and merge(place, keep=0) == 0

@@ -1,49 +1,23 @@
 """Columns that older files lack are derived as they are read: medians' ratios always, rounds and intervals from samples."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pairbench.model.record import Record, Samples
-from pairbench.store.derived import DERIVED
+from pairbench.model.record import Record
 from pairbench.store.reader import WholeStore, read_frame, read_records, read_run
+from pairbench.store.reading import DERIVED
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, make_run, with_device
+from tests.builders import CASES, make_run, make_samples, with_device
 
 CASE = CASES[0]
 ROUNDS = {"baseline": ((60e3, 61e3, 62e3), (63e3, 64e3, 66e3)), "fused": ((30e3, 31e3, 32e3), (30e3, 33e3, 34e3))}
 """Device samples of each round in ns; the last of each was taken while the GPU throttled."""
-
-
-def samples_of(record: Record, rounds: Sequence[Sequence[float]]) -> list[Samples]:
-    shared: dict[str, Any] = {
-        name: getattr(record, name)
-        for name in ("run_id", "device_name", "device_uuid", "suite", "operator", "case", "implementation", "mode")
-    }
-    return [
-        Samples(
-            **shared,
-            timer="cuda_event",
-            round=index,
-            stop_reason="precise",
-            block=(0, 1, 2),
-            position=(0, 0, 0),
-            at_ns=(0, 1, 2),
-            call_ns=tuple(values),
-            host_ns=tuple(values),
-            device_ns=tuple(values),
-            throttled=(False, False, True),
-            outlier=(False, False, False),
-        )
-        for index, values in enumerate(rounds)
-    ]
 
 
 def old_store(folder: Path, *, samples: bool = True, version: str = "3") -> tuple[Record, ...]:
@@ -54,7 +28,11 @@ def old_store(folder: Path, *, samples: bool = True, version: str = "3") -> tupl
     )
     with RunWriter(folder, run_id=records[0].run_id, device_slug="nvidia-h200", month="2024-01") as writer:
         writer.append_samples(
-            [one for record in records for one in samples_of(record, ROUNDS[record.implementation or ""])]
+            [
+                make_samples(record, values, round=number, device_ns=values, throttled=(False, False, True))
+                for record in records
+                for number, values in enumerate(ROUNDS[record.implementation or ""])
+            ]
         )
         writer.append_records(records)
     (file,) = (folder / "records").rglob("*.parquet")

@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError
-from pairbench.store.files.opened import OpenedFile
-from pairbench.store.history import TREND_COLUMNS, NarrowFile, read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import read_records, read_run
+from pairbench.store.opened import OpenedFile
+from pairbench.store.reader import TREND_COLUMNS, NarrowFile, read_distinct, read_records, read_run, read_series
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import VERSION_KEY
@@ -49,13 +48,6 @@ def test_a_column_that_does_not_exist_is_a_bug_of_the_caller(tmp_path: Path) -> 
     write_runs(tmp_path, make_run(0))
     with pytest.raises(ValueError, match="no column 'colour'"):
         read_series(tmp_path, where={"colour": "red"})
-
-
-def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"has no records.*pairbench run"):
-        read_series(tmp_path / "nowhere", where=FUSED)
-    with pytest.raises(StoreError, match=r"has no records.*pairbench run"):
-        RunIndex.of_store(tmp_path)
 
 
 def test_damaged_and_foreign_files_cost_only_themselves(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -208,13 +207,6 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path, record: MakeRecord, sample
     for run_id in ("run-1", "run-11"):
         assert [row.case for row in read_run(tmp_path, run_id).value] == ["0", "1", "2", "3"]
         assert len(read_samples(tmp_path, run_id).value) == 4
-
-
-def test_a_run_of_two_device_models_has_a_file_for_each(tmp_path: Path, record: MakeRecord) -> None:
-    for slug in ("h200", "b200"):
-        with RunWriter(tmp_path, run_id="run-1", device_slug=slug, month="2026-01") as writer:
-            writer.append_records([replace(record("run-1"), device_name=slug)])
-    assert {row.device_name for row in read_run(tmp_path).value} == {"h200", "b200"}
 
 
 def test_a_closed_run_takes_no_more(tmp_path: Path, record: MakeRecord) -> None:

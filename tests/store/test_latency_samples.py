@@ -1,45 +1,20 @@
 """The raw call latencies of a run by series, as its statistics take them."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pairbench.model.record import Samples, Series
-from pairbench.store.history import latency_samples
+from pairbench.store.reader import latency_samples
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, DEVICE, SUITE, make_run
+from tests.builders import CASES, DEVICE, SUITE, make_run, make_samples
 
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
 
 
-def round_of(
-    number: int,
-    call_ns: tuple[float, ...],
-    throttled: tuple[bool, ...],
-    device_ns: tuple[float, ...] | None = None,
-) -> Samples:
-    places = tuple(range(len(call_ns)))
-    return Samples(
-        run_id=make_run(0)[0].run_id,
-        device_name=DEVICE,
-        device_uuid=None,
-        suite=SUITE,
-        operator="rms_norm",
-        case=CASES[0],
-        implementation="fused",
-        mode="eager",
-        timer="cuda_event",
-        round=number,
-        stop_reason="precise",
-        block=places,
-        position=places,
-        at_ns=places,
-        call_ns=call_ns,
-        device_ns=device_ns,
-        throttled=throttled,
-        outlier=(False,) * len(call_ns),
-    )
+def round_of(number: int, call_ns: tuple[float, ...], throttled: tuple[bool, ...], **changes: Any) -> Samples:
+    return make_samples(make_run(0)[1], call_ns, round=number, throttled=throttled, **changes)
 
 
 def write(store: Path, *rounds: Samples) -> str:
@@ -77,6 +52,6 @@ def test_samples_that_were_pruned_are_none(tmp_path: Path) -> None:
 
 
 def test_a_stream_has_the_samples_of_the_blocks_in_which_it_was_taken(tmp_path: Path) -> None:
-    taken = replace(round_of(0, (1.0, 2.0, 3.0), (False, True, False)), stream_ns=(None, 0.2, 0.3))
+    taken = round_of(0, (1.0, 2.0, 3.0), (False, True, False), stream_ns=(None, 0.2, 0.3))
     found = latency_samples(tmp_path, write(tmp_path, taken)).value[SERIES]
     assert list(found["stream"]) == pytest.approx([0.3])

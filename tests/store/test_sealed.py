@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.store.documents import read_acceptances, write_acceptance
-from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import check_seal, sealed
+from pairbench.store.opened import check_seal, sealed
 from pairbench.store.reader import read_run
+from pairbench.store.schema import UnsoundError
 from tests.builders import make_run, write_runs
 from tests.faults.damaged import ACCEPTANCE, SERIES
 

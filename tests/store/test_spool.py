@@ -13,9 +13,9 @@ import pytest
 
 from pairbench.errors import StoreFailedError
 from pairbench.model.record import Record, Samples
+from pairbench.store import files
 from pairbench.store import spool as spool_module
 from pairbench.store.documents import read_calibrations, write_calibration
-from pairbench.store.files import written
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.spool import Spool, Waiting, push, waiting
@@ -204,7 +204,7 @@ def test_a_full_disk_under_the_folder_too(
         if not room[0]:
             raise OSError(28, "No space left on device")
         room[0] -= 1
-        written.write_whole(path, content, **options)
+        files.write_whole(path, content, **options)
 
     monkeypatch.setattr(spool_module, "write_whole", write_whole)
     spool = write(store, record, samples, fails_at=0)

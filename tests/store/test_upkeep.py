@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.model.record import Record, Samples
-from pairbench.store.files.compacted import INDEX
+from pairbench.store import upkeep
+from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
-from pairbench.store.upkeep import compact as compacting
 from pairbench.store.writer import RunWriter, write_run
 from tests.builders import make_run, write_runs
 from tests.faults.damaged import make_store
@@ -25,11 +25,11 @@ MakeSamples = Callable[..., Samples]
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a store with a file of every kind that there is."""
-    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 2)
     folder = tmp_path / "store"
     make_store(folder)
     write_runs(folder, *(make_run(24 * 40 + number) for number in range(6)))
-    for _ in compacting.compact(StoreLocation.of(folder), keep=2):
+    for _ in upkeep.compact(StoreLocation.of(folder), keep=2):
         pass
     return folder
 

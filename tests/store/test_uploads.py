@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pairbench.model.record import Record
-from pairbench.store.files import listing
+from pairbench.store import files
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
 from pairbench.store.writer import RunWriter
@@ -54,10 +54,10 @@ def test_the_next_run_aborts_old_uploads_of_this_store_alone(
     other = "elsewhere/records/b.parquet"
     for key in (KEY, other):
         client.create_multipart_upload(Bucket=s3.BUCKET, Key=key)
-    monkeypatch.setattr(listing, "ABANDONED_S", 1e12)  # moto has uploads begin in 2010
+    monkeypatch.setattr(files, "ABANDONED_S", 1e12)  # moto has uploads begin in 2010
     write_a_run(port, record(run_id="20260101T000000-a"))
     assert set(open_uploads(client)) == {other, KEY}  # whoever began it may still be at it
-    monkeypatch.setattr(listing, "ABANDONED_S", -60)
+    monkeypatch.setattr(files, "ABANDONED_S", -60)
     location = write_a_run(port, record(run_id="20260101T000000-b"))
     assert open_uploads(client) == [other]
     assert [row.run_id for row in read_run(location, "20260101T000000-b").value] == ["20260101T000000-b"]
@@ -79,7 +79,7 @@ def test_a_probe_that_a_kill_left_goes(
 ) -> None:
     key = "store/records/device=cpu/month=2026-01/.probe-01234567.tmp"
     client.put_object(Bucket=s3.BUCKET, Key=key, Body=b"x")
-    monkeypatch.setattr(listing, "ABANDONED_S", -1)
+    monkeypatch.setattr(files, "ABANDONED_S", -1)
     write_a_run(port, record(run_id="20260101T000000-c"))
     found = client.list_objects_v2(Bucket=s3.BUCKET)["Contents"]
     assert [item["Key"] for item in found if ".probe-" in item["Key"]] == []

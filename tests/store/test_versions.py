@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.model.record import KernelCount, Record, Samples
-from pairbench.store.derived import DERIVED
 from pairbench.store.reader import read_run, read_samples
+from pairbench.store.reading import DERIVED
 from pairbench.store.schema import SCHEMA_VERSION, VERSION_KEY
 from pairbench.store.writer import RunWriter
 

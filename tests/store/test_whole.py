@@ -3,11 +3,8 @@
 from dataclasses import fields, replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store.reader import WholeStore, read_records
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
@@ -60,37 +57,3 @@ def test_the_newest_runs_only(tmp_path: Path, runs: list[tuple[Record, ...]]) ->
         run_id_of(1),
         run_id_of(2),
     ]
-
-
-def test_a_damaged_or_foreign_file_costs_only_itself(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
-    write_runs(tmp_path, *runs)
-    first, second, _ = sorted((tmp_path / "records").rglob("*.parquet"))
-    first.write_bytes(first.read_bytes()[:-40])
-    pq.write_table(pa.table({"case": ["x"]}), second)
-    whole = WholeStore(tmp_path, ["case"])
-    assert [key[0] for key, _ in whole.by_run(["case"])] == [run_id_of(2)]
-    assert len(whole.problems) == 2
-    assert "cannot be read" in whole.problems[0] and "not written by pairbench" in whole.problems[1]
-
-
-def test_nothing_but_damaged_files_is_nothing(tmp_path: Path) -> None:
-    write_runs(tmp_path, make_run(0))
-    for path in (tmp_path / "records").rglob("*.parquet"):
-        path.write_bytes(b"PAR1")
-    whole = WholeStore(tmp_path, ["case"])
-    assert [*whole.by_run(["case"]), *whole.by_operator(["case"])] == [] and len(whole.problems) == 1
-
-
-def test_a_file_without_a_column_has_nulls_there(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
-    write_runs(tmp_path, *runs)
-    first, *_ = sorted((tmp_path / "records").rglob("*.parquet"))
-    table = pq.read_table(first, partitioning=None)
-    pq.write_table(table.drop_columns(["confirms", "margin"]), first)
-    records = dict(WholeStore(tmp_path, EVERYTHING).by_run(EVERYTHING))
-    assert {record.margin for record in records[run_id_of(0), DEVICE]} == {None}
-    assert {record.margin for record in records[run_id_of(1), DEVICE]} == {0.75, 1.0}
-
-
-def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="pairbench run"):
-        WholeStore(tmp_path, ["case"])

@@ -14,7 +14,7 @@ import pytest
 from pairbench.model.record import Record
 from pairbench.site.build import publish
 from pairbench.site.pages.paths import File
-from pairbench.store.files.written import sweep_temporary, write_whole
+from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
 from pairbench.store.spool import spool_places, waiting

@@ -11,8 +11,11 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from pairbench.model.environment import Environment
 
 _OLD_S = 14 * 24 * 3600
 _FORMAT = 1
@@ -90,7 +93,7 @@ class KeptValues:
         if not values:
             return
         # Loads pyarrow, for which whoever only reads would wait.
-        from pairbench.store.files.written import sweep_temporary, write_whole
+        from pairbench.store.files import sweep_temporary, write_whole
 
         kept = {key: value for key, value in self.read().items() if key not in values}
         newest = list({**kept, **values}.items())[-self._most :]
@@ -99,3 +102,38 @@ class KeptValues:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             sweep_temporary([self._file.parent])
             write_whole(self._file, text.encode(), durable=False)
+
+
+_CEILINGS = "ceilings"
+
+
+class KeptCeilings:
+    """The measured ceilings of the roofline by device, driver and version of torch."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._values = KeptValues((folder or user_folder()) / "ceilings.json", most=100)
+
+    def put_in(self, environment: Environment) -> Environment | None:
+        """Return an environment with the ceilings that are kept for it; None where none are."""
+        values = self._values.read().get(_key(environment), {})
+        known = {name: float(rate) for name, rate in values.items() if isinstance(rate, int | float) and rate > 0}
+        if not known:
+            return None
+        observed = {**_observed(environment), _CEILINGS: known}
+        return replace(environment, rest={**environment.rest, "observed": observed})
+
+    def keep(self, environment: Environment) -> None:
+        """Keep the ceilings of an environment, if it has some."""
+        if ceilings := _observed(environment).get(_CEILINGS):
+            self._values.keep({_key(environment): ceilings})
+
+
+def _observed(environment: Environment) -> dict[str, Any]:
+    observed: dict[str, Any] = environment.rest.get("observed", {})
+    return observed
+
+
+def _key(environment: Environment) -> str:
+    device = environment.device
+    versions = (environment.driver, environment.cuda, environment.torch)
+    return json.dumps([device.kind, device.name, device.uuid, environment.hostname, *versions])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.accepted import AcceptedLevel, acceptance_of
+from pairbench.analyze.compare.exact import AcceptedLevel, acceptance_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.errors import UsageError
 from pairbench.model.comparison import Acceptance, Change, GateOutcome

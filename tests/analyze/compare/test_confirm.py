@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.change import again, suspects
-from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.compare.runs import again, compare, suspects
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.record import Record
 from tests.builders import ended, make_run, run_id_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.accepted import acceptance_of
+from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.analyze.compare.floors import floors_of, past_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict

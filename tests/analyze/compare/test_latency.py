@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pairbench.analyze.compare.attribute import percent
 from pairbench.analyze.compare.latency import judge_latencies, spread_groups, suspicious
-from pairbench.analyze.compare.reasons import percent
 from pairbench.analyze.compare.rounds import MeasuredSides
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL

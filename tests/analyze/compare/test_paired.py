@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.analyze.compare.effect import Effects
+from pairbench.analyze.compare.effect import Effects, estimate_paired
+from pairbench.analyze.compare.latency import judge_interleaved
 from pairbench.analyze.compare.rounds import Floats, MeasuredSides
-from pairbench.analyze.compare.runs import estimate_paired, judge_interleaved
 from pairbench.model.comparison import Judgement, Verdict
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record, Series

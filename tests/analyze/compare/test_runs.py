@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.analyze.compare.change import SEVERITY
-from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.compare.runs import SEVERITY, compare
 from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict
 from pairbench.model.record import KernelCount, Record, Series
 from tests.builders import ended, make_run

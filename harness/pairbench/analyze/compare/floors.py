@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.relative import relative_rounds
-from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, usable
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, relative_rounds, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Policy
 from pairbench.model.latency import DEVICE, HOST, result_of
@@ -60,12 +59,7 @@ class Calibrated(NamedTuple):
 
 
 def past_of(record: Record, baseline: Record | None = None) -> Past | None:
-    """Return a measured record as part of a series' past; None for any other.
-
-    Args:
-        record: The record.
-        baseline: That of its baseline in the same run; None for a baseline, or where there is none.
-    """
+    """Return a measured record as part of a series' past; None for any other."""
     if not usable(record) or damage(record):
         return None
     latency = result_of(record)
@@ -87,13 +81,7 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
 def floors_of(
     history: Mapping[Series, Sequence[Past]], *, source: str = "history", least_runs: int = LEAST_RUNS
 ) -> dict[Series, Floor]:
-    """Return the floor of each series with enough runs.
-
-    Args:
-        history: The runs of each series, oldest first.
-        source: What they are: history or calibration.
-        least_runs: Runs that it takes.
-    """
+    """Return the floor of each series with enough runs."""
     enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= least_runs}
     if not enough:
         return {}
@@ -125,12 +113,7 @@ def floors_of(
 
 
 def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
-    """Return what 95 % of the changes between runs stay below, and from how many changes that is known.
-
-    Args:
-        logs: Levels, one row a series, one column a run in order of time, log units; NaN where there is none.
-        kinds: Same shape; runs of different kinds differ by more than noise.
-    """
+    """Return what 95 % of the changes between runs stay below, and from how many changes that is known."""
     alike = kinds[:, 1:] == kinds[:, :-1]
     with np.errstate(invalid="ignore"):
         all_ = _differences(logs, alike)
@@ -160,10 +143,6 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
     """Compare every run with every later one of the same code, as if it were the reference, and count false alarms.
 
     No floors are used: they would come from these very runs, and find them quiet.
-
-    Args:
-        runs: The records of each run, oldest first.
-        policy: The thresholds.
     """
     judged = alarms = comparisons = 0
     for reference, current in itertools.combinations(runs, 2):

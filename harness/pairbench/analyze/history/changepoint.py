@@ -61,15 +61,7 @@ class _Fit:
 
 
 def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
-    """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly.
-
-    Args:
-        stretch: the runs from the changepoint before this one to the one after it.
-        cut: number of the first run after the step, as found without modes.
-        plain: log-likelihood of the stretch with that cut and noise of one mode with memory, as -n/2 ln(variance).
-        least: variance below which noise is not believed.
-        shortest: runs that a level has at least; 2 or more.
-    """
+    """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly."""
     values = stretch - stretch.mean()
     best: _Fit | None = None
     borders = _parted(values, cut)
@@ -100,13 +92,7 @@ def _parted(values: Floats, cut: int) -> tuple[float, float]:
 
 
 def _fitted(values: Floats, before: Flags, after: Flags, least: float, shortest: int) -> _Fit | None:
-    """Return the likeliest fit over all cuts, None if none has two modes.
-
-    Args:
-        values: centred on 0.
-        before: whether a run is in the upper mode if it is before the step.
-        after: the same if it is after.
-    """
+    """Return the likeliest fit over all cuts, None if none has two modes."""
     size = len(values)
     cuts = np.arange(shortest, size - shortest + 1)
     rest = size - cuts
@@ -247,11 +233,7 @@ def detect(
 
 
 def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
-    """Return the values that are there, and their places in the series.
-
-    Raises:
-        ValueError: for anything but one finite number or NaN a run.
-    """
+    """Return the values that are there, and their places in the series."""
     series = np.asarray(levels, dtype=np.float64)
     if series.ndim != 1 or np.isinf(series).any():
         raise ValueError(
