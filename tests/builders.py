@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+from pairbench.model.comparison import Change, Judgement
 from pairbench.model.latency import HOST_JUDGED
 from pairbench.model.record import KernelCount, Record, Samples
 from pairbench.store.location import StoreLocation
@@ -193,3 +194,15 @@ def make_samples(record: Record, call_ns: Sequence[float] = (12345.0, 12346.0), 
     columns |= dict.fromkeys(("block", "at_ns"), tuple(range(count)))
     columns |= dict.fromkeys(("throttled", "outlier"), (False,) * count)
     return Samples(**(columns | changes))
+
+
+def change_of(changes: Iterable[Change], case: str, implementation: str = "fused") -> Change:
+    """Return the change of one series of a comparison."""
+    (change,) = [one for one in changes if (one.series.case, one.series.implementation) == (case, implementation)]
+    return change
+
+
+def judgement_of(change: Change, metric: str) -> Judgement:
+    """Return the judgement of one metric."""
+    (judgement,) = [one for one in change.judgements if one.metric == metric]
+    return judgement

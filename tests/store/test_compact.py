@@ -4,7 +4,7 @@ import hashlib
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from pairbench.errors import StoreFailedError
 from pairbench.features.attempt.attempts import NewestRuns
-from pairbench.model.record import Record, Samples, Series
+from pairbench.model.record import Record, Series
 from pairbench.store import compacted, upkeep
 from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation, is_run_id
@@ -29,8 +29,8 @@ from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
 from tests.in_process import call_main
+from tests.store.rows import samples
 
-MakeSamples = Callable[..., Samples]
 RUNS = 12
 COLUMNS = ("run_id", "case", "implementation", "call_p50_ns", "commit", "device_name")
 
@@ -175,7 +175,7 @@ def test_a_few_runs_of_a_month_that_is_over_are_merged(place: StoreLocation, mon
     assert months == ["2024-01", "2024-02"]
 
 
-def test_samples_stay_as_they_are(place: StoreLocation, samples: MakeSamples) -> None:
+def test_samples_stay_as_they_are(place: StoreLocation) -> None:
     for number in range(6):
         with RunWriter(
             place, run_id=f"20240101T00000{number}-aaaaaa", device_slug="nvidia-h200", month="2024-01"

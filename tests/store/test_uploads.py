@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +13,12 @@ from pairbench.store import files
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
 from pairbench.store.writer import RunWriter
+from tests.store.rows import record
 
 s3 = pytest.importorskip("tests.faults.s3")
 botocore = pytest.importorskip("botocore.session", reason="botocore is not installed, which aborts uploads")
 pytestmark = pytest.mark.skipif(s3.server_command() is None, reason="no S3 server; see tests/faults/s3.py")
 
-MakeRecord = Callable[..., Record]
 KEY = "store/records/device=cpu/month=2026-01/a.parquet"
 
 
@@ -49,7 +49,7 @@ def write_a_run(port: int, record: Record) -> StoreLocation:
 
 
 def test_the_next_run_aborts_old_uploads_of_this_store_alone(
-    port: int, client: Any, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+    port: int, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = "elsewhere/records/b.parquet"
     for key in (KEY, other):
@@ -74,9 +74,7 @@ def test_a_writer_that_is_killed_leaves_no_upload(port: int, client: Any) -> Non
     assert open_uploads(client) == before
 
 
-def test_a_probe_that_a_kill_left_goes(
-    port: int, client: Any, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_a_kill_left_goes(port: int, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "store/records/device=cpu/month=2026-01/.probe-01234567.tmp"
     client.put_object(Bucket=s3.BUCKET, Key=key, Body=b"x")
     monkeypatch.setattr(files, "ABANDONED_S", -1)

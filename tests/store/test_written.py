@@ -5,13 +5,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from pairbench.model.record import Record
 from pairbench.site.build import publish
 from pairbench.site.pages.paths import File
 from pairbench.store.files import sweep_temporary, write_whole
@@ -20,8 +18,7 @@ from pairbench.store.reader import read_run
 from pairbench.store.spool import spool_places, waiting
 from pairbench.store.user_cache import KeptValues
 from pairbench.store.writer import RunWriter
-
-MakeRecord = Callable[..., Record]
+from tests.store.rows import record
 
 
 def kill_while_writing(path: Path) -> Path:
@@ -35,7 +32,7 @@ def kill_while_writing(path: Path) -> Path:
     return left
 
 
-def test_the_next_run_sweeps_the_whole_store(tmp_path: Path, record: MakeRecord) -> None:
+def test_the_next_run_sweeps_the_whole_store(tmp_path: Path) -> None:
     folders = [tmp_path / "records" / "device=cpu" / "month=2020-01", tmp_path / "accepted", tmp_path / "samples"]
     left = []
     for folder in folders:

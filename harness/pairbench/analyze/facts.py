@@ -77,7 +77,6 @@ def _result(record: Record) -> dict[str, float | None]:
 
 
 def run_head(records: Sequence[Record]) -> RunHead:
-    """Return the head of a run on one device model, from all its records."""
     first = records[0]
     versions = {name: getattr(first, name) for name in _VERSIONS}
     return RunHead(
@@ -113,7 +112,6 @@ def remeasured_blocks(records: Iterable[Record]) -> int:
 
 
 def environment_of(record: Record) -> Mapping[str, Any]:
-    """Return the environment that was recorded with a record."""
     return _object(record.environment)
 
 

@@ -1,4 +1,4 @@
-"""The columns of a record about time: percentiles of its samples with their intervals, speedups, and what limits a call."""
+"""The columns of a record about time: percentiles of its samples with their intervals, speedups, and the limit of a call."""
 
 import math
 from collections import Counter
@@ -36,7 +36,6 @@ class SampledRounds(NamedTuple):
 
 
 def sampled_rounds(outcome: Outcome) -> SampledRounds:
-    """Return the samples behind an outcome's percentiles."""
     timed = [(item, samples) for item in outcome.rounds if (samples := samples_of(item, outcome.entry)) is not None]
 
     def kept(latency: Latency) -> Rounds | None:

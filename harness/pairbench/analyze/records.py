@@ -21,8 +21,8 @@ from pairbench.stats import outliers, percentile
 BANDWIDTH_LIMIT = 1.5
 """Highest believable multiple of the measured copy bandwidth on a GPU, for the bytes that cannot stay in its L2.
 
-Among the 2880 records of results/reference with a declared cost the highest is 1.025, of a plain addition of 1.6 GB. What a copy
-leaves of an H200's nominal bandwidth is 1.13; the rest is for ceilings that were measured on a GPU that was warmer, or shared.
+Among the 2880 records of results/reference with a declared cost the highest is 1.025, of a plain addition of 1.6 GB. An H200's nominal
+bandwidth is 1.13 times that of a copy; the rest is for ceilings that were measured on a GPU that was warmer, or shared.
 """
 RATE_LIMIT = {"cuda": 5.0, "cpu": 20.0}
 """Highest believable multiple of the fastest measured matrix rate, whatever the dtype, by device kind.
@@ -33,11 +33,11 @@ operations than its definition has (2.25 times by Winograd's method in two dimen
 """
 
 LAUNCH_NS, OVER = 2e3, 1.05
-"""What a stream may take longer than a replay: these ns for each launch, copy and memset, and this factor. A launch takes 0.7 to 1.2 us on an H100."""
+"""The time that a stream may take longer than a replay: these ns for each launch, copy and memset, and this factor. A launch takes 0.7 to 1.2 us on an H100."""
 UNDER, TICK_NS = 0.97, 500.0
 """A stream is no quicker than this part of a replay less a tick of the clock."""
 CALL_FACTOR, CALL_NS = 2.0, 50e3
-"""How much longer than the device and the host together a call may take, in each round: what runs beside slows single rounds of the host."""
+"""The factor and the ns by which a call may take longer than device and host together, in each round: other processes slow single rounds."""
 
 
 def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outcome]:
@@ -119,7 +119,7 @@ def _taken(outcome: Outcome) -> list[EntrySamples]:
 
 
 def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
-    """Return a sentence where a median latency is below what the declared cost needs on this hardware, else None.
+    """Return a sentence where a median latency is too short for the declared cost on this hardware, else None.
 
     On a CPU bytes do not count: it is timed with warm caches of unknown bandwidth.
     """
@@ -215,7 +215,6 @@ def to_records(
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:
-    """Return the row of a suite that could not be loaded."""
     return Record(**_run_columns(run, environment), suite=suite.suite, status=Status.FAILED.value, reason=suite.reason)
 
 
@@ -304,7 +303,6 @@ def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
 
 
 def environment_columns(environment: Environment) -> dict[str, Any]:
-    """Return an environment as columns of a record."""
     device = environment.device
     names = ("driver", "cuda", "cudnn", "torch", "triton", "python", "hostname", "cpu")
     return {

@@ -1,4 +1,4 @@
-"""A file with the records of many runs of one device model and month, of which a reader of one case reads a part.
+"""A file with the records of many runs of one device model and month; a reader of one case reads only a part of it.
 
     <store>/records/device=<slug>/month=YYYY-MM/<newest run_id>.compact-<hash>.parquet
 
@@ -85,7 +85,6 @@ class CompactedFile(OpenedFile):
         return sum(self.runs.values() if self._wanted is None else (self.runs[run_id] for run_id in self._wanted))
 
     def check(self) -> None:
-        """Read and verify all groups."""
         self._fetch(None)
 
     def raw(self) -> pa.Table:
@@ -154,12 +153,10 @@ class CompactedFile(OpenedFile):
 
 
 def open_file(place: StoreLocation, file: RunFile, dataset: str) -> OpenedFile:
-    """Return a file of a store, of whichever kind it is."""
     return CompactedFile(place, file, dataset) if file.is_compacted else OpenedFile(place, file.path, dataset)
 
 
 def compacted_name(runs: Mapping[str, int]) -> str:
-    """Return the name of the file that holds some runs with so many rows each."""
     digest = hashlib.sha256(json.dumps(sorted(runs.items())).encode()).hexdigest()[:16]
     return f"{max(runs)}.compact-{digest}.parquet"
 
@@ -240,7 +237,6 @@ def ranks(column: pa.ChunkedArray) -> Any:
 
 
 def _content_of(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return the runs and the cases that the footer names."""
     try:
         content = json.loads((metadata.metadata or {})[_KEY])
         counts = content["runs"].items()
@@ -360,7 +356,7 @@ def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
 
 
 def index_problem(place: StoreLocation, files: Iterable[RunFile]) -> str:
-    """Return a sentence where the index is not what the compacted files hold; it costs time, and no row."""
+    """Return a sentence where the index does not fit the compacted files; that costs time, and no row."""
     known, wanted = _indexes(place, files, trusted=False)
     if known == wanted:
         return ""

@@ -80,7 +80,6 @@ def _document(text: bytes, kind: str, make: type[Value]) -> Value:
 
 
 def _checksum(body: dict[str, Any]) -> str:
-    """Return the checksum of a document, however it is indented."""
     return f"crc32 {zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"
 
 
@@ -97,7 +96,7 @@ def _value(hint: Any, content: Any, name: str) -> Any:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if inner[0] is str:
             return {key: _value(inner[1], item, f"{name}.{key}") for key, item in _checked(content, dict, name).items()}
-        # An empty mapping does not say what its keys would have been.
+        # An empty mapping is written the same way whatever its keys are.
         pairs = [_checked(item, dict, name) for item in _checked(content or [], list, name)]
         return {_value(inner[0], pair.get("key"), name): _value(inner[1], pair.get("value"), name) for pair in pairs}
     if hint is float:

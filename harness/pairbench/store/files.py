@@ -218,7 +218,6 @@ def abort_uploads(filesystem: Any, root: str, folders: Iterable[str]) -> int:
 
 
 def is_abandoned(made: dt.datetime | None) -> bool:
-    """Return whether a file or an upload is so old that its writer is gone."""
     return made is not None and (dt.datetime.now(dt.UTC) - made).total_seconds() > ABANDONED_S
 
 

@@ -61,7 +61,6 @@ class RunFile:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """The runs that are read from this file."""
         return self.among if self.is_compacted else (self.run_id,)
 
     def only(self, run_ids: Container[str]) -> "RunFile | None":
@@ -73,7 +72,6 @@ class RunFile:
 
     @property
     def folder(self) -> str:
-        """The file's folder, of one device model and one month."""
         return self.path.rpartition("/")[0]
 
     @property
@@ -125,7 +123,7 @@ class StoreLocation:
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
-    """The cache of what was read of an object store."""
+    """The cache of files of an object store."""
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
@@ -147,9 +145,9 @@ class StoreLocation:
         try:
             filesystem, root = _opened(name)
         except (OSError, pa.ArrowException) as error:
-            told = redacted(str(error).replace(name, shown))
+            problem = redacted(str(error).replace(name, shown))
             raise StoreError(
-                f"store {shown!r} cannot be opened: {told}; expected a folder, or a URL like s3://bucket/prefix"
+                f"store {shown!r} cannot be opened: {problem}; expected a folder, or a URL like s3://bucket/prefix"
             ) from None  # whose message has all of it
         return cls(filesystem=filesystem, root=root.rstrip("/"), name=shown)
 
@@ -212,9 +210,9 @@ class StoreLocation:
             raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
 
     def sweep(self) -> None:
-        """Remove what killed processes left: temporary files that no process holds; on an object store, uploads and probes older than a day.
+        """Remove temporary files that no process holds; on an object store, uploads and probes older than a day.
 
-        What cannot be listed or removed stays.
+        Errors of listing and deleting are ignored.
         """
         if self.is_local:
             for name in FOLDERS:
@@ -227,7 +225,6 @@ class StoreLocation:
         abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files, as far as they are there and may be deleted."""
         for path in paths:
             self.held.forget(path)
             with suppress(OSError):
@@ -249,7 +246,7 @@ def _opened(url: str) -> tuple[Any, str]:
     except pa.ArrowInvalid:
         filesystem, path = fs.FileSystem.from_uri(url)
     if filesystem.type_name == "s3":
-        _, (options,) = filesystem.__reduce__()  # the only way to what the URL says
+        _, (options,) = filesystem.__reduce__()  # the only way to the options of the URL
         # The one of a URL gives up after 100 s of silence, each time that something is asked.
         filesystem = fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
     return filesystem, path
@@ -270,7 +267,6 @@ def is_part(path: str) -> bool:
 
 
 def run_files(paths: Iterable[str]) -> list[RunFile]:
-    """Return parquet files by the run ids in their names, oldest run first."""
     return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
 
 
@@ -288,14 +284,12 @@ _WRITTEN = (".parquet", ".json")
 
 
 def existing(place: StoreLocation, names: Sequence[str]) -> list[str]:
-    """Return the names, relative to the root, of the files that exist."""
     with _failing(place):
         infos = place.filesystem.get_file_info([f"{place.root}/{name}" for name in names])
     return [name for name, info in zip(names, infos, strict=True) if info.type != fs.FileType.NotFound]
 
 
 def read_file(place: StoreLocation, name: str) -> bytes | None:
-    """Return the content of a file; None where there is none."""
     if not existing(place, [name]):
         return None
     with _failing(place), place.filesystem.open_input_stream(f"{place.root}/{name}") as stream:

@@ -44,7 +44,6 @@ _END = 8
 
 
 def sealed(content: pa.Buffer) -> pa.Buffer:
-    """Return the content of a parquet file with its checksum."""
     view = memoryview(content)
     footer = _footer(view)
     pages, rest = view[:footer], view[footer:]
@@ -70,7 +69,7 @@ def _footer(view: memoryview) -> int:
 
 
 LARGEST = 2**30
-"""The most bytes of a file, and of what it holds once it is decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
+"""The most bytes of a file, and of its columns once they are decoded. A run of 60,000 records has some 100 MB, with 9 million samples."""
 LARGEST_DOCUMENT = 2**26
 """The most bytes of a small JSON file."""
 MOST_ROWS = {"records": 200_000, "samples": 1_000_000}
@@ -145,7 +144,6 @@ BROKEN = (
 
 
 def problem_of(path: str, error: BaseException) -> str:
-    """Return the sentence for a file that cannot be read."""
     if isinstance(error, ForeignFileError):
         return f"{path}: not written by pairbench, left out; move it out of the store"
     (first, *_) = str(error).splitlines() or [type(error).__name__]
@@ -208,16 +206,16 @@ class OpenedFile:
 
         Rows of cases that are not among `cases`, if given, may be left out.
         """
-        there = [name for name in names if name in self.places]
-        table, count = self._decoded(there, cases)
-        found = {}
-        for name in there:
+        stored = [name for name in names if name in self.places]
+        table, count = self._decoded(stored, cases)
+        checked = {}
+        for name in stored:
             check_texts(name, table.column(name))
-            found[name] = conformed(table.column(name), self.dataset, name)
+            checked[name] = conformed(table.column(name), self.dataset, name)
         if self.dataset == "samples":
-            check_beside(found)
+            check_beside(checked)
         types = {name: type_of(self.dataset, name) for name in names}
-        columns = [found[name] if name in found else lacking(self.dataset, name, count) for name in names]
+        columns = [checked[name] if name in checked else lacking(self.dataset, name, count) for name in names]
         return pa.Table.from_arrays(columns, schema=pa.schema(list(types.items())))
 
     def _decoded(self, there: Sequence[str], cases: Collection[object] | None) -> tuple[pa.Table, int]:
@@ -296,8 +294,8 @@ def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData |
         # Texts repeat; left as they lie in the file, they take half the time to read.
         return opened(wanted)
     except KeyError:  # a file without one of them: older, or foreign
-        there = set(opened(()).metadata.schema.names)
-        return opened([name for name in wanted if name in there])
+        known = set(opened(()).metadata.schema.names)
+        return opened([name for name in wanted if name in known])
 
 
 def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:

@@ -160,7 +160,6 @@ class RunSummary:
 
 
 def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
-    """Return the runs of a store, the newest first."""
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(StoreLocation.of(store), "records", columns=columns)
@@ -179,7 +178,6 @@ def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
 
 
 def _find(place: StoreLocation, wanted: str) -> list[str]:
-    """Return the run ids to try, the newest first."""
     newest_first = dataset_files(place, "records").run_ids[::-1]
     if wanted == "latest":
         return newest_first
@@ -264,7 +262,6 @@ def _check_columns(dataset: str, names: Iterable[str], known: Collection[str]) -
 
 
 def _with_strings(table: pa.Table) -> pa.Table:
-    """Return a table with a string for each text instead of dictionaries."""
     kinds = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
@@ -283,7 +280,7 @@ class WholeStore:
         last: int | None = None,
         samples: bool = False,
     ) -> None:
-        """Read some columns of all runs, or of the `last` newest; `samples` derives those that old files lack from all raw samples."""
+        """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
         place = StoreLocation.of(store)
         _check_columns("records", columns, _RECORD_COLUMNS)
         self._names = [name for name in _RECORD_COLUMNS if name in {*columns, *OPERATOR, *RUN}]
@@ -373,7 +370,6 @@ def read_series(
 
 
 def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
-    """Return all records of one file."""
     return _records(place, [file], lambda opened: NarrowFile(opened).columns(_RECORD_COLUMNS, {}, place.moved))
 
 
@@ -422,7 +418,7 @@ class NarrowFile:
 
     def __init__(self, opened: OpenedFile) -> None:
         self._opened = opened
-        # A file with several row groups, or of which only some rows are wanted, has several runs; its statistics are not used.
+        # A file with several row groups, or unwanted rows, has several runs; its statistics are not used.
         alone = opened.metadata.num_row_groups == 1 and opened.metadata.num_rows == opened.num_rows
         self._group = opened.metadata.row_group(0) if alone else None
 

@@ -2,7 +2,7 @@
 
 Suites may lie elsewhere now than when runs were made. Series go by the names of suites, so rows are read under the new names.
 
-Columns that files of earlier versions lack are derived from what these files hold, so that history goes on. Medians of the device and the
+Columns that files of earlier versions lack are derived from their other columns, so that history goes on. Medians of the device and the
 host are in the files of all versions, so ratios of them need nothing else. The device's rounds and intervals come from the raw samples,
 where these have not been pruned; an interval is Student's t over the rounds alone, for a bootstrap would take minutes. The host's rounds are
 not derived: its samples were taken in another way, behind a flush.
@@ -50,7 +50,6 @@ def current_name(text: str, moved: Mapping[str, str]) -> str:
 
 
 def renamed_table(table: pa.Table, moved: Mapping[str, str]) -> pa.Table:
-    """Return a table with the new names of suites."""
     if SUITE not in table.column_names or not moved:
         return table
     place = table.column_names.index(SUITE)
@@ -64,7 +63,6 @@ def renamed_table(table: pa.Table, moved: Mapping[str, str]) -> pa.Table:
 
 
 def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
-    """Return a series under the new name of its suite."""
     return replace(series, suite=moved[series.suite]) if series.suite in moved else series
 
 
@@ -99,7 +97,6 @@ class Files:
 
     @property
     def run_ids(self) -> list[str]:
-        """The runs, oldest first."""
         return sorted({run_id for file in self.files for run_id in file.run_ids})
 
 
@@ -153,7 +150,7 @@ def read_each(
         found |= {file: result for file, result in results.items() if result is not None}
         if not gone:
             break
-        # All of a run's own files are read again: parts may have become one file. What was read of a compacted file stays.
+        # All of a run's own files are read again: parts may have become one file. The rows that were read of a compacted file stay.
         found = {file: result for file, result in found.items() if file.is_compacted or file.run_id not in gone}
         read_already = {(file.folder, run_id) for file in found if file.is_compacted for run_id in file.run_ids}
         again = stored_files(place, dataset).of_runs(gone).files
@@ -192,7 +189,7 @@ def _joined(files: Iterable[RunFile]) -> list[RunFile]:
 def _attempt(
     place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value], newer: set[int]
 ) -> Value | str | None:
-    """Return what was read, a sentence where the file cannot be read, or None where it is gone; add versions that are not known."""
+    """Return the result of `read`, a sentence where the file cannot be read, or None where it is gone; add unknown versions to `newer`."""
     problem = ""
     for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
         try:

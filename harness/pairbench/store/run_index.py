@@ -19,7 +19,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedRun:
-    """One run, without what it measured."""
+    """One run, without its measurements."""
 
     run_id: str
     files: tuple[RunFile, ...] = field(repr=False)
@@ -43,7 +43,6 @@ class IndexedRun:
 
     @property
     def named(self) -> dt.datetime | None:
-        """When it started by its id; None for an id without a time."""
         return named_moment(self.run_id)
 
 
@@ -120,7 +119,6 @@ class RunIndex:
         return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
 
     def first(self, count: int, wanted: Callable[[IndexedRun], bool] = lambda _: True) -> tuple[IndexedRun, ...]:
-        """Return the newest runs that are wanted."""
         newest: list[IndexedRun] = []
         for head in self:
             if len(newest) == count:
@@ -132,7 +130,6 @@ class RunIndex:
     def records(
         self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
     ) -> Reading[tuple[Record, ...]]:
-        """Return the records of some runs, of all or some cases, oldest run first."""
         files = [file for head in heads for file in head.files]
         if not files:
             return Reading((), ())
@@ -158,7 +155,6 @@ class RunIndex:
         return {run_id: [row for name in of_run for row in rows.get(name, ())] for run_id, of_run in names.items()}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
-        """Return some columns of some runs, oldest run first."""
         run_ids = {file.run_id for head in heads for file in head.files}
         frame, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
         self._tell(problems)

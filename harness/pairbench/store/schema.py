@@ -37,7 +37,7 @@ VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""
 
 PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
-"""What the folders say; these columns are in no file."""
+"""The columns that the folders name; no file has them."""
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
 """Row type of each dataset, by the name of its folder."""
@@ -50,7 +50,6 @@ _SCALARS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.boo
 
 
 def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
-    """Return the schema of the files that hold these rows."""
     hints = _HINTS[row_type]
     columns = [pa.field(item.name, _arrow_type(hints[item.name])) for item in fields(row_type)]
     return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
@@ -201,18 +200,15 @@ class UnsoundError(Exception):
 
 @functools.cache
 def fields_of(dataset: str) -> dict[str, pa.Field]:
-    """Return the columns of a dataset by their names."""
     return {field.name: field for field in schema_of(ROW_TYPES[dataset])}
 
 
 @functools.cache
 def texts(dataset: str) -> tuple[str, ...]:
-    """Return the columns of text of a dataset."""
     return tuple(texts_of(schema_of(ROW_TYPES[dataset])))
 
 
 def type_of(dataset: str, name: str) -> pa.DataType:
-    """Return the type in which readers get a column."""
     return TEXT if name in texts(dataset) else fields_of(dataset)[name].type
 
 
@@ -229,7 +225,7 @@ def check_table(table: pa.Table, dataset: str) -> None:
 
 
 def conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
-    """Return a column in its type; raise UnsoundError, or what pyarrow raises, where it holds other values."""
+    """Return a column in its type; raise UnsoundError, or an error of pyarrow, where it holds other values."""
     wanted = fields_of(dataset)[name].type
     # Files of this version have its types, and checking more takes too long for a thousand files.
     if column.type not in (wanted, type_of(dataset, name)) and not _fits(column.type, wanted):

@@ -250,18 +250,18 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
     spool = StoreLocation.of(one.folder)
     waiting = {path.name: OpenedFile(spool, str(one.folder / path), dataset).raw() for path in paths}
     chosen = choose(location, location.files(folder))
-    there = [file for found in chosen.files if (file := found.only({run_id})) is not None]
+    stored = [file for found in chosen.files if (file := found.only({run_id})) is not None]
     parts = [file for file in (*chosen.files, *chosen.left) if file.is_part and file.run_id == run_id]
     location.make_folder(f"{location.root}/{folder}")
     try:
-        opened = {file: open_file(location, file, dataset) for file in there}
+        opened = {file: open_file(location, file, dataset) for file in stored}
         tables = {_name(file): one.raw() for file, one in opened.items()}
     except BROKEN:
         # The store's damaged file stays beside the sound rows, and readers name it.
         for path in paths:
             location.publish(f"{location.root}/{path.as_posix()}", read_content(spool, str(one.folder / path)))
         return
-    wholes = [file for file in there if not file.is_part]
+    wholes = [file for file in stored if not file.is_part]
     if not wholes:
         joined = pa.concat_tables([table for _, table in sorted({**tables, **waiting}.items())])
         location.publish(f"{location.root}/{folder}/{run_id}.parquet", content_of(dataset, joined))

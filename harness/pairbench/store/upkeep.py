@@ -306,7 +306,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The number of files of a store, their bytes, and what was found."""
+    """The number of files of a store, their bytes, and the findings."""
 
     files: int
     size: int
@@ -342,7 +342,7 @@ def check(place: StoreLocation) -> Checked:
 
 
 def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | None, int]:
-    """Return what is wrong with a file, and its bytes."""
+    """Return the finding about a file, and its bytes."""
     problem = ""
     for _ in range(_TIMES if file.is_part else 1):  # another round may have replaced a part meanwhile
         try:

@@ -81,7 +81,7 @@ class RunWriter:
             self._publish("records", self._number + 1, to_table(records, Record))
 
     def write_case(self, case: Hashable, records: Sequence[Record]) -> None:
-        """Write all known records of one case, in place of those that were written for it before.
+        """Write all known records of one case, in place of its earlier ones.
 
         Each case has a part of its own, so that another round costs no more than its own rows. The swap is atomic, so a
         row is never there twice and never missing.

@@ -143,12 +143,9 @@ def test_verdicts() -> None:
     assert np.expm1(said.minimum) == pytest.approx(0.02)
 
 
-def test_a_certain_change_below_what_counts_is_the_same() -> None:
+def test_a_certain_change_below_what_counts_is_the_same_and_twice_the_floor_counts() -> None:
     (said,) = decide([effects([0.01], [0.0001])], [NO_FLOOR[:1]])
     assert said.adjusted[0] < 1e-9 and said.same[0] and not said.slower[0]
-
-
-def test_the_minimum_effect_is_twice_the_floor() -> None:
     (said,) = decide([effects([0.05], [0.001])], [np.array([math.log(1.04)])])
     assert np.expm1(said.minimum[0]) == pytest.approx(0.08) and not said.slower[0] and said.same[0]
 

@@ -100,9 +100,6 @@ def test_the_oracle_rule_has_a_margin_too() -> None:
     assert "only 20 % of the oracle rule is left, before 75 %" in found.reason
     (fine,) = judge_margin(now, now)
     assert fine.outcome is GateOutcome.UNCHANGED
-
-
-def test_without_a_reference_there_is_nothing_to_say() -> None:
     assert judge_margin(replace(RECORD, margin=None), RECORD) == []
 
 

@@ -24,7 +24,7 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.record import Record, Series
-from tests.builders import make_run, with_device
+from tests.builders import change_of, make_run, with_device
 
 RECORD = replace(make_run(0)[0], round_p50_ns=(100.0, 200.0, 400.0), round_p95_ns=(150.0, 150.0, 150.0))
 
@@ -87,7 +87,7 @@ BEFORE = tuple(record for number in range(3) for record in make_run(number, case
 def variant(current: Sequence[Record], reference: Sequence[Record] = BEFORE) -> Change:
     """Return what became of the variant whose case moved; no other case may raise an alarm."""
     changes = compare(reference, current)
-    (found,) = [one for one in changes if (one.series.case, one.series.implementation) == (CASE, "fused")]
+    found = change_of(changes, CASE)
     others = {one.outcome for one in changes if one.series.case != CASE}
     assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
     return found

@@ -77,16 +77,18 @@ def test_two_modes_that_keep_swapping_are_noise_and_one_that_stays_is_not() -> N
     assert point.index == pytest.approx(100, abs=2)
 
 
-def test_a_change_under_the_minimum_effect_does_not_count() -> None:
-    series = levels((50, 1000), (50, 1030)) + noise(100, 0.003)
+@pytest.mark.parametrize(
+    ("series", "options"),
+    [
+        (levels((50, 1000), (50, 1030)) + noise(100, 0.003), {"minimum_effect": 0.05}),
+        (levels((6, 1000), (6, 1030)) + noise(12, 0.002), {"floor": 0.06}),
+    ],
+)
+def test_a_minimum_effect_and_a_floor_hide_what_the_series_alone_would_show(
+    series: Floats, options: dict[str, float]
+) -> None:
     assert len(detect(series)) == 1
-    assert detect(series, minimum_effect=0.05) == ()
-
-
-def test_a_floor_makes_noise_of_what_the_series_alone_would_call_a_step() -> None:
-    series = levels((6, 1000), (6, 1030)) + noise(12, 0.002)
-    assert len(detect(series)) == 1
-    assert detect(series, floor=0.06) == ()
+    assert detect(series, **options) == ()  # type: ignore[arg-type]
 
 
 def test_runs_without_a_value_keep_their_place() -> None:
@@ -98,9 +100,6 @@ def test_runs_without_a_value_keep_their_place() -> None:
 @pytest.mark.parametrize("size", [0, 1, MIN_RUNS, 2 * MIN_RUNS - 1])
 def test_too_few_runs_have_no_changepoint(size: int) -> None:
     assert detect(levels((size // 2, 1000), (size - size // 2, 2000))) == ()
-
-
-def test_all_runs_without_a_value() -> None:
     assert detect(np.full(50, np.nan)) == ()
 
 
@@ -110,22 +109,23 @@ def test_a_changepoint_is_put_on_a_break_that_explains_it_as_well() -> None:
     assert {places(detect(series, breaks=[place]))[0] for place in (50, 51)} == {50, 51}
     alone = places(detect(series))
     assert places(detect(series, breaks=[20, 60])) == alone
-
-
-def test_a_break_far_from_any_step_is_no_changepoint() -> None:
     assert detect(noise(100, 0.01), breaks=[0, 50, 99, 100]) == ()
 
 
-@pytest.mark.parametrize("wrong", [[[1.0, 2.0]], [1.0, math.inf], 3.0])
-def test_anything_but_a_series_is_refused(wrong: object) -> None:
-    with pytest.raises(ValueError, match="expected one natural log a run"):
-        detect(wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("wrong", [{"minimum_effect": -0.01}, {"floor": -1.0}, {"floor": math.nan}])
-def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected numbers from 0 up"):
-        detect([0.0] * 20, **wrong)
+@pytest.mark.parametrize(
+    ("series", "options", "words"),
+    [
+        ([[1.0, 2.0]], {}, "expected one natural log a run"),
+        ([1.0, math.inf], {}, "expected one natural log a run"),
+        (3.0, {}, "expected one natural log a run"),
+        ([0.0] * 20, {"minimum_effect": -0.01}, "expected numbers from 0 up"),
+        ([0.0] * 20, {"floor": -1.0}, "expected numbers from 0 up"),
+        ([0.0] * 20, {"floor": math.nan}, "expected numbers from 0 up"),
+    ],
+)
+def test_anything_but_a_series_and_settings_from_0_up_is_refused(series: Any, options: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        detect(series, **options)
 
 
 def test_drift_of_both_sides_cancels_in_the_log_speedup() -> None:
@@ -266,12 +266,8 @@ def test_seven_runs_are_too_few() -> None:
     assert place_of_step(values[:-1], 5, plain=0.0, least=1e-8, shortest=2) == 5
 
 
-def test_without_noise_nothing_moves() -> None:
-    assert placed(np.zeros(20), 10) == 10
-    assert placed(np.repeat([0.0, 0.03], 10), 10) == 10
-
-
-def test_up_and_down_are_the_same() -> None:
+def test_without_noise_nothing_moves_and_up_and_down_are_the_same() -> None:
+    assert placed(np.zeros(20), 10) == placed(np.repeat([0.0, 0.03], 10), 10) == 10
     assert [placed(in_modes(seed), 60) for seed in range(10)] == [placed(-in_modes(seed), 60) for seed in range(10)]
 
 

@@ -78,13 +78,10 @@ def test_a_variant_that_moved_alone_is_the_code() -> None:
     assert newest(trend) == (GateOutcome.UNCHANGED, Verdict.SAME, None), "a level that is old is no news"
 
 
-def test_what_moves_both_is_the_machine() -> None:
+def test_what_moves_both_is_the_machine_or_the_environment() -> None:
     (move,) = make_trend(runs(40, {20: {CASE: 1.06}}), FUSED).moves
     assert move.attribution is Attribution.MACHINE
     assert move.control == pytest.approx(1.06, rel=0.003) and "its control moved +6" in move.reason
-
-
-def test_what_moves_both_in_another_environment_is_the_environment() -> None:
     trend = make_trend(runs(40, {20: {CASE: 1.06}}, new_driver(20)), FUSED)
     (move,), (era,) = trend.moves, trend.eras
     assert move.attribution is Attribution.ENVIRONMENT
@@ -180,8 +177,7 @@ def test_a_newest_run_that_failed_is_a_failure() -> None:
 
 
 def test_the_newest_runs_only() -> None:
-    records = runs(40, {20: {"fused": 1.05}})
-    trend = make_trend(records, FUSED, last=15)
+    trend = make_trend(runs(40, {20: {"fused": 1.05}}), FUSED, last=15)
     assert [point.record.run_id for point in trend.points] == [run_id_of(24 * day) for day in range(25, 40)]
     assert trend.moves == ()
 
@@ -211,12 +207,9 @@ def test_a_level_that_was_accepted_is_no_regression(changes: dict[str, Any], out
     assert trend.newest and ("accepted in R: takes odd sizes" in trend.newest.reason) == (not changes)
 
 
-def test_no_runs() -> None:
+def test_few_runs_are_undecided() -> None:
     trend = make_trend([], FUSED)
     assert (trend.points, trend.newest, trend.levels) == ((), None, ())
-
-
-def test_few_runs_are_undecided() -> None:
     for number in (1, 2, 3):
         assert newest(make_trend(runs(number), FUSED))[0] is GateOutcome.UNDECIDED
 
@@ -239,21 +232,13 @@ def test_another_gpu_of_the_model_is_a_level_of_its_own_and_never_the_code() -> 
     assert make_trend(runs(40, {20: {"fused": 1.06}}, new_source(20)), FUSED).moves[0].attribution is Attribution.CODE
 
 
-def test_runs_on_several_gpus_at_once_change_none_of_them() -> None:
-    """As `run --device all` has it on one host: what moves on all of them has moved."""
+def test_several_gpus_at_once_and_unnamed_ones_are_no_other_gpu() -> None:
+    """As `run --device all` has them on one host: a move on all of them is a move."""
     one = runs(40, {20: {"fused": 1.06}}, new_source(20))
-    trend = make_trend([*one, *(replace(record, device_uuid="GPU-1") for record in one)], FUSED)
-    assert not trend.eras
-    assert [move.attribution for move in trend.moves] == [Attribution.CODE]
-
-
-def test_runs_that_name_no_gpu_are_of_the_same() -> None:
-    trend = make_trend(
-        runs(40, {20: {"fused": 1.06}}, lambda day, record: replace(new_source(20)(day, record), device_uuid=None)),
-        FUSED,
-    )
-    assert not trend.eras
-    assert [move.attribution for move in trend.moves] == [Attribution.CODE]
+    several = [*one, *(replace(record, device_uuid="GPU-1") for record in one)]
+    for records in (several, [replace(record, device_uuid=None) for record in one]):
+        trend = make_trend(records, FUSED)
+        assert not trend.eras and [move.attribution for move in trend.moves] == [Attribution.CODE]
 
 
 FASTER, SLOWER, SAME, UNDECIDED = Verdict.FASTER, Verdict.SLOWER, Verdict.SAME, Verdict.UNDECIDED
@@ -281,16 +266,36 @@ def test_a_few_runs_off_the_level_say_so(runs: int, times: float, verdict: Verdi
     assert found.level == pytest.approx(math.log(1000), abs=0.003)
 
 
+MODES = np.tile([0.0, 0.0, 0.05, 0.05, 0.0], 10)
+ODD = np.isin(np.arange(40), [3, 11, 19, 39]) * 0.05
+
+
+@pytest.mark.parametrize(
+    ("levels", "options", "verdict"),
+    [
+        (series(0.003), {}, SAME),
+        (series(0.003, (20, 1.1)), {}, SAME),
+        (series(0.001, (3, 1.015)), {}, SAME),
+        (series(0.001, (3, 1.015)), {"minimum_effect": 0.01}, SLOWER),
+        (series(0.003, (1, 1.05), before=12), {}, SLOWER),
+        (series(0.003, (1, 1.05), before=12), {"floor": 0.08}, UNDECIDED),
+        ((MODES + series(0.004, before=50))[:-1], {}, UNDECIDED),
+        (series(0.004) + ODD, {}, UNDECIDED),
+    ],
+    ids=["quiet", "old step", "small", "small enough", "off", "within its floor", "other mode", "odd among three"],
+)
+def test_the_newest_runs_of_a_series(levels: Floats, options: dict[str, float], verdict: Verdict) -> None:
+    found = judged(levels, **options)
+    assert found.verdict is verdict
+    if verdict is SAME:
+        assert found.effect == pytest.approx(1, abs=0.02)
+        assert found.level == pytest.approx(float(np.median(levels[-20:])), abs=0.003)
+
+
 def test_for_a_speedup_a_rise_is_faster() -> None:
     levels = series(0.005, (2, 1.06))
     assert judge_newest(levels, (), rise=FASTER).verdict is FASTER
     assert judge_newest(-levels, (), rise=FASTER).verdict is SLOWER
-
-
-def test_same_is_proven_by_a_quiet_series() -> None:
-    found = judged(series(0.003))
-    assert found.verdict is SAME
-    assert found.effect == pytest.approx(1, abs=0.01)
 
 
 def test_a_noisy_series_proves_nothing() -> None:
@@ -310,18 +315,6 @@ def test_one_more_spike_is_not_news_but_two_in_a_row_are() -> None:
     assert judged(again).verdict is SLOWER
 
 
-def test_the_other_of_two_modes_is_not_news() -> None:
-    levels = np.tile([0.0, 0.0, 0.05, 0.05, 0.0], 10) + series(0.004, before=50)
-    assert judged(levels[:-1]).verdict is UNDECIDED
-
-
-def test_a_run_off_its_level_is_not_same_even_among_three() -> None:
-    levels = series(0.004)
-    levels[[3, 11, 19]] += 0.05
-    levels[-1] += 0.05
-    assert judged(levels).verdict is UNDECIDED
-
-
 def test_a_new_level_speaks_until_it_has_a_history() -> None:
     levels = series(0.005, (5, 1.05))
     (point,) = detect(levels)
@@ -333,29 +326,8 @@ def test_a_new_level_speaks_until_it_has_a_history() -> None:
 
 def test_a_run_that_is_back_on_the_old_level_is_undecided() -> None:
     levels = series(0.005, (5, 1.05))
-    (point,) = detect(levels)
-    back = np.append(levels, math.log(1000))
-    found = judge_newest(back, [point])
-    assert found.verdict is UNDECIDED
-    assert found.reason.endswith("nearer to the old one")
-
-
-def test_an_old_changepoint_leaves_its_new_level_as_the_current_one() -> None:
-    found = judged(series(0.003, (20, 1.1)))
-    assert found.verdict is SAME
-    assert found.level == pytest.approx(math.log(1100), abs=0.003)
-
-
-def test_a_change_under_the_minimum_effect_is_never_slower() -> None:
-    levels = series(0.001, (3, 1.015))
-    assert judged(levels).verdict is SAME
-    assert judged(levels, minimum_effect=0.01).verdict is SLOWER
-
-
-def test_a_floor_says_that_runs_differ_more_than_these_show() -> None:
-    levels = series(0.003, (1, 1.05), before=12)
-    assert judged(levels).verdict is SLOWER
-    assert judged(levels, floor=0.08).verdict is UNDECIDED
+    found = judge_newest(np.append(levels, math.log(1000)), detect(levels))
+    assert found.verdict is UNDECIDED and found.reason.endswith("nearer to the old one")
 
 
 @pytest.mark.parametrize("levels", [[], [0.0], [0.0] * 5, [0.0, 0.1] * 2])
@@ -364,12 +336,9 @@ def test_too_short_a_series_is_undecided(levels: list[float]) -> None:
     assert (found.verdict, found.runs, found.level, found.effect, found.p_value) == (UNDECIDED, 0, None, None, None)
 
 
-def test_a_newest_run_without_a_value_is_undecided() -> None:
+def test_runs_without_a_value() -> None:
     found = judge_newest([0.0] * 20 + [math.nan], ())
     assert (found.verdict, found.reason) == (UNDECIDED, "the newest run has no value")
-
-
-def test_runs_without_a_value_in_between_change_nothing() -> None:
     levels = series(0.005, (1, 1.06))
     gaps = np.insert(levels, [3, 20, 40], np.nan)
     assert judge_newest(gaps, detect(gaps)) == judge_newest(levels, detect(levels))

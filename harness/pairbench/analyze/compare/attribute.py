@@ -1,4 +1,4 @@
-"""The likely cause of a change, what a change with that cause means to a gate, and the sentences about the change of a latency.
+"""The likely cause of a change, the outcome of a change with that cause at a gate, and the sentences about the change of a latency.
 
 The pair is the experiment: a variant's control is its baseline, measured in the same blocks; a baseline's control is
 its variants. A change of both is not in the code of one.
@@ -68,18 +68,18 @@ def source_changed(before: Record | None, after: Record | None) -> bool | None:
 @functools.lru_cache(maxsize=1024)
 def _changes(reference: tuple[str | None, ...], current: tuple[str | None, ...]) -> tuple[EraChange, ...]:
     """Return the differences of two eras; thousands of series share a few."""
-    found = [
+    changes = [
         EraChange(field=name, reference=before, current=now)
         for name, before, now in zip(FIELDS, reference, current, strict=False)
         if before != now
     ]
     before, now = _flat(reference[-1]), _flat(current[-1])
-    found += [
+    changes += [
         EraChange(field=name, reference=before.get(name), current=now.get(name))
         for name in dict.fromkeys([*before, *now])
         if before.get(name) != now.get(name)
     ]
-    return tuple(found)
+    return tuple(changes)
 
 
 def _flat(text: str | None) -> dict[str, str]:

@@ -24,10 +24,10 @@ from pairbench.model.comparison import DEFAULT, Floor, Policy
 _LEAST = 8
 """The number of series below which nothing is lent."""
 _WINDOW = 60
-"""The number of series of neighbouring latency that tell what is usual at a latency."""
+"""The number of series of neighbouring latency that give the usual spread at a latency."""
 _NARROWEST = 15
-"""The least number of neighbouring series, if there are as many; otherwise a third of all series, for what is usual
-is no straight line."""
+"""The least number of neighbouring series, if there are as many; otherwise a third of all series, for the usual
+spread is no straight line."""
 _BAND = 30
 """The number of controls that tell how much further runs spread than their rounds."""
 
@@ -36,21 +36,21 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
     """Return, for each series of a group, the variance that its neighbours suggest and the degrees of freedom of that.
 
     Args:
-        log_latency: What similar means.
+        log_latency: By which series are neighbours.
         variance: Between the rounds of a run, above 0.
         freedom: Degrees of freedom of each variance; where it is 0 the variance is ignored.
         most: Degrees of freedom that may be lent.
     """
-    told = freedom > 0
-    number = int(told.sum())
+    known = freedom > 0
+    number = int(known.sum())
     if number < _LEAST:
         return np.ones_like(variance), np.zeros_like(variance)
-    typical = float(np.median(freedom[told]))
+    typical = float(np.median(freedom[known]))
     # The median of a chi-squared over its degrees of freedom is below 1.
-    centre = np.log(special.chdtri(freedom[told], 0.5) / freedom[told])
-    height = np.log(variance[told]) - centre
-    order = np.argsort(log_latency[told], kind="stable")
-    x, y = log_latency[told][order], height[order]
+    centre = np.log(special.chdtri(freedom[known], 0.5) / freedom[known])
+    height = np.log(variance[known]) - centre
+    order = np.argsort(log_latency[known], kind="stable")
+    x, y = log_latency[known][order], height[order]
     fitted, share = _smooth(x, _clipped(x, y))
     residual = y - fitted
     low, high = np.percentile(residual, [25, 75])
@@ -63,10 +63,10 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
 
 
 def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: Floats) -> Floats:
-    """Return by what factor the variance of changes exceeds what the rounds explain, 1 or more.
+    """Return the factor by which the variance of changes exceeds that of the rounds, 1 or more.
 
-    Only controls tell: a change of the code moves variants, perhaps all of them, but what moves baselines this way and
-    that is noise between runs. The shortest interval with half of them tells their spread whatever the other half does,
+    Only controls tell: a change of the code moves variants, perhaps all of them, but moves of baselines to both
+    sides are noise between runs. The shortest interval with half of them tells their spread whatever the other half does,
     and wherever its centre lies, for a machine that is slower altogether is no noise. (The robust scale is that of
     Rousseeuw and Leroy 1988; the idea is that of genomic control, Devlin and Roeder 1999.)
 
@@ -75,12 +75,12 @@ def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: 
         freedom: Of the standard errors.
         log_latency: Neighbours in latency are judged together.
         null: Which series are controls.
-        guess: What to return where they are too few.
+        guess: The factors where controls are too few.
     """
-    told = np.flatnonzero(null)
-    if len(told) < 2 * _LEAST:
+    control_rows = np.flatnonzero(null)
+    if len(control_rows) < 2 * _LEAST:
         return guess
-    order = told[np.argsort(log_latency[told], kind="stable")]
+    order = control_rows[np.argsort(log_latency[control_rows], kind="stable")]
     places, factors = [], []
     for band in np.array_split(order, max(1, len(order) // _BAND)):
         ordered = np.sort(z[band])
@@ -141,14 +141,13 @@ def _table(freedom: int) -> tuple[Floats, Floats]:
 
 
 def groups_of(labels: Ints) -> list[Ints]:
-    """Return the indices of each label."""
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
 _NORMAL = 1.959963984540054
 _GUESS = 2.0
 """How far runs of a series without a floor spread, as a multiple of the variance that their rounds explain, where too few
-controls tell: what all rounds of a run have in common is taken to be as large as the noise of their mean."""
+controls tell: the error that all rounds of a run have in common is taken to be as large as the noise of their mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +169,7 @@ class Effects:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """What the effects say, given a policy."""
+    """The verdicts of a policy on effects."""
 
     adjusted: Floats
     """The p values after Benjamini-Hochberg over all latencies."""
@@ -189,7 +188,7 @@ def estimate(
 
     Args:
         runs: Of all series.
-        groups: For each series a label; those with the same share what they know about spread.
+        groups: For each series a label; series with the same label share their spread.
         null: Which series are controls, that a change of the code under test does not move.
         floor: For each series its noise floor in log units; NaN where there is none.
         floor_runs: Runs behind each floor.
@@ -229,8 +228,8 @@ def estimate(
     from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * per_run)
     alone = (weight == 0) & (from_floor > 0)
     total = np.where(alone, from_floor, np.maximum(total, from_floor))
-    # Two estimates, of which the larger is taken: what either is based on makes it surer. Differences of consecutive runs
-    # tell two thirds of what the runs do (von Neumann 1941).
+    # Two estimates, of which the larger is taken: the data of both make it surer. Differences of consecutive runs
+    # have two thirds of the information of the runs (von Neumann 1941).
     weight = weight + np.where(from_floor > 0, np.maximum(2 / 3 * (floor_runs - 1), 1), 0)
     return _effects(np.where(known, change, np.nan), total, np.maximum(weight, 1), known & (weight > 0))
 
@@ -238,12 +237,12 @@ def estimate(
 def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, policy: Policy = DEFAULT) -> Effects:
     """Return the change of each series whose sides took turns: the mean of its rounds' log ratios, with a moderated t interval.
 
-    The ratio of a round has lost what both sides share, such as the machine's clock of that minute. Rounds are the independent unit;
-    their ratios spread by what two fresh processes differ.
+    The ratio of a round is free of effects that both sides share, such as the machine's clock of that minute. Rounds are the independent unit;
+    their ratios spread as two fresh processes differ.
 
     Args:
         ratios: For each series its rounds' log ratios, current over reference.
-        latency: For each series its latency, log of ns: those of similar latency lend each other what they know of spread.
+        latency: For each series its latency, log of ns: series of similar latency share their spread.
         groups: For each series a label; only those with the same lend.
         policy: The thresholds.
     """
@@ -321,10 +320,10 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
     """
     p_values = np.concatenate([item.p_value for item in effects])
     adjusted = np.full_like(p_values, np.nan)
-    told = np.isfinite(p_values)
-    if told.any():
-        adjusted[told] = _adjusted(p_values[told])
-    found, start = [], 0
+    finite = np.isfinite(p_values)
+    if finite.any():
+        adjusted[finite] = _adjusted(p_values[finite])
+    decided, start = [], 0
     for item, floor in zip(effects, floors, strict=True):
         mine = adjusted[start : start + len(item.change)]
         start += len(item.change)
@@ -334,8 +333,8 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
         slower, faster = real & (item.change >= least), real & (item.change <= -least)
         inside = (item.low > -minimum) & (item.high < minimum)
         same = inside & ~slower & ~faster
-        found.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
-    return found
+        decided.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
+    return decided
 
 
 @dataclass(frozen=True, kw_only=True)

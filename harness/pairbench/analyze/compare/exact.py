@@ -29,7 +29,6 @@ METRICS = (*LAUNCHES, *COUNTS, "peak_bytes")
 
 
 def judge_exact(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
-    """Return the judgements of the counts of two measured records."""
     return [
         *_launches(reference, current),
         *_counts(reference, current, COUNTS),
@@ -38,7 +37,6 @@ def judge_exact(reference: Record, current: Record, policy: Policy = DEFAULT) ->
 
 
 def worsened(judgements: Sequence[Judgement]) -> list[Judgement]:
-    """Return the regressions among some judgements."""
     return [item for item in judgements if item.outcome is GateOutcome.REGRESSION]
 
 

@@ -1,7 +1,7 @@
 """Noise floors: how far a series moves between runs of the same code, told by its own past.
 
-Spikes and steps are left out. One run that went wrong is what second measurements are for, and a step is what is looked
-for; were they in the floor, each would hide the next. A series that keeps changing between levels has neither: its
+Spikes and steps are left out. Second measurements deal with one run that went wrong, and steps are to be
+found; were they in the floor, each would hide the next. A series that keeps changing between levels has neither: its
 changes are its noise, and stay in.
 """
 
@@ -21,7 +21,7 @@ from pairbench.model.record import Record, Series
 LEAST_RUNS = 5
 """The number of runs below which nothing can be said of a series' noise."""
 _LATEST = 30
-"""The number of newest runs that are looked at: what was usual long ago is not usual now."""
+"""The number of newest runs that count: older ones are no measure of the present noise."""
 _TELLING = 8
 """The number of changes that it takes to tell a spike or a step from noise."""
 _FAR = 4.0
@@ -32,7 +32,7 @@ _NORMAL = 1.959963984540054
 
 
 class Past(NamedTuple):
-    """A run's latencies of one series, and what has to be the same for the next run to differ by noise alone."""
+    """A run's latencies of one series, and the facts that the next run must share to differ by noise alone."""
 
     p50_ns: float | None
     p95_ns: float | None
@@ -47,7 +47,7 @@ class Past(NamedTuple):
 
 
 class Calibrated(NamedTuple):
-    """What comparing runs of the same code with one another has shown."""
+    """The result of comparing runs of the same code with one another."""
 
     floors: dict[Series, Floor]
     comparisons: int
@@ -113,7 +113,7 @@ def floors_of(
 
 
 def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
-    """Return what 95 % of the changes between runs stay below, and from how many changes that is known."""
+    """Return the bound of 95 % of the changes between runs, and the number of changes behind it."""
     alike = kinds[:, 1:] == kinds[:, :-1]
     with np.errstate(invalid="ignore"):
         all_ = _differences(logs, alike)
@@ -125,7 +125,7 @@ def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
         spike = np.abs(middle - _median_of_three(logs)) > _FAR * rough / np.sqrt(2)
         cleaned[:, 1:-1] = np.where(spike & alike[:, 1:] & alike[:, :-1], np.nan, middle)
         differences = _differences(cleaned, alike)
-        # A step is large, and what comes after it stays there.
+        # A step is large, and lasts.
         wide = np.pad(cleaned, ((0, 0), (2, 2)), mode="edge")
         medians = _median_of_three(wide)
         lasting = medians[:, 3:] - medians[:, :-3]

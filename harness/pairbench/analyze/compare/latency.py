@@ -156,7 +156,7 @@ def _has_rounds(measured: MeasuredSides, column: str) -> bool:
 
 
 def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Return a series' judgements with what it has beside the latencies that are judged: on a GPU the host's and the call's."""
+    """Return a series' judgements with its latencies that are not judged: on a GPU the host's and the call's."""
     if measured.latency is not DEVICE:
         return dict(judged)
     why = {
@@ -204,21 +204,23 @@ def judgements(
     by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
     for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
         of_pairs = (relative or {}).get(metric)
-        said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
-        only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
-        is_relative = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(said.same)
+        decided = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
+        only_relative = (decided.slower & ~verdict.slower) | (decided.faster & ~verdict.faster)
+        is_relative = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(decided.same)
         if is_relative.any():
             # Such a change counts only where the latency that is shown moved as far.
             own = [
                 math.log(latency_of_runs(one.current, metric) / latency_of_runs(one.reference, metric)) if chosen else 0
                 for one, chosen in zip(all_measured, is_relative.tolist(), strict=True)
             ]
-            least = policy.least_estimate * said.minimum
-            slower = said.slower & (~is_relative | (np.array(own) >= least))
-            said = replace(said, slower=slower, faster=said.faster & (~is_relative | (np.array(own) <= -least)))
-        beyond = (effect.low > said.minimum) | (effect.high < -said.minimum)
-        words = np.select([said.slower, said.faster, said.same], ["slower", "faster", "same"], "undecided")
-        columns = (words, beyond, is_relative, said.adjusted, np.expm1(said.minimum), np.expm1(floor_of[metric]))
+            least = policy.least_estimate * decided.minimum
+            slower = decided.slower & (~is_relative | (np.array(own) >= least))
+            decided = replace(
+                decided, slower=slower, faster=decided.faster & (~is_relative | (np.array(own) <= -least))
+            )
+        beyond = (effect.low > decided.minimum) | (effect.high < -decided.minimum)
+        words = np.select([decided.slower, decided.faster, decided.same], ["slower", "faster", "same"], "undecided")
+        columns = (words, beyond, is_relative, decided.adjusted, np.expm1(decided.minimum), np.expm1(floor_of[metric]))
         ratios = (_ratio(ends) for ends in (effect.change, effect.low, effect.high))
         pairs = of_pairs or effect
         relatives = zip(only_relative.tolist(), *map(_ratio, (pairs.change, pairs.low, pairs.high)), strict=True)
@@ -255,16 +257,18 @@ def judgements(
     return by_series
 
 
-def with_relative(own: Effects, said: Verdicts, relative: Effects, floor: Floats, policy: Policy = DEFAULT) -> Verdicts:
+def with_relative(
+    own: Effects, decided: Verdicts, relative: Effects, floor: Floats, policy: Policy = DEFAULT
+) -> Verdicts:
     """Return verdicts in which changes count that are large enough only relative to the baseline.
 
-    `said` are the verdicts on `own`, `relative` has NaN where there is no change relative to the baseline.
+    `decided` are the verdicts on `own`, `relative` has NaN where there is no change relative to the baseline.
     """
     (found,) = decide([relative], [floor], policy)
-    moved = said.adjusted <= policy.false_discovery_rate
-    slower = said.slower | (found.slower & moved & (own.change > 0))
-    faster = said.faster | (found.faster & moved & (own.change < 0))
-    return replace(said, slower=slower, faster=faster, same=said.same & ~slower & ~faster)
+    moved = decided.adjusted <= policy.false_discovery_rate
+    slower = decided.slower | (found.slower & moved & (own.change > 0))
+    faster = decided.faster | (found.faster & moved & (own.change < 0))
+    return replace(decided, slower=slower, faster=faster, same=decided.same & ~slower & ~faster)
 
 
 def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DEFAULT) -> list[dict[str, Judgement]]:
@@ -312,7 +316,7 @@ def _ratios_to_baselines(all_measured: Sequence[MeasuredSides], ratios: Sequence
 
 
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
+    """Return the judgements of a series as undecided, for its machine is not known to be quiet."""
     return {metric: _unjudged(judgement) for metric, judgement in judgements.items()}
 
 

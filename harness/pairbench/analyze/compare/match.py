@@ -13,7 +13,7 @@ from pairbench.model.record import Record, Series
 
 @dataclass(frozen=True, kw_only=True)
 class Matched:
-    """One series with its records on both sides, oldest first; the reference without those that cannot be compared, if others can."""
+    """One series with its records on both sides, oldest first; the reference without records that cannot be compared, if others can."""
 
     series: Series
     reference: tuple[Record, ...]
@@ -61,7 +61,6 @@ def representative(records: Sequence[Record]) -> Record:
 
 
 def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], dict[str, Record]]:
-    """Return records by series, oldest first, and by suite those that say that it could not be loaded."""
     by_series: defaultdict[Series, list[Record]] = defaultdict(list)
     broken: dict[str, Record] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Latencies of records: those that are shown, those of each round, which are judged, and those relative to a baseline.
+"""Latencies of records: as they are shown, by round, as they are judged, and relative to a baseline.
 
 The device's latency is judged where both sides have it, taken in the same way, else the call's; see `pairbench.model.latency`.
 The latency of a run, wherever it is shown, is the record's: the median of all samples of its rounds, as `show` prints it; the 95th
@@ -33,7 +33,7 @@ _ROUNDS = {
         for latency in LATENCIES
         for metric, rounds in zip((latency.p50, latency.p95), latency.rounds, strict=True)
     },
-    # What interrupts the host only adds to its time, so the lower half of a round's samples repeats better than their median.
+    # Interruptions of the host only add to its time, so the lower half of a round's samples repeats better than their median.
     HOST.p50: HOST_JUDGED,
 }
 """The column with the latency of each round that is judged, by the column with that of all of them."""
@@ -103,9 +103,9 @@ def usable(record: Record) -> bool:
 
 def judged_latency(records: Iterable[Record]) -> Latency:
     """Return the latency by which records are compared: the device's if all have it from one clock."""
-    several = list(records)
-    of_device = all(result_of(record) is DEVICE for record in several)
-    return DEVICE if of_device and len({record.device_timer for record in several}) == 1 else CALL
+    known = list(records)
+    of_device = all(result_of(record) is DEVICE for record in known)
+    return DEVICE if of_device and len({record.device_timer for record in known}) == 1 else CALL
 
 
 def is_median(metric: str) -> bool:
@@ -119,7 +119,7 @@ def is_tail(metric: str) -> bool:
 
 
 def damage(record: Record) -> str | None:
-    """Return what is wrong with the latencies of a measured record, as a sentence; None where nothing is."""
+    """Return a sentence about damaged latencies of a measured record; None where they are sound."""
     for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50):
         values = round_values(record, metric)
         if metric == CALL.p50 and not values:

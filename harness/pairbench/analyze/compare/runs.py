@@ -194,7 +194,6 @@ class _Finding:
 
 
 def change_of(evidence: Evidence) -> Change:
-    """Return what became of a series."""
     matched = evidence.matched
     if matched.outcome is not None:
         return _described(
@@ -344,7 +343,6 @@ def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> 
 
 
 def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
-    """Return a finding with the second measurement and the acceptance."""
     if finding.judgement.outcome is GateOutcome.UNCHANGED and finding.judgement.verdict is None:
         return finding
     matched, policy = evidence.matched, evidence.policy
@@ -398,7 +396,6 @@ def _own(current: tuple[Record, ...]) -> Record:
 
 
 def _left_out(evidence: Evidence) -> list[str]:
-    """Return a sentence for each damaged record beside good ones."""
     if evidence.measured is None:
         return []
     sides = zip(

@@ -1,4 +1,4 @@
-"""The runs of one series in order: which of them compare, what control each has, and where they moved to a new level, with the likely cause."""
+"""The runs of one series in order: which of them compare, the control of each, and where they moved to a new level, with the likely cause."""
 
 import bisect
 import datetime as dt
@@ -62,8 +62,8 @@ class SeriesPoint:
         speedup = None
         if p50 is not None and control is not None:
             speedup = p50.estimate / control if self.record.implementation == BASELINE else control / p50.estimate
-        found = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
-        vars(self).update(found)  # frozen for everybody else
+        derived = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
+        vars(self).update(derived)  # frozen for everybody else
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,6 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
 
 
 def _clock(record: Record) -> tuple[Latency, str | None]:
-    """Return the latency that is a record's result, and its timer on the device."""
     latency = result_of(record)
     return latency, record.device_timer if latency is DEVICE else None
 
@@ -248,7 +247,7 @@ class Move:
     control: float | None
     """The same of the control; None where there is none."""
     relative: float | None
-    """The same of the level over the control's: what both share is gone."""
+    """The same of the level over the control's, without changes that both share."""
     before_ns: float
     after_ns: float
     attribution: Attribution | None
@@ -315,9 +314,9 @@ def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tupl
 
 
 def median_level(values: Floats) -> float:
-    """Return the median of the values that are there, NaN where none is."""
-    there = values[~np.isnan(values)]
-    return float(np.median(there)) if len(there) else math.nan
+    """Return the median of the values that are known, NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
 
 
 def shift(values: Floats, index: int, ends: tuple[int, int]) -> Interval | None:

@@ -54,7 +54,6 @@ class Step:
 
     @property
     def worse(self) -> bool:
-        """Whether the new value is worse, or may be."""
         return self.outcome in _WORSE
 
 
@@ -119,26 +118,26 @@ class _Walk:
             self._end(STATUS, index)
         elif not failed:  # skipped on purpose
             self._end(STATUS, index, lambda step: step.outcome is GateOutcome.FAILED, superseded=True)
-        said = self._judged(STATUS, before, index)
+        judgement = self._judged(STATUS, before, index)
         was = before is not None and bad(self._points[before].record)
-        if (failed and not was) or said.outcome is GateOutcome.REGRESSION:
-            self._lasting[STATUS].append(self._step(said, index))
+        if (failed and not was) or judgement.outcome is GateOutcome.REGRESSION:
+            self._lasting[STATUS].append(self._step(judgement, index))
         self._levels[STATUS] = index
 
     def _metric(self, metric: str, index: int) -> None:
         level = self._levels.setdefault(metric, index)
-        said = self._judged(metric, level, index)
-        moved = said.outcome is not GateOutcome.UNCHANGED
-        if said.outcome in _WORSE:
+        judgement = self._judged(metric, level, index)
+        moved = judgement.outcome is not GateOutcome.UNCHANGED
+        if judgement.outcome in _WORSE:
             # Earlier improvements are lost.
             self._end(metric, index, lambda step: not step.worse and not self._holds(step, index), superseded=True)
-            self._lasting[metric].append(self._step(said, index))
+            self._lasting[metric].append(self._step(judgement, index))
         else:
             ended = self._end(metric, index, lambda step: step.worse and self._holds(step, index))
             if ended:
-                said = self._judged(metric, ended[0].level, index)
-            if said.outcome is GateOutcome.IMPROVEMENT:
-                self._lasting[metric].append(self._step(said, index))
+                judgement = self._judged(metric, ended[0].level, index)
+            if judgement.outcome is GateOutcome.IMPROVEMENT:
+                self._lasting[metric].append(self._step(judgement, index))
         if moved or metric in MARGINS:
             self._levels[metric] = index
 
@@ -163,24 +162,24 @@ class _Walk:
         judgements = (
             judge_margin(then, now, self._policy) if metric in MARGINS else judge_exact(then, now, self._policy)
         )
-        return next(said for said in judgements if said.metric == metric)
+        return next(judgement for judgement in judgements if judgement.metric == metric)
 
-    def _step(self, said: Judgement, index: int) -> Step:
-        before, now = self._seen.get(said.metric), self._points[index].record
+    def _step(self, judgement: Judgement, index: int) -> Step:
+        before, now = self._seen.get(judgement.metric), self._points[index].record
         then = self._points[before].record if before is not None else now
         era = era_changes(then, now)
         cause, why = of_count(
             Circumstances(era=era, implementation_changed=source_changed(then, now), control_changed=None)
         )
         return Step(
-            metric=said.metric,
-            level=self._levels.get(said.metric),
+            metric=judgement.metric,
+            level=self._levels.get(judgement.metric),
             before=before,
             index=index,
-            outcome=said.outcome,
-            reference=said.reference if before is not None else None,
-            current=said.current,
-            reason=said.reason.partition("; it was ")[0],
+            outcome=judgement.outcome,
+            reference=judgement.reference if before is not None else None,
+            current=judgement.current,
+            reason=judgement.reason.partition("; it was ")[0],
             attribution=cause,
             why=why,
             era=era,

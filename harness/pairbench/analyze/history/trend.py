@@ -1,7 +1,7 @@
 """The history of one series: its levels, where it moved and why, and whether its newest run is on its level or off it.
 
-A changepoint needs some runs before it can be told from noise; `judge_newest` says what one, two or three runs already tell. It is
-apart from the detector because it answers for the end of the series only, and may say that it does not know.
+A changepoint needs some runs before it can be told from noise; `judge_newest` judges the newest one, two or three runs. It is
+apart from the detector because it answers for the end of the series only, and may be undecided.
 """
 
 import itertools
@@ -99,10 +99,10 @@ def judge_newest(
 
     Args:
         levels: as given to `detect`.
-        changepoints: what `detect` found in them.
+        changepoints: the result of `detect` for them.
         floor: as given to `detect`.
         minimum_effect: as given to `detect`.
-        rise: what higher values mean: slower for a latency, faster for a speedup.
+        rise: the verdict of higher values: slower for a latency, faster for a speedup.
     """
     series = np.asarray(levels, dtype=np.float64)
     values, places = finite(series)
@@ -255,56 +255,56 @@ def latest(
             reason=f"on a new level since run {points[recent.index].record.run_id}: {recent.reason}",
         )
     here = points[first:]
-    said = judge_newest(lines_of(here)[0], own, floor=floor, minimum_effect=policy.minimum_effect)
-    if said.verdict in (Verdict.SLOWER, Verdict.FASTER) and said.effect is not None:
-        return _off_level(here, said.effect, said, own, index=index, policy=policy)
-    outcome = GateOutcome.UNCHANGED if said.verdict is Verdict.SAME else GateOutcome.UNDECIDED
+    judged = judge_newest(lines_of(here)[0], own, floor=floor, minimum_effect=policy.minimum_effect)
+    if judged.verdict in (Verdict.SLOWER, Verdict.FASTER) and judged.effect is not None:
+        return _off_level(here, judged.effect, judged, own, index=index, policy=policy)
+    outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
     if first and len(here) == 1:
         return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
-    return Latest(index=index, outcome=outcome, verdict=said.verdict, change=said.effect, reason=said.reason)
+    return Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
 
 
-def unless_accepted(said: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
+def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
     """Return a slower newest run as unchanged where its level, or a slower one, was accepted on purpose."""
-    if accepted is None or said.verdict is not Verdict.SLOWER:
-        return said
-    last = points[said.index].record
+    if accepted is None or judged.verdict is not Verdict.SLOWER:
+        return judged
+    last = points[judged.index].record
     run_id = last.confirms or last.run_id
     # A run and those that measured its suspects again count as one, as in a comparison.
     together = [
         point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)
     ]
-    metric = points[said.index].latency.p50
+    metric = points[judged.index].latency.p50
     if not accepted.covers(metric, latency_of_runs(together, metric), last.definition_hash):
-        return said
+        return judged
     acceptance = accepted.acceptance
-    reason = f"{said.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
-    return replace(said, outcome=GateOutcome.UNCHANGED, reason=reason)
+    reason = f"{judged.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
+    return replace(judged, outcome=GateOutcome.UNCHANGED, reason=reason)
 
 
 def _off_level(
     points: Sequence[SeriesPoint],
     effect: float,
-    said: NewestRuns,
+    judged: NewestRuns,
     own: Sequence[Changepoint],
     *,
     index: int,
     policy: Policy,
 ) -> Latest:
     measured = [at for at, point in enumerate(points) if point.p50]
-    after, before = measured[-said.runs], measured[-said.runs - 1]
+    after, before = measured[-judged.runs], measured[-judged.runs - 1]
     start = own[-1].index if own else 0
     control = shift(lines_of(points)[1], after, (start, len(points)))
     attribution, why = cause_of(Interval(effect, effect, effect), control, points[before], points[-1], policy)
-    if said.runs == 1 and said.verdict is Verdict.SLOWER:
+    if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
         outcome = GateOutcome.UNDECIDED
         told = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
     else:
         outcome = outcome_of_move(effect, attribution)
-        told = "" if said.runs == 1 else f"{said.runs} runs in a row"
-    reason = "; ".join(filter(None, [said.reason, told, why]))
+        told = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
+    reason = "; ".join(filter(None, [judged.reason, told, why]))
     return Latest(
-        index=index, outcome=outcome, verdict=said.verdict, change=effect, attribution=attribution, reason=reason
+        index=index, outcome=outcome, verdict=judged.verdict, change=effect, attribution=attribution, reason=reason
     )
 
 

@@ -2,11 +2,9 @@
 
 import json
 import typing
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
@@ -54,33 +52,18 @@ def _beside(row: Samples) -> Samples:
     return replace(row, **cut)
 
 
-@pytest.fixture(scope="session")
-def rows_of() -> Callable[[type[Any]], st.SearchStrategy[Any]]:
-    return any_row
+def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
+    """Return a record of a run, varied by keyword."""
+    plain: dict[str, Any] = {
+        "call_p50_ns": 12345.5,
+        "call_p95_ns": float("nan"),
+        "round_p50_ns": (12345.0, 12345.5, 12346.0),
+        "kernels": (KernelCount(name="rms<bf16>", count=1, total_ns=9000.0),),
+        "peak_bytes": 2**40,
+    }
+    return replace(make_run()[1], run_id=run_id, **{**plain, **changes})
 
 
-@pytest.fixture(scope="session")
-def record() -> Callable[..., Record]:
-    """Make a record of a run, to be varied by keyword."""
-
-    def make(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
-        plain: dict[str, Any] = {
-            "call_p50_ns": 12345.5,
-            "call_p95_ns": float("nan"),
-            "round_p50_ns": (12345.0, 12345.5, 12346.0),
-            "kernels": (KernelCount(name="rms<bf16>", count=1, total_ns=9000.0),),
-            "peak_bytes": 2**40,
-        }
-        return replace(make_run()[1], run_id=run_id, **{**plain, **changes})
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def samples() -> Callable[..., Samples]:
-    """Make the samples of one round, to be varied by keyword."""
-
-    def make(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
-        return make_samples(replace(make_run()[1], run_id=run_id), **changes)
-
-    return make
+def samples(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
+    """Return the samples of one round, varied by keyword."""
+    return make_samples(replace(make_run()[1], run_id=run_id), **changes)
