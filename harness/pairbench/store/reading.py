@@ -212,7 +212,7 @@ _MEDIANS = (DEVICE.p50, HOST.p50)
 _HAS_DEVICE = "has_device"
 _FROM_MEDIANS = ("bound", DEVICE.speedup, HOST.speedup)
 _LISTS = {"call_round_p50_ns": "round_p50_ns", "call_round_p95_ns": "round_p95_ns"}
-"""Columns by which name earlier versions have them."""
+"""The names of columns in earlier versions."""
 _FROM_SAMPLES = (
     *(f"{name}{end}" for name in (DEVICE.p50, DEVICE.p95, DEVICE.speedup) for end in ENDS[1:]),
     *DEVICE.rounds,

@@ -22,7 +22,7 @@ from pairbench.errors import StoreError, StoreFailedError
 from pairbench.own_folders import check_own, make_own, state_folder, temporary_folder
 from pairbench.store.compacted import ROW, choose, open_file, publish_runs
 from pairbench.store.files import sweep_temporary, write_whole
-from pairbench.store.location import RunFile, StoreLocation, run_files
+from pairbench.store.location import StoreLocation, run_files
 from pairbench.store.opened import BROKEN, OpenedFile, problem_of, read_content
 from pairbench.store.reading import SINCE
 from pairbench.store.writer import content_of
@@ -187,11 +187,6 @@ def _owned(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def held(one: Waiting) -> contextlib.AbstractContextManager[None]:
-    """Lock a folder while it is published; raise BlockingIOError where another process does the same."""
-    return _owned(one.folder)
-
-
 _KEYS = {
     "records": ("device_name", "device_uuid", "suite", "case", "implementation", "mode", "reason"),
     "samples": ("device_name", "device_uuid", "suite", "case", "implementation", "mode", "round"),
@@ -212,7 +207,7 @@ def push(one: Waiting, location: StoreLocation) -> Pushed:
 
     Raises BlockingIOError where another process does the same, and StoreFailedError where the store does not take a file: the rest waits.
     """
-    with held(one):
+    with _owned(one.folder):
         runs: defaultdict[tuple[str, str], list[Path]] = defaultdict(list)
         others: list[Path] = []
         for path in one.files:
@@ -255,7 +250,7 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
     location.make_folder(f"{location.root}/{folder}")
     try:
         opened = {file: open_file(location, file, dataset) for file in stored}
-        tables = {_name(file): one.raw() for file, one in opened.items()}
+        tables = {PurePosixPath(file.path).name: one.raw() for file, one in opened.items()}
     except BROKEN:
         # The store's damaged file stays beside the sound rows, and readers name it.
         for path in paths:
@@ -267,7 +262,7 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
         location.publish(f"{location.root}/{folder}/{run_id}.parquet", content_of(dataset, joined))
     else:
         (file,) = wholes
-        whole = tables[_name(file)]
+        whole = tables[PurePosixPath(file.path).name]
         whole = whole.drop_columns([ROW]) if ROW in whole.column_names else whole
         known = set(_keys(whole, dataset))
         missing = [
@@ -294,7 +289,3 @@ def _forget(one: Waiting, paths: Sequence[Path]) -> int:
         with contextlib.suppress(OSError):
             (one.folder / path).parent.rmdir()
     return len(paths)
-
-
-def _name(file: RunFile) -> str:
-    return file.path.rpartition("/")[2]

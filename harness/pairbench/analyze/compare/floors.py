@@ -39,9 +39,8 @@ class Past(NamedTuple):
     host_ns: float | None
     """The median host time; None on a CPU."""
     latency: str
-    """The latency that `p50_ns` and `p95_ns` are of: `device` or `call`."""
+    """The latency of `p50_ns` and `p95_ns`: `device` or `call`."""
     sameness: tuple[str | None, ...]
-    """The hashes of environment, implementation and definition, the timer, and the latency with its timer."""
     host_relative: float | None = None
     """The host's time as a multiple of the baseline's; None for a baseline, and on a CPU."""
 
@@ -51,11 +50,11 @@ class Calibrated(NamedTuple):
 
     floors: dict[Series, Floor]
     comparisons: int
-    """The number of pairs of runs that were compared."""
+    """The number of pairs of runs."""
     judged: int
-    """The number of series that were judged in all these comparisons."""
+    """The number of judged series in all pairs."""
     alarms: int
-    """The number of regressions and improvements that were found, all of them false."""
+    """The number of regressions and improvements, all of them false."""
 
 
 def past_of(record: Record, baseline: Record | None = None) -> Past | None:

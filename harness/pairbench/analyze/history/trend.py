@@ -52,15 +52,15 @@ class NewestRuns:
     """The verdict of the newest runs of a series on its current level."""
 
     verdict: Verdict
-    runs: int
-    """The number of newest runs that were judged together; 0 where none could be."""
-    level: float | None
-    """Natural logarithm of the level that they are judged against: the current one without them, or the one before a new one."""
-    effect: float | None
-    """The mean of these runs over that level: 1.03 is 3 % more."""
-    p_value: float | None
-    """The chance that noise alone takes so many runs so far; None where a changepoint already says it."""
     reason: str
+    runs: int = 0
+    """The number of newest runs that were judged together."""
+    level: float | None = None
+    """Natural logarithm of the level that they are judged against: the current one without them, or the one before a new one."""
+    effect: float | None = None
+    """The mean of these runs over that level: 1.03 is 3 % more."""
+    p_value: float | None = None
+    """The chance that noise alone takes so many runs so far; None where a changepoint is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +107,14 @@ def judge_newest(
     series = np.asarray(levels, dtype=np.float64)
     values, places = finite(series)
     if not len(series) or np.isnan(series[-1]):
-        return _undecided("the newest run has no value")
+        return NewestRuns(verdict=Verdict.UNDECIDED, reason="the newest run has no value")
     cuts = [0, *np.searchsorted(places, [point.index for point in changepoints]).tolist(), len(values)]
     if changepoints and cuts[-1] - cuts[-2] < MIN_RUNS + _SHORTEST:
         return _arrived(values, cuts[-1] - cuts[-2], changepoints[-1], rise)
     most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
     tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
     if not tails:
-        return _undecided("too few runs before it on its level")
+        return NewestRuns(verdict=Verdict.UNDECIDED, reason="too few runs before it on its level")
     return _judged(tails, math.log1p(minimum_effect), rise)
 
 
@@ -197,10 +197,6 @@ def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
         p_value=tail.p_value,
         reason=reason,
     )
-
-
-def _undecided(reason: str) -> NewestRuns:
-    return NewestRuns(verdict=Verdict.UNDECIDED, runs=0, level=None, effect=None, p_value=None, reason=reason)
 
 
 _NEWS = 2 * MIN_RUNS
@@ -314,9 +310,9 @@ class Level:
 
     start: int
     stop: int
-    """`start` and `stop` are the indices of the first and the last of the level's runs among the points."""
+    """The indices of the level's first and last point."""
     p50_ns: float
-    """The median of the runs' median latencies in ns; NaN where no run has a value."""
+    """The median of the runs' medians; NaN where no run has a value."""
     speedup: float | None
 
 
