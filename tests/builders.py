@@ -3,7 +3,8 @@
 import datetime as dt
 import hashlib
 import random
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -206,3 +207,12 @@ def judgement_of(change: Change, metric: str) -> Judgement:
     """Return the judgement of one metric."""
     (judgement,) = [one for one in change.judgements if one.metric == metric]
     return judgement
+
+
+def at_once(*work: Callable[[], object]) -> None:
+    """Call functions in a thread each, and wait for all of them."""
+    threads = [threading.Thread(target=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -26,7 +26,7 @@ from pairbench.store.run_index import RunIndex
 from pairbench.store.spool import Spool, push, waiting
 from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, make_run, run_id_of, write_runs
+from tests.builders import CASES, at_once, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
 from tests.in_process import call_main
 from tests.store.rows import samples
@@ -69,7 +69,6 @@ def answers(place: StoreLocation) -> dict[str, Any]:
     whole = WholeStore(place, COLUMNS)
     series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
     every = read_records(place, {head.run_id for head in heads})
-    first = next(row for row in read_run(place).value)
     found: dict[str, Any] = {
         "frame": frame.value.astype(str).to_dict("list"),
         "runs": runs(place).value,
@@ -88,10 +87,8 @@ def answers(place: StoreLocation) -> dict[str, Any]:
         "by run": dict(whole.by_run(COLUMNS)),
         "last": dict(WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)),
         "newest": NewestRuns(place).of({s for row in read_run(place).value if (s := Series.of(row))}),
-        "first": first,
     }
-    told = [*index.problems, *frame.problems, *whole.problems, *series.problems, *every.problems]
-    assert told == []
+    assert [*index.problems, *frame.problems, *whole.problems, *series.problems, *every.problems] == []
     return found
 
 
@@ -287,24 +284,19 @@ def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
 
 
 def test_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
-    """The files that were listed are gone; what they became is found, each run once."""
-    expected = read_frame(place, columns=["run_id", "case", "device_name"]).value
-    listed = dataset_files(place, "records")
-    index = RunIndex.of_store(place)
-    merge(place)
-    found = read_each(place, "records", listed, lambda opened: opened.read(["run_id", "case", "device_name"]))
-    assert found.problems == ()
-    rows = pa.concat_tables(found.value.values()).to_pylist()
-    assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
-    assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
-    # Once more, from files that were compacted into others.
-    write(Path(place.root), range(RUNS, RUNS + 20))
-    expected = read_frame(place, columns=["run_id", "case", "device_name"]).value
-    listed = dataset_files(place, "records")
-    merge(place, keep=0)
-    found = read_each(place, "records", listed, lambda opened: opened.read(["run_id", "case", "device_name"]))
-    rows = pa.concat_tables(found.value.values()).to_pylist()
-    assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+    """The files that were listed are gone; their rows are found, each run once; also where they were compacted already."""
+    columns = ["run_id", "case", "device_name"]
+    for more, keep in (((), 2), (range(RUNS, RUNS + 20), 0)):
+        write(Path(place.root), more)
+        expected = read_frame(place, columns=columns).value
+        listed = dataset_files(place, "records")
+        index = RunIndex.of_store(place)
+        merge(place, keep=keep)
+        found = read_each(place, "records", listed, lambda opened: opened.read(columns))
+        assert found.problems == ()
+        rows = pa.concat_tables(found.value.values()).to_pylist()
+        assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+        assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
 
 
 def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> None:
@@ -319,24 +311,18 @@ def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> N
             if problems or Counter(map(str, frame.to_dict("records"))) != expected:
                 wrong.append(f"{problems} {len(frame)}")
 
-    readers = [threading.Thread(target=look) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for keep in (10, 8, 6, 4, 2, 0):
-        list(compact(place, keep=keep))
-    stop.set()
-    for reader in readers:
-        reader.join()
+    def work() -> None:
+        for keep in (10, 8, 6, 4, 2, 0):
+            list(compact(place, keep=keep))
+        stop.set()
+
+    at_once(look, look, work)
     assert wrong == [] and sum(expected.values()) == len(read_frame(place).value)
 
 
 def test_two_that_compact_at_once_lose_nothing(place: StoreLocation) -> None:
     expected = rows_of_all(place)
-    several = [threading.Thread(target=lambda keep=keep: list(compact(place, keep=keep))) for keep in (0, 2, 4)]
-    for one in several:
-        one.start()
-    for one in several:
-        one.join()
+    at_once(*(lambda keep=keep: list(compact(place, keep=keep)) for keep in (0, 2, 4)))  # type: ignore[misc]
     assert same(rows_of_all(place), expected)
     merge(place, keep=0)
     assert same(rows_of_all(place), expected) and len(layout(place)) == 2

@@ -213,10 +213,11 @@ def test_a_closed_run_takes_no_more(tmp_path: Path) -> None:
     assert len(read_run(tmp_path).value) == 1
 
 
-def test_a_failing_close_leaves_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreFailedError("no space")
+def refuse(self: StoreLocation, path: str, content: object) -> None:
+    raise StoreFailedError("no space")
 
+
+def test_a_failing_close_leaves_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = open_writer(tmp_path).__enter__()
     writer.append_records([record("run-1")])
     monkeypatch.setattr(StoreLocation, "publish", refuse)
@@ -226,9 +227,6 @@ def test_a_failing_close_leaves_the_parts(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreFailedError("no space")
-
     def ended() -> None:
         with open_writer(tmp_path) as writer:
             writer.append_records([record("run-1")])

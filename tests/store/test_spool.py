@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.spool import Spool, Waiting, push, waiting
 from pairbench.store.writer import RunWriter
+from tests.builders import at_once
 from tests.faults.damaged import CALIBRATION
 from tests.faults.kill_at import killed_at, lines_of
 from tests.store.rows import record, samples
@@ -153,11 +153,7 @@ def test_two_at_once_publish_it_once(store: Store) -> None:
         except (BlockingIOError, FileNotFoundError):
             ends.append("left to the other")
 
-    threads = [threading.Thread(target=publish) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[publish] * 4)
     assert "published" in ends and state(store) == WHOLE
 
 

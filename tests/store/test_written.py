@@ -3,8 +3,8 @@
 import fcntl
 import os
 import signal
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +18,7 @@ from pairbench.store.reader import read_run
 from pairbench.store.spool import spool_places, waiting
 from pairbench.store.user_cache import KeptValues
 from pairbench.store.writer import RunWriter
+from tests.builders import at_once
 from tests.store.rows import record
 
 
@@ -103,15 +104,9 @@ def test_a_writer_whose_file_is_swept_before_it_is_held_writes_it_again(tmp_path
         while time.monotonic() < until:
             sweep_temporary([tmp_path])
 
-    threads = [*(threading.Thread(target=write, args=(number,)) for number in range(3)), threading.Thread(target=sweep)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(write, number) for number in range(3)), sweep)
     assert not wrong
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        str(number): str(number) for number in range(3)
-    }
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: name for name in "012"}
 
 
 def test_an_empty_folder_of_the_spool_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
