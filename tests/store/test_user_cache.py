@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.model.environment import Device, Environment
 from pairbench.store.user_cache import KeptCeilings, KeptValues, kept_bytecode, kept_compilations, user_folder
+from tests.analyze.test_records import ENVIRONMENT
 
 DAMAGE = {
     "nothing": b"",
@@ -56,19 +56,8 @@ def test_the_folder_is_the_users(tmp_path: Path) -> None:
 
 
 def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
-    device = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
-    measured = Environment(
-        device=device,
-        driver="1",
-        cuda="12",
-        cudnn=None,
-        torch="2.6",
-        triton=None,
-        python="3",
-        hostname="here",
-        cpu="a CPU",
-        rest={"flags": {}, "observed": {"ceilings": {"copy_gbps": 4000.0}, "nvml": "available"}},
-    )
+    ceilings = {"ceilings": {"copy_gbps": 4000.0}, "nvml": "available"}
+    measured = replace(ENVIRONMENT, driver="1", torch="2.6", rest={"flags": {}, "observed": ceilings})
     bare = replace(measured, rest={"flags": {}, "observed": {"ceilings": {}, "nvml": "available"}})
     kept = KeptCeilings(tmp_path)
     assert kept.put_in(bare) is None
@@ -79,7 +68,7 @@ def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
     for other in (
         replace(bare, driver="2"),
         replace(bare, torch="2.7"),
-        replace(bare, device=replace(device, uuid="GPU-2")),
+        replace(bare, device=replace(bare.device, uuid="GPU-2")),
     ):
         assert kept.put_in(other) is None
     (file,) = tmp_path.iterdir()
