@@ -322,7 +322,7 @@ def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> N
 
 def test_two_that_compact_at_once_lose_nothing(place: StoreLocation) -> None:
     expected = rows_of_all(place)
-    at_once(*(lambda keep=keep: list(compact(place, keep=keep)) for keep in (0, 2, 4)))  # type: ignore[misc]
+    at_once(*(lambda keep=keep: list(compact(place, keep=keep)) for keep in (0, 2, 4)))
     assert same(rows_of_all(place), expected)
     merge(place, keep=0)
     assert same(rows_of_all(place), expected) and len(layout(place)) == 2

@@ -226,6 +226,13 @@ def test_nulls_are_values_and_no_operator_is_no_group(tmp_path: Path) -> None:
     assert records[-1] == broken and len(records) == len(run) + 1
 
 
+def test_a_whole_store_of_nothing_but_damaged_files_is_nothing(tmp_path: Path) -> None:
+    write_runs(tmp_path, make_run(0))
+    files_of(tmp_path)[0].write_bytes(b"PAR1")
+    whole = WholeStore(tmp_path, ["case"])
+    assert [*whole.by_run(["case"]), *whole.by_operator(["case"])] == [] and len(whole.problems) == 1
+
+
 def test_the_newest_runs_only(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
     write_runs(tmp_path, *runs)
     assert [key[0] for key, _ in WholeStore(tmp_path, ["case"], last=2).by_run(["case"])] == [
