@@ -3,15 +3,17 @@
 import datetime as dt
 import hashlib
 import random
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest import mock
 
+from pairbench.model.comparison import Change, Judgement
 from pairbench.model.latency import HOST_JUDGED
-from pairbench.model.record import KernelCount, Record
+from pairbench.model.record import KernelCount, Record, Samples
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import RunWriter
 
@@ -181,3 +183,36 @@ def _row(case: str, implementation: str, medians: list[float], controls: list[fl
         "allocations_per_call": 1,
         "remeasured_blocks": 0,
     }
+
+
+def make_samples(record: Record, call_ns: Sequence[float] = (12345.0, 12346.0), **changes: Any) -> Samples:
+    """Return the samples of one round of a record, in ns; keyword arguments replace single columns."""
+    shared = ("run_id", "device_name", "device_uuid", "suite", "operator", "case", "implementation", "mode")
+    count = len(call_ns)
+    columns: dict[str, Any] = {name: getattr(record, name) for name in shared}
+    columns |= dict(timer="cuda_event", round=0, stop_reason="precise", device_ns=None)
+    columns |= dict(call_ns=tuple(call_ns), host_ns=tuple(call_ns), position=(0,) * count)
+    columns |= dict.fromkeys(("block", "at_ns"), tuple(range(count)))
+    columns |= dict.fromkeys(("throttled", "outlier"), (False,) * count)
+    return Samples(**(columns | changes))
+
+
+def change_of(changes: Iterable[Change], case: str, implementation: str = "fused") -> Change:
+    """Return the change of one series of a comparison."""
+    (change,) = [one for one in changes if (one.series.case, one.series.implementation) == (case, implementation)]
+    return change
+
+
+def judgement_of(change: Change, metric: str) -> Judgement:
+    """Return the judgement of one metric."""
+    (judgement,) = [one for one in change.judgements if one.metric == metric]
+    return judgement
+
+
+def at_once(*work: Callable[[], object]) -> None:
+    """Call functions in a thread each, and wait for all of them."""
+    threads = [threading.Thread(target=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

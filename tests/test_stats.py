@@ -217,3 +217,27 @@ def test_the_rank_of_the_medians_interval_is_scipys() -> None:
     assert [stats._median_rank(size) for size in sizes] == [
         int(scipy.special.bdtrik(0.025, size, 0.5)) for size in sizes
     ]
+
+
+def test_nothing_seen_is_the_rule_of_three() -> None:
+    assert stats.upper_bound(0, 3000) == pytest.approx(3 / 3000, rel=0.01)
+    assert stats.upper_bound(0, 3000, confidence=0.99) > stats.upper_bound(0, 3000)
+
+
+@pytest.mark.parametrize("tries", [0, 1, 7])
+def test_a_rate_always_seen_has_no_bound(tries: int) -> None:
+    assert stats.upper_bound(tries, tries) == 1
+
+
+@given(st.integers(1, 5000).flatmap(lambda tries: st.tuples(st.integers(0, tries - 1), st.just(tries))))
+def test_the_bound_is_where_so_few_are_just_improbable(counts: tuple[int, int]) -> None:
+    seen, tries = counts
+    bound = stats.upper_bound(seen, tries)
+    assert seen / tries < bound < 1
+    assert scipy.stats.binom.cdf(seen, tries, bound) == pytest.approx(0.05, rel=1e-6)
+
+
+@pytest.mark.parametrize(("seen", "tries"), [(-1, 3), (4, 3)])
+def test_impossible_counts_are_refused(seen: int, tries: int) -> None:
+    with pytest.raises(ValueError, match=f"seen {seen} times in {tries} tries, expected 0 to {tries}"):
+        stats.upper_bound(seen, tries)

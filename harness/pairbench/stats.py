@@ -171,6 +171,21 @@ def paired_halfwidth(log_ratios: ArrayLike) -> float:
     return float(max(median - ordered[rank], ordered[len(values) - 1 - rank] - median))
 
 
+def upper_bound(seen: int, tries: int, *, confidence: float = 0.95) -> float:
+    """Return the largest rate that a count of events does not contradict (Clopper and Pearson 1934, one-sided).
+
+    Args:
+        seen: The number of events.
+        tries: The number of times that they could have happened; taken as independent.
+        confidence: With which the true rate is below.
+    """
+    from scipy import special
+
+    if not 0 <= seen <= tries:
+        raise ValueError(f"seen {seen} times in {tries} tries, expected 0 to {tries}")
+    return 1.0 if seen == tries else float(special.betaincinv(seen + 1, tries - seen, confidence))
+
+
 def outliers(values: ArrayLike) -> NDArray[np.bool_]:
     """Return for each value whether it lies more than three interquartile ranges beyond the quartiles, as a bool array.
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -67,28 +68,34 @@ def test_faster_than_the_memory_by_the_device_latency() -> None:
     assert judged(costing(1.0, 4e9, 1e6, 0.7e6)).status is Status.MEASURED
 
 
-def test_what_may_stay_in_the_cache_of_a_gpu_does_not_count() -> None:
-    cached = replace(ENVIRONMENT, rest={**ENVIRONMENT.rest, "gpu": {"l2_bytes": 60_000_000}})
-    assert judged(costing(1.0, 60e6, 1e3), environment=cached).status is Status.MEASURED
-    assert judged(costing(1.0, 60e6, 1e3)).status is Status.FAILED
+CACHED = replace(ENVIRONMENT, rest={**ENVIRONMENT.rest, "gpu": {"l2_bytes": 60_000_000}})
+TWO_GPUS = replace(
+    OPERATOR, implementations=tuple(replace(item, needs=("gpus:2",)) for item in OPERATOR.implementations)
+)
 
 
-def test_a_cpu_may_have_everything_in_its_caches() -> None:
-    assert judged(costing(1.0, 4e9, 1e3), environment=CPU).status is Status.MEASURED
-    assert judged(costing(8e12, 1.0, 0.4e6), environment=CPU).status is Status.FAILED
-
-
-def test_several_gpus_have_so_many_roofs() -> None:
-    ours = costing(8e12, 1.0, 1.5e6)
-    two = tuple(replace(item, needs=("gpus:2",)) for item in ours.operator.implementations)
-    assert judged(ours).status is Status.FAILED
-    assert judged(replace(ours, operator=replace(ours.operator, implementations=two))).status is Status.MEASURED
-
-
-def test_no_cost_or_no_ceiling_no_limit() -> None:
-    ours = costing(8e12, 4e9, 1.0)
-    assert judged(replace(ours, operator=replace(OPERATOR, costs={}))).status is Status.MEASURED
-    assert judged(ours, environment=replace(ENVIRONMENT, rest={})).status is Status.MEASURED
+@pytest.mark.parametrize(
+    ("flops", "moved", "ns", "changes", "environment", "status"),
+    [
+        (1.0, 60e6, 1e3, {}, CACHED, Status.MEASURED),
+        (1.0, 60e6, 1e3, {}, ENVIRONMENT, Status.FAILED),
+        # A CPU may have everything in its caches.
+        (1.0, 4e9, 1e3, {}, CPU, Status.MEASURED),
+        (8e12, 1.0, 0.4e6, {}, CPU, Status.FAILED),
+        # Several GPUs have so many roofs.
+        (8e12, 1.0, 1.5e6, {}, ENVIRONMENT, Status.FAILED),
+        (8e12, 1.0, 1.5e6, {"implementations": TWO_GPUS.implementations}, ENVIRONMENT, Status.MEASURED),
+        # No cost or no ceiling, no limit.
+        (8e12, 4e9, 1.0, {"costs": {}}, ENVIRONMENT, Status.MEASURED),
+        (8e12, 4e9, 1.0, {}, replace(ENVIRONMENT, rest={}), Status.MEASURED),
+    ],
+)
+def test_what_hardware_and_caches_allow(
+    flops: float, moved: float, ns: float, changes: dict[str, Any], environment: object, status: Status
+) -> None:
+    ours = costing(flops, moved, ns)
+    changed = replace(ours, operator=replace(ours.operator, **changes))
+    assert judged(changed, environment=environment).status is status
 
 
 @pytest.mark.parametrize(("environment", "status"), [(ENVIRONMENT, "exact"), (CPU, "not_applicable")])

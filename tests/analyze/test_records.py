@@ -184,15 +184,12 @@ def test_on_a_cpu_the_host_is_the_call() -> None:
 
 def test_latencies_are_percentiles_of_all_rounds_pooled(pair: tuple[Record, Record]) -> None:
     _, fast = pair
-    pooled, device = np.concatenate(QUICK), np.concatenate(DEVICE)
-    assert fast.call_p50_ns == np.percentile(pooled, 50) and fast.call_p95_ns == np.percentile(pooled, 95)
-    assert fast.device_p50_ns == np.percentile(device, 50) and fast.device_p95_ns == np.percentile(device, 95)
+    for name, rounds in (("call", QUICK), ("device", DEVICE)):
+        pooled = np.concatenate(rounds)
+        assert getattr(fast, f"{name}_p50_ns") == np.percentile(pooled, 50)
+        assert getattr(fast, f"{name}_p95_ns") == np.percentile(pooled, 95)
     assert fast.host_p50_ns == pytest.approx(min(np.percentile(values, 50) for values in QUICK) / 10)
-    assert fast.round_p50_ns == tuple(np.percentile(values, 50) for values in QUICK)
-    assert fast.round_p95_ns == tuple(np.percentile(values, 95) for values in QUICK)
     assert (fast.n_samples, fast.n_rounds, fast.timer, fast.device_timer) == (70, 2, "cuda_event", "graph_replay")
-    expected = latency_interval(QUICK, 50)
-    assert (fast.call_p50_ns_low, fast.call_p50_ns_high) == (expected.low, expected.high)
 
 
 def test_the_speedup_is_baseline_over_variant(pair: tuple[Record, Record]) -> None:
@@ -208,16 +205,13 @@ def test_no_baseline_no_speedup() -> None:
     assert alone.speedup is None and alone.call_p50_ns is not None
     _, beside_failed = records(outcome(BASELINE, status=Status.FAILED, reason="x"), outcome(FAST, *ROUNDS))
     assert beside_failed.speedup is None and beside_failed.status == "measured"
-
-
-def test_a_speedup_is_within_a_mode() -> None:
     graph = Entry(implementation="fast", mode="graph")
     rounds = tuple(
         replace(timed, entries=(*timed.entries, samples(graph, calls)))
         for timed, calls in zip(ROUNDS, QUICK, strict=True)
     )
     _, in_graph = records(outcome(BASELINE, *rounds), outcome(graph, *rounds))
-    assert in_graph.speedup is None
+    assert in_graph.speedup is None, "a speedup is within a mode"
 
 
 def test_throttled_blocks_are_left_out_only_where_measured_again() -> None:
@@ -259,45 +253,33 @@ def test_the_roofline_takes_the_device_latency_where_there_is_one(pair: tuple[Re
     assert baseline.gbps == pytest.approx(4e6 / baseline.call_p50_ns)  # type: ignore[operator]
 
 
-def test_a_case_without_a_dtype_has_the_highest_ceiling() -> None:
-    """That of float32 would put what computes in bfloat16 at several times of its roof."""
+def test_the_roof_without_a_dtype_of_several_gpus_and_without_a_ceiling_or_a_cost() -> None:
+    """The ceiling of float32 would put a case that computes in bfloat16 at several times its roof."""
     case = make_case("op", {"rows": 4}, "real")
     operator = replace(OPERATOR, cases=(case,), costs={case.key: (2e9, 4e6)})
     (found,) = records(outcome(FAST, *ROUNDS, operator=operator, case=case))
     assert found.device_p50_ns is not None
     assert found.roofline_fraction == pytest.approx(2500 / found.device_p50_ns)
-
-
-def test_several_gpus_have_a_roof_as_many_times_as_high() -> None:
     both = tuple(
         replace(one, needs=("triton", "gpus:4") if one.name == "fast" else ()) for one in OPERATOR.implementations
     )
-    (alone,), (four,) = (
+    (alone,), (four,), (costless,) = (
         records(outcome(FAST, *ROUNDS, operator=operator))
-        for operator in (OPERATOR, replace(OPERATOR, implementations=both))
+        for operator in (OPERATOR, replace(OPERATOR, implementations=both), replace(OPERATOR, costs={}))
     )
     assert four.roofline_fraction == pytest.approx(alone.roofline_fraction / 4)  # type: ignore[operator]
     assert four.gbps == alone.gbps
-
-
-def test_a_roofline_without_a_ceiling_is_unknown() -> None:
-    bare = replace(ENVIRONMENT, rest={})
-    (found,) = records(outcome(FAST, *ROUNDS), environment=bare)
-    assert found.roofline_fraction is None and found.gbps is not None
-    free = replace(OPERATOR, costs={})
-    (costless,) = records(outcome(FAST, *ROUNDS, operator=free))
     assert (costless.flops, costless.gbps, costless.roofline_fraction) == (None, None, None)
+    (bare,) = records(outcome(FAST, *ROUNDS), environment=replace(ENVIRONMENT, rest={}))
+    assert bare.roofline_fraction is None and bare.gbps is not None
 
 
-def test_device_latencies_need_every_round() -> None:
+def test_device_latencies_need_every_round_and_the_most_limiting_stop_reason_counts() -> None:
     rounds = (ROUNDS[0], round_of(samples(BASELINE, SLOW[1]), samples(FAST, QUICK[1]), round=1))
     (found,) = records(outcome(FAST, *rounds))
     assert (found.device_p50_ns, found.device_p95_ns, found.device_timer) == (None, None, None)
-
-
-def test_the_most_limiting_stop_reason_counts() -> None:
-    rounds = [replace(ROUNDS[0], stop_reason=reason) for reason in ("precise", "time_cap", "sample_cap")]
-    assert records(outcome(FAST, *rounds))[0].stop_reason == "time_cap"
+    stopped = [replace(ROUNDS[0], stop_reason=reason) for reason in ("precise", "time_cap", "sample_cap")]
+    assert records(outcome(FAST, *stopped))[0].stop_reason == "time_cap"
 
 
 def test_a_configuration_that_not_all_rounds_chose_says_how_many_did() -> None:
@@ -402,13 +384,9 @@ def test_samples_are_a_row_a_round_with_labels() -> None:
     assert first.device_ns is None and first.host_ns is not None and len(first.host_ns) == 21
 
 
-def test_nothing_gives_nothing() -> None:
+def test_nothing_gives_nothing_and_outside_a_checkout_there_is_no_commit() -> None:
     assert records() == [] and to_samples(RUN, ENVIRONMENT, [outcome(FAST)]) == []
-    (unmeasured,) = records(outcome(FAST))
-    assert unmeasured.call_p50_ns is None
-
-
-def test_outside_a_checkout() -> None:
+    assert records(outcome(FAST))[0].call_p50_ns is None
     (found,) = to_records(replace(RUN, commit=None), ENVIRONMENT, [outcome(FAST, *ROUNDS)])
     assert (found.commit, found.commit_at, found.branch, found.dirty) == (None,) * 4
 

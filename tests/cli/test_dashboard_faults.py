@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.store.files.opened import OpenedFile
+from pairbench.store.opened import OpenedFile
 from tests.builders import make_run, write_runs
 from tests.in_process import call_main
 

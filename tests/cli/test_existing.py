@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from pairbench.store import upkeep
 from pairbench.store.location import StoreLocation
-from pairbench.store.upkeep import compact as compacting
 
 Pairbench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -66,9 +66,9 @@ def test_what_a_compacted_store_has_is_not_run_again(
     operators = ("ops.py::shifts", "ops.py::running_total")
     for operator in operators:
         assert pairbench("run", operator, "--device", "cpu").returncode == 0
-    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 2)
     place = StoreLocation.of(tmp_path / "results")
-    assert [one.files for one in compacting.compact(place, keep=0)] == [1]
+    assert [one.files for one in upkeep.compact(place, keep=0)] == [1]
     assert [file.is_compacted for file in place.files("records")] == [True]
     done = pairbench("run", *operators, "--device", "cpu", "--skip-existing")
     assert done.returncode == 0 and "Nothing to run" in done.stdout

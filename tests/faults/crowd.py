@@ -15,9 +15,8 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.model.record import Record, Samples
 from pairbench.site.build import SiteOptions, build_site
-from pairbench.store.history import read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import WholeStore, read_frame, read_samples, runs
+from pairbench.store.reader import WholeStore, read_frame, read_samples, read_series, runs
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run
 from tests.faults.forked import each_forked

@@ -9,8 +9,7 @@ from typing import Any
 
 from pairbench.model.record import COLUMNS
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations
-from pairbench.store.history import latency_samples, read_series
-from pairbench.store.reader import WholeStore, read_frame, read_run, read_samples, runs
+from pairbench.store.reader import WholeStore, latency_samples, read_frame, read_run, read_samples, read_series, runs
 from pairbench.store.run_index import RunIndex
 from tests.builders import CASES
 from tests.faults.damaged import LAST, make_store

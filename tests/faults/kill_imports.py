@@ -12,7 +12,7 @@ from tests.faults.imports import benchmark_document
 from tests.faults.kill_at import killed_at, lines_of
 from tests.faults.seen import Seen
 
-_COUNTED = ("store/writer", "store/location", "store/files/written", "store/files/opened", "exchange/importing")
+_COUNTED = ("store/writer", "store/location", "store/files", "store/opened", "exchange/importing")
 
 
 def kill_imports(most: int) -> Seen:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pairbench.analyze.compare.accepted import acceptance_of
+from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.model.record import Record, Series
 from pairbench.store.documents import write_acceptance
 from tests.builders import ended, make_run, write_runs

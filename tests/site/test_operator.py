@@ -10,8 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from pairbench.model.record import Record, Series
 from pairbench.report import units
-from pairbench.store.history import latency_samples
-from pairbench.store.reader import read_records
+from pairbench.store.reader import latency_samples, read_records
 from tests.builders import DEVICE, SUITE, sha
 from tests.site.conftest import Site
 from tests.site.kinds import NEWEST, OPERATOR

@@ -8,21 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.store.files.opened import OpenedFile
-from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import WholeStore, read_frame, read_records, runs
-from pairbench.store.reading import dataset_files
+from pairbench.store.opened import OpenedFile
+from pairbench.store.reader import read_frame, read_records, read_series
 from pairbench.store.run_index import RunIndex
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of
 
 RUNS = 15
-
-
-def by_distinct(store: Path) -> tuple[set[str], tuple[str, ...]]:
-    found = read_distinct(store, ["run_id"], dataset_files(StoreLocation.of(store), "records").files)
-    return {row["run_id"] for rows in found.value.values() for row in rows}, found.problems
 
 
 def by_frame(store: Path) -> tuple[set[str], tuple[str, ...]]:
@@ -31,22 +24,10 @@ def by_frame(store: Path) -> tuple[set[str], tuple[str, ...]]:
     return set(frame["run_id"]), problems
 
 
-def by_list(store: Path) -> tuple[set[str], tuple[str, ...]]:
-    found = runs(store)
-    assert {run.n_records for run in found.value} == {4}
-    return {run.run_id for run in found.value}, found.problems
-
-
 def by_series(store: Path) -> tuple[set[str], tuple[str, ...]]:
     found = read_series(store, where={"case": CASES}, columns=["run_id"])
     assert len(found.value) == 4 * RUNS
     return {record.run_id for record in found.value}, found.problems
-
-
-def by_whole(store: Path) -> tuple[set[str], tuple[str, ...]]:
-    whole = WholeStore(store, ["case"])
-    assert all(len(records) == 4 for _, records in whole.by_run(["case"]))
-    return {run_id for (run_id, _), _ in whole.by_run(["case"])}, whole.problems
 
 
 def by_index(store: Path) -> tuple[set[str], tuple[str, ...]]:
@@ -70,7 +51,7 @@ def open_runs(tmp_path: Path) -> list[RunWriter]:
     return writers
 
 
-@pytest.mark.parametrize("read", [by_distinct, by_frame, by_list, by_series, by_whole, by_index])
+@pytest.mark.parametrize("read", [by_frame, by_series, by_index])
 def test_each_run_closes_just_before_it_is_opened(
     tmp_path: Path,
     open_runs: list[RunWriter],

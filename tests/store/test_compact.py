@@ -4,7 +4,7 @@ import hashlib
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,21 @@ import pytest
 
 from pairbench.errors import StoreFailedError
 from pairbench.features.attempt.attempts import NewestRuns
-from pairbench.model.record import Record, Samples, Series
-from pairbench.store.files import compacted
-from pairbench.store.files.compacted import INDEX
-from pairbench.store.history import read_series
+from pairbench.model.record import Record, Series
+from pairbench.store import compacted, upkeep
+from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation, is_run_id
-from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, runs
+from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, read_series, runs
 from pairbench.store.reading import dataset_files, read_each, stored_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.spool import Spool, push, waiting
-from pairbench.store.upkeep import compact as compacting
-from pairbench.store.upkeep.compact import compact
+from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter
-from tests.builders import CASES, make_run, run_id_of, write_runs
+from tests.builders import CASES, at_once, make_run, run_id_of, write_runs
 from tests.faults.kill_at import killed_at, lines_of
 from tests.in_process import call_main
+from tests.store.rows import samples
 
-MakeSamples = Callable[..., Samples]
 RUNS = 12
 COLUMNS = ("run_id", "case", "implementation", "call_p50_ns", "commit", "device_name")
 
@@ -52,7 +50,7 @@ def write(folder: Path, numbers: Sequence[int] = range(RUNS)) -> StoreLocation:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
     """Make a store of a month that is not over, of which a few runs are enough to be merged."""
-    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 2)
     return write(tmp_path / "store")
 
 
@@ -71,7 +69,6 @@ def answers(place: StoreLocation) -> dict[str, Any]:
     whole = WholeStore(place, COLUMNS)
     series = read_series(place, where={"case": CASES[1], "implementation": "fused"})
     every = read_records(place, {head.run_id for head in heads})
-    first = next(row for row in read_run(place).value)
     found: dict[str, Any] = {
         "frame": frame.value.astype(str).to_dict("list"),
         "runs": runs(place).value,
@@ -90,10 +87,8 @@ def answers(place: StoreLocation) -> dict[str, Any]:
         "by run": dict(whole.by_run(COLUMNS)),
         "last": dict(WholeStore(place, COLUMNS, last=7).by_run(COLUMNS)),
         "newest": NewestRuns(place).of({s for row in read_run(place).value if (s := Series.of(row))}),
-        "first": first,
     }
-    told = [*index.problems, *frame.problems, *whole.problems, *series.problems, *every.problems]
-    assert told == []
+    assert [*index.problems, *frame.problems, *whole.problems, *series.problems, *every.problems] == []
     return found
 
 
@@ -171,13 +166,13 @@ def test_a_few_runs_of_a_month_that_is_over_are_merged(place: StoreLocation, mon
     row = make_run(31 * 24 + 1)[0]
     with RunWriter(place, run_id=row.run_id, device_slug="nvidia-h200", month="2024-02") as writer:
         writer.append_records([row])
-    monkeypatch.setattr(compacting, "AT_LEAST", 100)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 100)
     assert merge(place, keep=1)
     months = [path.partition("month=")[2][:7] for path in layout(place) if "h200" in path]
     assert months == ["2024-01", "2024-02"]
 
 
-def test_samples_stay_as_they_are(place: StoreLocation, samples: MakeSamples) -> None:
+def test_samples_stay_as_they_are(place: StoreLocation) -> None:
     for number in range(6):
         with RunWriter(
             place, run_id=f"20240101T00000{number}-aaaaaa", device_slug="nvidia-h200", month="2024-01"
@@ -231,7 +226,7 @@ def test_killed_at_any_line_no_row_is_lost_or_doubled(place: StoreLocation, tmp_
         list(compact(place, keep=2))
 
     restore()
-    parts = ("upkeep/", "files/written", "files/compacted", "store/location")
+    parts = ("store/upkeep", "store/files", "store/compacted", "store/location")
     lines = lines_of(work, *parts)
     met = 0
     for line in range(1 + lines // (2 * times), lines + 1, 1 + lines // times):
@@ -289,24 +284,19 @@ def test_parts_that_come_back_are_left_out(place: StoreLocation) -> None:
 
 
 def test_who_listed_before_reads_all_the_same(place: StoreLocation) -> None:
-    """The files that were listed are gone; what they became is found, each run once."""
-    expected = read_frame(place, columns=["run_id", "case", "device_name"]).value
-    listed = dataset_files(place, "records")
-    index = RunIndex.of_store(place)
-    merge(place)
-    found = read_each(place, "records", listed, lambda opened: opened.read(["run_id", "case", "device_name"]))
-    assert found.problems == ()
-    rows = pa.concat_tables(found.value.values()).to_pylist()
-    assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
-    assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
-    # Once more, from files that were compacted into others.
-    write(Path(place.root), range(RUNS, RUNS + 20))
-    expected = read_frame(place, columns=["run_id", "case", "device_name"]).value
-    listed = dataset_files(place, "records")
-    merge(place, keep=0)
-    found = read_each(place, "records", listed, lambda opened: opened.read(["run_id", "case", "device_name"]))
-    rows = pa.concat_tables(found.value.values()).to_pylist()
-    assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+    """The files that were listed are gone; their rows are found, each run once; also where they were compacted already."""
+    columns = ["run_id", "case", "device_name"]
+    for more, keep in (((), 2), (range(RUNS, RUNS + 20), 0)):
+        write(Path(place.root), more)
+        expected = read_frame(place, columns=columns).value
+        listed = dataset_files(place, "records")
+        index = RunIndex.of_store(place)
+        merge(place, keep=keep)
+        found = read_each(place, "records", listed, lambda opened: opened.read(columns))
+        assert found.problems == ()
+        rows = pa.concat_tables(found.value.values()).to_pylist()
+        assert Counter(map(str, rows)) == Counter(map(str, expected.to_dict("records")))
+        assert [head.run_id for head in index] == sorted({row["run_id"] for row in rows}, reverse=True)
 
 
 def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> None:
@@ -321,24 +311,18 @@ def test_readers_beside_compacting_find_each_row_once(place: StoreLocation) -> N
             if problems or Counter(map(str, frame.to_dict("records"))) != expected:
                 wrong.append(f"{problems} {len(frame)}")
 
-    readers = [threading.Thread(target=look) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for keep in (10, 8, 6, 4, 2, 0):
-        list(compact(place, keep=keep))
-    stop.set()
-    for reader in readers:
-        reader.join()
+    def work() -> None:
+        for keep in (10, 8, 6, 4, 2, 0):
+            list(compact(place, keep=keep))
+        stop.set()
+
+    at_once(look, look, work)
     assert wrong == [] and sum(expected.values()) == len(read_frame(place).value)
 
 
 def test_two_that_compact_at_once_lose_nothing(place: StoreLocation) -> None:
     expected = rows_of_all(place)
-    several = [threading.Thread(target=lambda keep=keep: list(compact(place, keep=keep))) for keep in (0, 2, 4)]
-    for one in several:
-        one.start()
-    for one in several:
-        one.join()
+    at_once(*(lambda keep=keep: list(compact(place, keep=keep)) for keep in (0, 2, 4)))
     assert same(rows_of_all(place), expected)
     merge(place, keep=0)
     assert same(rows_of_all(place), expected) and len(layout(place)) == 2
@@ -456,7 +440,7 @@ def test_columns_of_another_form_are_not_mixed(place: StoreLocation) -> None:
 
 
 def test_a_file_holds_no_more_than_readers_take(place: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "MOST_ROWS", 20)
+    monkeypatch.setattr(upkeep, "MOST_ROWS", 20)
     before = rows_of_all(place)
     merge(place, keep=0)
     assert same(rows_of_all(place), before) and merge(place, keep=0) == 0

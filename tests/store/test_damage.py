@@ -1,4 +1,7 @@
-"""Broken files, foreign files, missing stores, full disks: each costs only itself and is said."""
+"""Broken and foreign files, missing stores, full disks: each costs only itself and is said.
+
+The checksum of a file: every single bit is under it, other tools do not see it, and files without it are read as before.
+"""
 
 import errno
 import os
@@ -6,18 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record
+from pairbench.store.documents import read_acceptances, write_acceptance
 from pairbench.store.location import StoreLocation
+from pairbench.store.opened import check_seal, sealed
 from pairbench.store.reader import read_frame, read_run, runs
-from pairbench.store.schema import VERSION_KEY
+from pairbench.store.schema import VERSION_KEY, UnsoundError
 from pairbench.store.writer import RunWriter
+from tests.builders import make_run, write_runs
+from tests.faults.damaged import ACCEPTANCE, SERIES
+from tests.store.rows import record
 
-MakeRecord = Callable[..., Record]
 FOLDER = "records/device=cpu/month=2026-01"
 
 
@@ -28,7 +36,7 @@ def write(store: Path, *records: Record) -> Path:
     return store / FOLDER / f"{run_id}.parquet"
 
 
-def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path, record: MakeRecord) -> None:
+def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path) -> None:
     write(tmp_path, record("run-2"))
     folder = tmp_path / FOLDER
     (folder / "run-3.parquet").write_bytes(b"PAR1 and then nothing")
@@ -50,7 +58,7 @@ def test_broken_and_foreign_files_cost_only_themselves(tmp_path: Path, record: M
     assert [run.run_id for run in runs(tmp_path).value] == ["run-2"]
 
 
-def test_the_latest_run_is_the_latest_that_can_be_read(tmp_path: Path, record: MakeRecord) -> None:
+def test_the_latest_run_is_the_latest_that_can_be_read(tmp_path: Path) -> None:
     write(tmp_path, record("run-2"))
     (tmp_path / FOLDER / "run-3.parquet").write_bytes(b"")
     found = read_run(tmp_path)
@@ -60,7 +68,7 @@ def test_the_latest_run_is_the_latest_that_can_be_read(tmp_path: Path, record: M
         read_run(tmp_path, "run-3")
 
 
-def test_hidden_files_are_not_the_stores(tmp_path: Path, record: MakeRecord) -> None:
+def test_hidden_files_are_not_the_stores(tmp_path: Path) -> None:
     path = write(tmp_path, record("run-1"))
     for name in (".run-2.parquet.tmp", ".run-2.parquet", "_run-2.parquet", "notes.txt"):
         path.with_name(name).write_bytes(b"")
@@ -68,7 +76,7 @@ def test_hidden_files_are_not_the_stores(tmp_path: Path, record: MakeRecord) -> 
     assert (len(found.value), found.problems) == (1, ())
 
 
-def test_another_version_is_read(tmp_path: Path, record: MakeRecord) -> None:
+def test_another_version_is_read(tmp_path: Path) -> None:
     """An older file lacks columns, a newer one has some that we do not know."""
     path = write(tmp_path, record("run-1"))
     table = pq.read_table(path, partitioning=None).drop_columns(["branch", "kernels", "margin"])
@@ -93,7 +101,7 @@ def test_an_empty_store_says_what_to_do(tmp_path: Path, make: Callable[[Path], A
             read(tmp_path / "store")
 
 
-def test_an_unknown_run_is_refused_with_what_there_is(tmp_path: Path, record: MakeRecord) -> None:
+def test_an_unknown_run_is_refused_with_what_there_is(tmp_path: Path) -> None:
     write(tmp_path, record("run-10"))
     write(tmp_path, record("run-11"))
     with pytest.raises(
@@ -116,9 +124,7 @@ def test_a_url_that_pyarrow_does_not_know_is_refused() -> None:
         StoreLocation.of("gopher://x")
 
 
-def test_a_full_disk_keeps_what_was_appended(
-    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_what_was_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -133,7 +139,7 @@ def test_a_full_disk_keeps_what_was_appended(
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["run-1.part-000001.parquet"]
 
 
-def test_a_run_is_written_once(tmp_path: Path, record: MakeRecord) -> None:
+def test_a_run_is_written_once(tmp_path: Path) -> None:
     write(tmp_path, record("run-1"))
     with pytest.raises(StoreError, match=r"run-1 is in the store already.*run-1\.parquet"):
         write(tmp_path, record("run-1"))
@@ -147,3 +153,76 @@ def test_names_that_are_no_file_names_are_refused(tmp_path: Path, changes: dict[
     names = {"run_id": "run-1", "device_slug": "cpu", "month": "2026-01", **changes}
     with pytest.raises(ValueError, match="expected"):
         RunWriter(tmp_path, run_id=names["run_id"], device_slug=names["device_slug"], month=names["month"])
+
+
+def small() -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": [1, 2, 3]}), sink)
+    return sink.getvalue()
+
+
+def test_every_bit_is_under_it() -> None:
+    content = sealed(small()).to_pybytes()
+    assert check_seal(pa.py_buffer(content))
+    for place in range(len(content)):
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[place] ^= 1 << bit
+            try:
+                known = check_seal(pa.py_buffer(bytes(changed)))
+            except UnsoundError:
+                continue
+            # Of the mark itself, or of the length that leads to it: then nothing else has changed, or there is no footer.
+            assert not known
+            try:
+                table = pq.read_table(pa.BufferReader(bytes(changed)))
+            except (OSError, pa.ArrowException):
+                continue
+            assert table.column("a").to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 7, b"\xff" * 100, b"PAR1" + b"\xff\xff\xff\xff" + b"PAR1"])
+def test_what_is_no_parquet_has_none(content: bytes) -> None:
+    assert not check_seal(pa.py_buffer(content))
+
+
+def test_other_tools_read_the_file_as_any_other(tmp_path: Path) -> None:
+    write_runs(tmp_path, make_run(0))
+    (path,) = (tmp_path / "records").rglob("*.parquet")
+    assert check_seal(pa.py_buffer(path.read_bytes()))
+    assert len(pd.read_parquet(path)) == 4
+    assert pq.read_table(path, partitioning=None, page_checksum_verification=True).num_rows == 4
+
+
+def test_a_file_that_another_tool_wrote_is_read_without_one(tmp_path: Path) -> None:
+    write_runs(tmp_path, make_run(0))
+    (path,) = (tmp_path / "records").rglob("*.parquet")
+    pq.write_table(pq.read_table(path, partitioning=None), path)
+    assert not check_seal(pa.py_buffer(path.read_bytes()))
+    assert read_run(tmp_path).value == make_run(0)
+
+
+def test_a_page_that_was_changed_in_a_file_without_one(tmp_path: Path) -> None:
+    """Parquet's own checksum of the page finds it."""
+    write_runs(tmp_path, make_run(0))
+    (path,) = (tmp_path / "records").rglob("*.parquet")
+    pq.write_table(pq.read_table(path, partitioning=None), path, write_page_checksum=True, compression="none")
+    content = bytearray(path.read_bytes())
+    place = content.index(b"rms_norm[dtype=bfloat16,tokens=1024]")
+    content[place + 5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Exception, match=r"parquet: cannot be read, left out: .*"):
+        read_run(tmp_path)
+
+
+def test_a_document_that_was_changed_is_named(tmp_path: Path) -> None:
+    path = Path(write_acceptance(tmp_path, ACCEPTANCE))
+    text = path.read_text()
+    path.write_text(text.replace("120000.0", "130000.0"))
+    value, (problem,) = read_acceptances(tmp_path)
+    assert value == {} and "does not fit its checksum; where it was changed on purpose, remove 'checksum'" in problem
+    lines = [line for line in path.read_text().splitlines() if '"checksum"' not in line]
+    path.write_text("\n".join(lines))
+    assert read_acceptances(tmp_path).value[SERIES].p50_ns == 130_000.0
+    path.write_text(text.replace("  ", "\t"))
+    assert read_acceptances(tmp_path) == ({SERIES: ACCEPTANCE}, ()), "how it is indented is no matter"

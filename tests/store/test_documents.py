@@ -1,4 +1,4 @@
-"""Acceptances and calibrations: small files that come back, and are read one by one."""
+"""Acceptances, calibrations and breakdowns: small files that come back, and are read one by one."""
 
 import json
 from dataclasses import replace
@@ -9,43 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.errors import StoreError
-from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.breakdown import DeviceWait
 from pairbench.model.record import Series
-from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
+from pairbench.store.documents import (
+    read_acceptances,
+    read_breakdowns,
+    read_calibrations,
+    write_acceptance,
+    write_breakdown,
+    write_calibration,
+)
 from pairbench.store.location import StoreLocation
-
-SERIES = Series(
-    device_name="NVIDIA H200", suite="suites/norm.py", case="norm[n=1]", implementation="fused", mode="eager"
-)
-ACCEPTANCE = Acceptance(
-    series=SERIES,
-    definition_hash="d" * 16,
-    p50_ns=12345.678,
-    p95_ns=None,
-    exact={"kernels_per_call": 2, "margin": 0.5},
-    run_id="20240101T000000-aaaa",
-    at="2024-01-02T03:04:05+00:00",
-    reason="a softmax that is exact: “slower”, and right",
-)
-CALIBRATION = Calibration(
-    calibration_id="20240101T000000-bbbb",
-    made_at="2024-01-01T00:00:00.000+00:00",
-    device_name="NVIDIA H200",
-    environment_hash="e" * 16,
-    runs=("a", "b"),
-    comparisons=1,
-    judged=2,
-    alarms=0,
-    floors={SERIES: Floor(p50=0.01, p95=0.02, runs=2, source="calibration")},
-)
+from tests.breakdowns_made import kept
+from tests.faults.damaged import ACCEPTANCE, CALIBRATION, SERIES
 
 
 def test_an_acceptance_comes_back_and_can_be_reviewed(tmp_path: Path) -> None:
-    path = write_acceptance(tmp_path, ACCEPTANCE)
+    written = replace(ACCEPTANCE, reason="slower on purpose: “exact”")
+    path = write_acceptance(tmp_path, written)
     assert Path(path).parent == tmp_path / "accepted" and Path(path).name.startswith("20240102T030405-")
-    assert read_acceptances(tmp_path) == ({SERIES: ACCEPTANCE}, ())
+    assert read_acceptances(tmp_path) == read_acceptances(tmp_path.as_uri()) == ({SERIES: written}, ())
+    assert read_acceptances(tmp_path / "nowhere") == ({}, ())
     lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    assert '  "reason": "a softmax that is exact: “slower”, and right"\n' in lines
+    assert '  "reason": "slower on purpose: “exact”"\n' in lines
     assert lines[-1].endswith("\n") and len(lines) > 12
 
 
@@ -66,15 +52,17 @@ def test_a_calibration_comes_back(tmp_path: Path) -> None:
     assert read_calibrations(tmp_path) == ((CALIBRATION, later), ())
 
 
-def test_a_url_is_as_good(tmp_path: Path) -> None:
-    url = tmp_path.as_uri()
-    write_acceptance(url, ACCEPTANCE)
-    assert read_acceptances(url).value == {SERIES: ACCEPTANCE}
-
-
-def test_there_may_be_none(tmp_path: Path) -> None:
-    assert read_acceptances(tmp_path / "nowhere") == ({}, ())
-    assert read_calibrations(tmp_path / "nowhere") == ((), ())
+def test_breakdowns_come_back_the_newest_first_and_a_broken_file_is_named(tmp_path: Path) -> None:
+    part, other = kept().parts
+    bare = replace(other, idle=None, waits=(), notes=("A note.",))
+    waiting = replace(part, waits=(DeviceWait(name="wait", module="net", ops=("item",), spot=None, count=1),))
+    older, later = replace(kept(), commit=None, parts=(waiting, bare)), kept(number=2)
+    path = write_breakdown(tmp_path, older)
+    assert path == str(tmp_path / "breakdowns/device=nvidia-h200/20260101T000000-aaaaaa.json")
+    write_breakdown(tmp_path, later)
+    Path(path).with_name("half.json").write_text('{"pairbench": "breakdown 1"')
+    value, (problem,) = read_breakdowns(tmp_path)
+    assert value == (later, older) and "half.json" in problem
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
 from pairbench.store import location
-from pairbench.store.history import read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import read_frame, runs
-from pairbench.store.upkeep.compact import compact
+from pairbench.store.reader import read_frame, read_series, runs
+from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, write_runs
 from tests.faults.s3 import ENVIRONMENT, url_of

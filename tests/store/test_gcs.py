@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.store import upkeep
 from pairbench.store.location import StoreLocation
-from pairbench.store.upkeep import compact as compacting
-from tests.builders import make_run, write_runs
 from tests.faults import gcs
 from tests.faults.ports import free_port
 from tests.in_process import call_main
@@ -26,7 +25,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def test_every_reader_finds_there_what_it_finds_in_a_folder(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 2)
     url = gcs.url_of(port, "same")
     here, there = write(tmp_path / "store"), StoreLocation.of(url)
     for file in here.files("records"):
@@ -38,19 +37,6 @@ def test_every_reader_finds_there_what_it_finds_in_a_folder(
         assert not compacted or merge(there) > 8
         found = answers(StoreLocation.of(url))
         assert [name for name, value in expected.items() if not same(found[name], value)] == []
-
-
-def test_verbs_say_what_they_say_of_a_folder(port: int, tmp_path: Path) -> None:
-    url = gcs.url_of(port, "verbs")
-    for store in (tmp_path / "store", StoreLocation.of(url)):
-        write_runs(store, *(make_run(number) for number in range(4)))
-    for words in (("compare",), ("show", "--runs"), ("store", "check"), ("results",)):
-        one, other = (
-            call_main(tmp_path, *words, "--store", store, "--format", "json")
-            for store in (str(tmp_path / "store"), url)
-        )
-        assert one.code == other.code, (words, other.err)
-        assert one.out.replace(str(tmp_path / "store"), "STORE") == other.out.replace(url, "STORE"), words
 
 
 def test_one_that_is_away_is_given_up_in_time(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Narrow reading: one series over all runs, the heads of runs, and what of a file's footer may be believed."""
+"""Narrow reading: one series over all runs, the heads of runs, and the statistics of a file's footer; and whole stores as columns."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,14 +8,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError
-from pairbench.store.files.opened import OpenedFile
-from pairbench.store.history import TREND_COLUMNS, NarrowFile, read_distinct, read_series
+from pairbench.model.record import Record
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import read_records, read_run
+from pairbench.store.opened import OpenedFile
+from pairbench.store.reader import (
+    TREND_COLUMNS,
+    NarrowFile,
+    WholeStore,
+    read_distinct,
+    read_records,
+    read_run,
+    read_series,
+)
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import VERSION_KEY
-from tests.builders import CASES, DEVICE, SUITE, make_run, only, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, only, run_id_of, write_runs
 
 FUSED = {"device_name": DEVICE, "suite": SUITE, "case": CASES[1], "implementation": "fused", "mode": "eager"}
 
@@ -49,13 +57,6 @@ def test_a_column_that_does_not_exist_is_a_bug_of_the_caller(tmp_path: Path) -> 
     write_runs(tmp_path, make_run(0))
     with pytest.raises(ValueError, match="no column 'colour'"):
         read_series(tmp_path, where={"colour": "red"})
-
-
-def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"has no records.*pairbench run"):
-        read_series(tmp_path / "nowhere", where=FUSED)
-    with pytest.raises(StoreError, match=r"has no records.*pairbench run"):
-        RunIndex.of_store(tmp_path)
 
 
 def test_damaged_and_foreign_files_cost_only_themselves(tmp_path: Path) -> None:
@@ -181,3 +182,60 @@ def test_rows_that_are_read_are_like_those_that_were_made(tmp_path: Path) -> Non
     found = read_records(tmp_path, [run_id_of(0)], where={"case": [CASES[0]]}).value
     made = only(make_run(0), case=CASES[0])
     assert found == made and repr(found) == repr(made) and [hash(one) for one in found] == [hash(one) for one in made]
+
+
+EVERYTHING = [item.name for item in fields(Record)]
+OTHER = "softmax[dtype=bfloat16,tokens=64]"
+
+
+@pytest.fixture
+def runs() -> list[tuple[Record, ...]]:
+    return [make_run(number, cases=(*CASES, OTHER)) for number in range(3)]
+
+
+def test_operators_and_runs_are_what_the_files_hold(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
+    write_runs(tmp_path, *runs)
+    whole = WholeStore(tmp_path, EVERYTHING)
+    by_run = dict(whole.by_run(EVERYTHING))
+    assert list(by_run) == [(run_id_of(number), DEVICE) for number in range(3)]
+    for run in runs:
+        assert by_run[run[0].run_id, DEVICE] == read_records(tmp_path, [run[0].run_id]).value
+    by_operator = dict(whole.by_operator(EVERYTHING))
+    assert list(by_operator) == [(DEVICE, SUITE, "rms_norm"), (DEVICE, SUITE, "softmax")]
+    assert by_operator[DEVICE, SUITE, "softmax"] == tuple(r for run in runs for r in run if r.operator == "softmax")
+    assert not whole.problems
+
+
+def test_only_the_columns_that_are_asked_for(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
+    write_runs(tmp_path, *runs)
+    whole = WholeStore(tmp_path, ["case", "call_p50_ns", "driver"])
+    (_, records), *_ = whole.by_run(["case"])
+    assert [record.case for record in records] == [record.case for record in runs[0]]
+    assert {(record.call_p50_ns, record.driver, record.kernels) for record in records} == {(None, None, None)}
+    with pytest.raises(ValueError, match="no column 'speed'"):
+        WholeStore(tmp_path, ["speed"])
+
+
+def test_nulls_are_values_and_no_operator_is_no_group(tmp_path: Path) -> None:
+    run = make_run(0)
+    broken = replace(ended(run[0], "failed", "no such file"), operator=None, case=None)
+    write_runs(tmp_path, (*run, broken))
+    whole = WholeStore(tmp_path, EVERYTHING)
+    assert [key for key, _ in whole.by_operator(EVERYTHING)] == [(DEVICE, SUITE, "rms_norm")]
+    ((_, records),) = whole.by_run(EVERYTHING)
+    assert records[-1] == broken and len(records) == len(run) + 1
+
+
+def test_a_whole_store_of_nothing_but_damaged_files_is_nothing(tmp_path: Path) -> None:
+    write_runs(tmp_path, make_run(0))
+    files_of(tmp_path)[0].write_bytes(b"PAR1")
+    whole = WholeStore(tmp_path, ["case"])
+    assert [*whole.by_run(["case"]), *whole.by_operator(["case"])] == [] and len(whole.problems) == 1
+
+
+def test_the_newest_runs_only(tmp_path: Path, runs: list[tuple[Record, ...]]) -> None:
+    write_runs(tmp_path, *runs)
+    assert [key[0] for key, _ in WholeStore(tmp_path, ["case"], last=2).by_run(["case"])] == [
+        run_id_of(1),
+        run_id_of(2),
+    ]

@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -17,14 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbench.errors import StoreError, StoreFailedError
-from pairbench.model.record import Record, Samples
 from pairbench.store import writer as writer_module
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
+from tests.store.rows import record, samples
 
-MakeRecord = Callable[..., Record]
-MakeSamples = Callable[..., Samples]
 BATCH = 3
 
 # Forks for each run, so that thirty kills cost one start of Python. Says on stdout what is surely in the store.
@@ -121,7 +117,7 @@ def check(store: Path, *, sure: int) -> None:
     assert pd.read_parquet(store / "records")["case"].is_unique
 
 
-def test_finished_batches_are_seen_while_the_run_goes_on(tmp_path: Path, record: MakeRecord) -> None:
+def test_finished_batches_are_seen_while_the_run_goes_on(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         for number in range(3):
             writer.append_records([record("run-1", case=str(number))])
@@ -130,7 +126,7 @@ def test_finished_batches_are_seen_while_the_run_goes_on(tmp_path: Path, record:
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
-def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path, record: MakeRecord) -> None:
+def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         writer.append_records([record("run-1", case="early")])
         for rounds in (1, 2, 3):
@@ -147,7 +143,7 @@ def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path
     assert sorted(row.case or "" for row in read_run(tmp_path).value) == ["a", "b", "early", "late"]
 
 
-def test_ctrl_c_closes_the_run(tmp_path: Path, record: MakeRecord) -> None:
+def test_ctrl_c_closes_the_run(tmp_path: Path) -> None:
     def interrupted() -> None:
         with open_writer(tmp_path) as writer:
             writer.append_records([record("run-1")])
@@ -158,9 +154,7 @@ def test_ctrl_c_closes_the_run(tmp_path: Path, record: MakeRecord) -> None:
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
-def test_killed_between_the_one_file_and_its_parts(
-    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_between_the_one_file_and_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "tidy", lambda place, files: None)
     with open_writer(tmp_path) as writer:
         writer.append_records([record("run-1", case="0")])
@@ -171,7 +165,7 @@ def test_killed_between_the_one_file_and_its_parts(
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
 
 
-def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path, record: MakeRecord) -> None:
+def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path) -> None:
     writer = open_writer(tmp_path).__enter__()
     writer.append_records([record("run-1")])
     (part,) = (tmp_path / "records").rglob("*.parquet")
@@ -181,7 +175,7 @@ def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path, record: MakeRecord
     assert part.exists()
 
 
-def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path, record: MakeRecord) -> None:
+def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         writer.append_records([record("run-1")])
     (whole,) = (tmp_path / "records").rglob("*.parquet")
@@ -199,7 +193,7 @@ def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path, record: M
     assert held.exists()
 
 
-def test_two_runs_at_once_do_not_meet(tmp_path: Path, record: MakeRecord, samples: MakeSamples) -> None:
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     with open_writer(tmp_path, "run-1") as one, open_writer(tmp_path, "run-11") as two:
         for number in range(4):
             for run_id, writer in (("run-1", one), ("run-11", two)):
@@ -210,14 +204,7 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path, record: MakeRecord, sample
         assert len(read_samples(tmp_path, run_id).value) == 4
 
 
-def test_a_run_of_two_device_models_has_a_file_for_each(tmp_path: Path, record: MakeRecord) -> None:
-    for slug in ("h200", "b200"):
-        with RunWriter(tmp_path, run_id="run-1", device_slug=slug, month="2026-01") as writer:
-            writer.append_records([replace(record("run-1"), device_name=slug)])
-    assert {row.device_name for row in read_run(tmp_path).value} == {"h200", "b200"}
-
-
-def test_a_closed_run_takes_no_more(tmp_path: Path, record: MakeRecord) -> None:
+def test_a_closed_run_takes_no_more(tmp_path: Path) -> None:
     with open_writer(tmp_path) as writer:
         writer.append_records([record("run-1")])
     writer.close()
@@ -226,10 +213,11 @@ def test_a_closed_run_takes_no_more(tmp_path: Path, record: MakeRecord) -> None:
     assert len(read_run(tmp_path).value) == 1
 
 
-def test_a_failing_close_leaves_the_parts(tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreFailedError("no space")
+def refuse(self: StoreLocation, path: str, content: object) -> None:
+    raise StoreFailedError("no space")
 
+
+def test_a_failing_close_leaves_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = open_writer(tmp_path).__enter__()
     writer.append_records([record("run-1")])
     monkeypatch.setattr(StoreLocation, "publish", refuse)
@@ -238,12 +226,7 @@ def test_a_failing_close_leaves_the_parts(tmp_path: Path, record: MakeRecord, mo
     assert len(read_run(tmp_path).value) == 1
 
 
-def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(
-    tmp_path: Path, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: StoreLocation, path: str, content: object) -> None:
-        raise StoreFailedError("no space")
-
+def test_an_error_that_ended_a_run_is_not_hidden_by_its_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended() -> None:
         with open_writer(tmp_path) as writer:
             writer.append_records([record("run-1")])

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import SuiteError
-from pairbench.model.comparison import Acceptance, Calibration, Floor
-from pairbench.model.record import Record, Series
+from pairbench.model.record import Record
 from pairbench.store.documents import (
     read_acceptances,
     read_breakdowns,
@@ -16,14 +15,14 @@ from pairbench.store.documents import (
     write_breakdown,
     write_calibration,
 )
-from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import WholeStore, read_frame, read_records, read_run
+from pairbench.store.reader import WholeStore, read_distinct, read_frame, read_records, read_run, read_series
 from pairbench.store.reading import dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.suite.load import moved_suites
 from tests.breakdowns_made import kept
 from tests.builders import CASES, SUITE, make_run, run_id_of, write_runs
+from tests.faults.damaged import ACCEPTANCE, CALIBRATION, SERIES
 
 NEW = "suites/norm/rms.py"
 OTHER = "suites/other.py"
@@ -78,35 +77,11 @@ def test_the_whole_store_has_one_history_for_both_names(store: StoreLocation) ->
 
 
 def test_documents_are_of_the_series_under_its_new_name(store: StoreLocation) -> None:
-    old = Series(device_name="NVIDIA H200", suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
-    new = replace(old, suite=NEW)
-    acceptance = Acceptance(
-        series=old,
-        definition_hash="d" * 16,
-        p50_ns=1.0,
-        p95_ns=None,
-        exact={},
-        run_id="r",
-        at="2024-01-02T03:04:05+00:00",
-        reason="on purpose",
-    )
-    write_acceptance(store, acceptance)
-    assert read_acceptances(store).value == {new: replace(acceptance, series=new)}
-    floors = {old: Floor(p50=0.01, p95=0.02, runs=2, source="calibration")}
-    calibration = Calibration(
-        calibration_id="c",
-        made_at="2024-01-01T00:00:00.000+00:00",
-        device_name="NVIDIA H200",
-        environment_hash="e",
-        runs=("a", "b"),
-        comparisons=1,
-        judged=1,
-        alarms=0,
-        floors=floors,
-    )
-    write_calibration(store, calibration)
-    (read,) = read_calibrations(store).value
-    assert set(read.floors) == {new}
+    new = replace(SERIES, suite=NEW)
+    write_acceptance(store, ACCEPTANCE)
+    assert read_acceptances(store).value == {new: replace(ACCEPTANCE, series=new)}
+    write_calibration(store, CALIBRATION)
+    assert [set(one.floors) for one in read_calibrations(store).value] == [{new}]
     write_breakdown(store, kept(suite=SUITE))
     assert [one.suite for one in read_breakdowns(store).value] == [NEW]
 

@@ -8,11 +8,11 @@ import pytest
 from pyarrow import fs
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.files.compacted import INDEX
+from pairbench.store import upkeep
+from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
-from pairbench.store.upkeep import compact as compacting
-from pairbench.store.upkeep.check import check
+from pairbench.store.upkeep import check
 from tests.faults import s3
 from tests.in_process import call_main
 from tests.lab.scale.big_store import first_variant, write_store
@@ -66,7 +66,7 @@ def test_what_compare_and_trend_ask_for(tmp_path: Path, way: s3.Way) -> None:
     # Each file once, for which pyarrow asks twice: how long it is, and what is in it. Only the newest fifty are a reference.
     assert before["compare"]["GET"] <= 51 + OTHERS and before["compare"]["all"] <= 2 * (51 + OTHERS) + 8
     assert RUNS <= before["trend"]["GET"] <= RUNS + OTHERS
-    (merged,) = compacting.compact(place, keep=KEEP)
+    (merged,) = upkeep.compact(place, keep=KEEP)
     assert merged.runs == RUNS - KEEP
     after = count(tmp_path, way, "counted")
     # The runs that keep their files, and of the compacted one its end and one piece, twice: to find the series, and to read it.
@@ -77,9 +77,9 @@ def test_what_compare_and_trend_ask_for(tmp_path: Path, way: s3.Way) -> None:
 
 def test_done_again_it_asks_for_little(tmp_path: Path, way: s3.Way) -> None:
     place = fill(tmp_path, way, "again")
-    assert list(compacting.compact(place, keep=KEEP))
+    assert list(upkeep.compact(place, keep=KEEP))
     way.requests.clear()
-    assert list(compacting.compact(StoreLocation.of(s3.url_of(way.port, "again")), keep=KEEP)) == []
+    assert list(upkeep.compact(StoreLocation.of(s3.url_of(way.port, "again")), keep=KEEP)) == []
     assert way.requests.total() < 30 and not way.requests["PUT"] and not way.requests["DELETE"]
 
 
@@ -94,11 +94,11 @@ def test_a_store_that_fails_on_the_way_loses_nothing(tmp_path: Path, way: s3.Way
         if after:
             way.turn_after, way.mode, way.only = None, mode, INDEX  # all but the index is done
         with pytest.raises(StoreFailedError):
-            list(compacting.compact(StoreLocation.of(s3.url_of(way.port, mode)), keep=keep))
+            list(upkeep.compact(StoreLocation.of(s3.url_of(way.port, mode)), keep=keep))
         way.mode, way.turn_after, way.only = "fine", None, ""
         found = read_frame(StoreLocation.of(s3.url_of(way.port, mode)), columns=columns)
         assert found.problems == () and found.value.equals(expected)
-    list(compacting.compact(place, keep=0))
+    list(upkeep.compact(place, keep=0))
     assert check(place).findings == ()
     assert read_frame(place, columns=columns).value.equals(expected)
     assert all(file.is_compacted for file in place.files("records"))

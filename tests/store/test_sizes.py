@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pairbench.store import opened
 from pairbench.store.documents import read_acceptances
-from pairbench.store.files import opened
 from pairbench.store.reader import read_run, runs
 from pairbench.store.schema import VERSION_KEY
 from tests.builders import make_run, run_id_of, write_runs
@@ -100,7 +100,7 @@ def test_what_the_footer_adds_up_to(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path, make_run(0))
-    monkeypatch.setattr("pairbench.store.files.opened.read_content.__defaults__", (1000,))
+    monkeypatch.setattr("pairbench.store.opened.read_content.__defaults__", (1000,))
     with pytest.raises(Exception, match="expected at most 0 MiB"):
         read_run(tmp_path)
 

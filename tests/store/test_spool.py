@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,18 @@ import pyarrow as pa
 import pytest
 
 from pairbench.errors import StoreFailedError
-from pairbench.model.record import Record, Samples
+from pairbench.store import files
 from pairbench.store import spool as spool_module
 from pairbench.store.documents import read_calibrations, write_calibration
-from pairbench.store.files import written
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.spool import Spool, Waiting, push, waiting
 from pairbench.store.writer import RunWriter
+from tests.builders import at_once
 from tests.faults.damaged import CALIBRATION
 from tests.faults.kill_at import killed_at, lines_of
+from tests.store.rows import record, samples
 
-MakeRecord = Callable[..., Record]
-MakeSamples = Callable[..., Samples]
 CASES = ("a", "b", "c")
 
 
@@ -57,7 +54,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path / "store", monkeypatch)
 
 
-def write(store: Store, record: MakeRecord, samples: MakeSamples, *, fails_at: int) -> Spool:
+def write(store: Store, *, fails_at: int) -> Spool:
     """Write two rounds of three cases; the store fails from one of its nine batches of records and samples on."""
     spool = store.spool()
     writer = store.writer(spool).__enter__()
@@ -93,10 +90,8 @@ def ended(spool: Spool) -> Waiting:
 
 
 @pytest.mark.parametrize("fails_at", range(6))
-def test_from_any_batch_on_it_waits_and_is_published_once(
-    store: Store, record: MakeRecord, samples: MakeSamples, fails_at: int
-) -> None:
-    one = ended(write(store, record, samples, fails_at=fails_at))
+def test_from_any_batch_on_it_waits_and_is_published_once(store: Store, fails_at: int) -> None:
+    one = ended(write(store, fails_at=fails_at))
     assert one.store == store.location.root and one.why == "the first"
     assert store.said == [f"pairbench: the first; what is measured from here on is kept in {one.folder}"]
     store.fails = False
@@ -112,10 +107,8 @@ def test_from_any_batch_on_it_waits_and_is_published_once(
 
 
 @pytest.mark.slow
-def test_killed_at_any_line_and_done_again(
-    store: Store, record: MakeRecord, samples: MakeSamples, tmp_path: Path
-) -> None:
-    one = ended(write(store, record, samples, fails_at=3))
+def test_killed_at_any_line_and_done_again(store: Store, tmp_path: Path) -> None:
+    one = ended(write(store, fails_at=3))
     store.fails = False
     places = (Path(store.location.root), one.folder)
     kept = [shutil.copytree(place, tmp_path / f"kept-{number}") for number, place in enumerate(places)]
@@ -140,16 +133,16 @@ def test_killed_at_any_line_and_done_again(
     assert met > 20
 
 
-def test_what_a_run_still_writes_to_is_left_alone(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
-    spool = write(store, record, samples, fails_at=2)
+def test_what_a_run_still_writes_to_is_left_alone(store: Store) -> None:
+    spool = write(store, fails_at=2)
     assert spool.folder is not None
     store.fails = False
     assert list(waiting()) == []
     assert len(ended(spool).files) > 4
 
 
-def test_two_at_once_publish_it_once(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
-    one = ended(write(store, record, samples, fails_at=0))
+def test_two_at_once_publish_it_once(store: Store) -> None:
+    one = ended(write(store, fails_at=0))
     store.fails = False
     ends: list[str] = []
 
@@ -160,20 +153,16 @@ def test_two_at_once_publish_it_once(store: Store, record: MakeRecord, samples: 
         except (BlockingIOError, FileNotFoundError):
             ends.append("left to the other")
 
-    threads = [threading.Thread(target=publish) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[publish] * 4)
     assert "published" in ends and state(store) == WHOLE
 
 
 def test_where_the_folder_cannot_be_another_one_is_taken(
-    store: Store, record: MakeRecord, samples: MakeSamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "state").write_text("in the way")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    one = ended(write(store, record, samples, fails_at=1))
+    one = ended(write(store, fails_at=1))
     assert one.folder.is_relative_to(tmp_path) and "pairbench-" in str(one.folder)
     store.fails = False
     push(one, store.location)
@@ -181,10 +170,10 @@ def test_where_the_folder_cannot_be_another_one_is_taken(
 
 
 def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
-    store: Store, record: MakeRecord, samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool_module, "spool_places", list)
-    spool = write(store, record, samples, fails_at=2)
+    spool = write(store, fails_at=2)
     assert store.said == [
         "pairbench: the first; what is measured from here on is kept in memory, for no other place takes them"
     ]
@@ -194,9 +183,7 @@ def test_where_no_folder_can_be_it_stays_in_memory_until_the_store_takes_it(
     assert state(store) == WHOLE
 
 
-def test_a_full_disk_under_the_folder_too(
-    store: Store, record: MakeRecord, samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_under_the_folder_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where both are on one disk: what does not fit waits in memory, and is written as soon as there is room."""
     room = [5]
 
@@ -204,10 +191,10 @@ def test_a_full_disk_under_the_folder_too(
         if not room[0]:
             raise OSError(28, "No space left on device")
         room[0] -= 1
-        written.write_whole(path, content, **options)
+        files.write_whole(path, content, **options)
 
     monkeypatch.setattr(spool_module, "write_whole", write_whole)
-    spool = write(store, record, samples, fails_at=0)
+    spool = write(store, fails_at=0)
     assert room == [0]
     room[0] = 100
     one = ended(spool)
@@ -216,8 +203,8 @@ def test_a_full_disk_under_the_folder_too(
     assert state(store) == WHOLE
 
 
-def test_a_damaged_file_stays_and_is_named(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
-    one = ended(write(store, record, samples, fails_at=0))
+def test_a_damaged_file_stays_and_is_named(store: Store) -> None:
+    one = ended(write(store, fails_at=0))
     store.fails = False
     first = next(path for path in one.files if path.parts[0] == "samples")
     (one.folder / first).write_bytes(b"PAR1")
@@ -227,8 +214,8 @@ def test_a_damaged_file_stays_and_is_named(store: Store, record: MakeRecord, sam
     assert sorted((row.case, row.n_rounds) for row in read_run(store.location).value) == WHOLE[0]
 
 
-def test_a_store_that_fails_again_keeps_what_waits(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
-    one = ended(write(store, record, samples, fails_at=0))
+def test_a_store_that_fails_again_keeps_what_waits(store: Store) -> None:
+    one = ended(write(store, fails_at=0))
     before = one.files
     with pytest.raises(StoreFailedError):
         push(one, store.location)
@@ -238,8 +225,8 @@ def test_a_store_that_fails_again_keeps_what_waits(store: Store, record: MakeRec
     assert state(store) == WHOLE
 
 
-def test_a_note_that_is_none_is_passed_over(store: Store, record: MakeRecord, samples: MakeSamples) -> None:
-    one = ended(write(store, record, samples, fails_at=0))
+def test_a_note_that_is_none_is_passed_over(store: Store) -> None:
+    one = ended(write(store, fails_at=0))
     assert json.loads((one.folder / "spool.json").read_text())["store"] == store.location.root
     (one.folder.parent / "other").mkdir()
     (one.folder.parent / "other" / "spool.json").write_text("[" * 100_000)

@@ -2,34 +2,31 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairbench.model.record import Record, Samples
-from pairbench.store.files.compacted import INDEX
+from pairbench.store import upkeep
+from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
-from pairbench.store.upkeep import compact as compacting
 from pairbench.store.writer import RunWriter, write_run
 from tests.builders import make_run, write_runs
 from tests.faults.damaged import make_store
 from tests.in_process import Said, call_main
-
-MakeSamples = Callable[..., Samples]
+from tests.store.rows import record, samples
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a store with a file of every kind that there is."""
-    monkeypatch.setattr(compacting, "AT_LEAST", 2)
+    monkeypatch.setattr(upkeep, "AT_LEAST", 2)
     folder = tmp_path / "store"
     make_store(folder)
     write_runs(folder, *(make_run(24 * 40 + number) for number in range(6)))
-    for _ in compacting.compact(StoreLocation.of(folder), keep=2):
+    for _ in upkeep.compact(StoreLocation.of(folder), keep=2):
         pass
     return folder
 
@@ -82,7 +79,7 @@ def test_each_kind_of_file_that_is_damaged_is_named(store: Path) -> None:
     assert said.code == 0
 
 
-def test_all_that_is_left_or_strange_is_named(store: Path, samples: MakeSamples, record: Callable[..., Record]) -> None:
+def test_all_that_is_left_or_strange_is_named(store: Path) -> None:
     (store / "records/strange.parquet").write_bytes((store / INDEX).read_bytes())
     folder = store / "samples/device=nvidia-h200/month=2026-03"
     write_run(
@@ -141,7 +138,7 @@ def test_compact_names_what_cannot_be_read(store: Path) -> None:
     assert said.code == 1 and str(path) in said.err and path.exists()
 
 
-def old_store(folder: Path, samples: MakeSamples, record: Callable[..., Record]) -> StoreLocation:
+def old_store(folder: Path) -> StoreLocation:
     for run_id in ("20250101T000000-aaaaaa", "20250102T000000-bbbbbb", "29990101T000000-cccccc"):
         month = f"{run_id[:4]}-{run_id[4:6]}"
         write_run(
@@ -150,8 +147,8 @@ def old_store(folder: Path, samples: MakeSamples, record: Callable[..., Record])
     return StoreLocation.of(folder)
 
 
-def test_prune_is_dry_until_it_is_told(tmp_path: Path, samples: MakeSamples, record: Callable[..., Record]) -> None:
-    place = old_store(tmp_path / "store", samples, record)
+def test_prune_is_dry_until_it_is_told(tmp_path: Path) -> None:
+    place = old_store(tmp_path / "store")
     before = contents(tmp_path / "store")
     size = sum(len(content) for path, content in before.items() if "samples" in path.parts and "2025" in str(path))
     said = call(tmp_path / "store", "prune", "--samples", "--older", "90d", "--format", "json")
@@ -172,10 +169,8 @@ def test_prune_is_dry_until_it_is_told(tmp_path: Path, samples: MakeSamples, rec
 @pytest.mark.parametrize(
     "words", [("--older", "90d"), ("--samples", "--older", "0d"), ("--samples", "--older", "90"), ("--samples",)]
 )
-def test_prune_takes_no_half_order(
-    tmp_path: Path, samples: MakeSamples, record: Callable[..., Record], words: tuple[str, ...]
-) -> None:
-    old_store(tmp_path / "store", samples, record)
+def test_prune_takes_no_half_order(tmp_path: Path, words: tuple[str, ...]) -> None:
+    old_store(tmp_path / "store")
     before = contents(tmp_path / "store")
     said = call(tmp_path / "store", "prune", "--yes", *words)
     assert said.code == 2 and ("expected" in said.err.lower() or "Missing option" in said.err)

@@ -2,23 +2,23 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pairbench.model.record import Record
-from pairbench.store.files import listing
+from pairbench.store import files
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
 from pairbench.store.writer import RunWriter
+from tests.store.rows import record
 
 s3 = pytest.importorskip("tests.faults.s3")
 botocore = pytest.importorskip("botocore.session", reason="botocore is not installed, which aborts uploads")
 pytestmark = pytest.mark.skipif(s3.server_command() is None, reason="no S3 server; see tests/faults/s3.py")
 
-MakeRecord = Callable[..., Record]
 KEY = "store/records/device=cpu/month=2026-01/a.parquet"
 
 
@@ -49,15 +49,15 @@ def write_a_run(port: int, record: Record) -> StoreLocation:
 
 
 def test_the_next_run_aborts_old_uploads_of_this_store_alone(
-    port: int, client: Any, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+    port: int, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = "elsewhere/records/b.parquet"
     for key in (KEY, other):
         client.create_multipart_upload(Bucket=s3.BUCKET, Key=key)
-    monkeypatch.setattr(listing, "ABANDONED_S", 1e12)  # moto has uploads begin in 2010
+    monkeypatch.setattr(files, "ABANDONED_S", 1e12)  # moto has uploads begin in 2010
     write_a_run(port, record(run_id="20260101T000000-a"))
     assert set(open_uploads(client)) == {other, KEY}  # whoever began it may still be at it
-    monkeypatch.setattr(listing, "ABANDONED_S", -60)
+    monkeypatch.setattr(files, "ABANDONED_S", -60)
     location = write_a_run(port, record(run_id="20260101T000000-b"))
     assert open_uploads(client) == [other]
     assert [row.run_id for row in read_run(location, "20260101T000000-b").value] == ["20260101T000000-b"]
@@ -74,12 +74,10 @@ def test_a_writer_that_is_killed_leaves_no_upload(port: int, client: Any) -> Non
     assert open_uploads(client) == before
 
 
-def test_a_probe_that_a_kill_left_goes(
-    port: int, client: Any, record: MakeRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_a_kill_left_goes(port: int, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "store/records/device=cpu/month=2026-01/.probe-01234567.tmp"
     client.put_object(Bucket=s3.BUCKET, Key=key, Body=b"x")
-    monkeypatch.setattr(listing, "ABANDONED_S", -1)
+    monkeypatch.setattr(files, "ABANDONED_S", -1)
     write_a_run(port, record(run_id="20260101T000000-c"))
     found = client.list_objects_v2(Bucket=s3.BUCKET)["Contents"]
     assert [item["Key"] for item in found if ".probe-" in item["Key"]] == []

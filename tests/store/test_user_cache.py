@@ -1,6 +1,5 @@
 """What is kept between commands in the user's cache folder: it may be lost or damaged, and nothing else may happen."""
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -8,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.features.attempt.attempts import LastTries
-from pairbench.model.environment import Device, Environment
-from pairbench.model.record import Series
-from pairbench.store.documents import KeptCeilings
-from pairbench.store.user_cache import KeptValues, kept_bytecode, kept_compilations, user_folder
-from tests.builders import make_run
+from pairbench.store.user_cache import KeptCeilings, KeptValues, kept_bytecode, kept_compilations, user_folder
+from tests.analyze.test_records import ENVIRONMENT
 
 DAMAGE = {
     "nothing": b"",
@@ -60,58 +55,9 @@ def test_the_folder_is_the_users(tmp_path: Path) -> None:
     assert user_folder({}) == user_folder({"XDG_CACHE_HOME": ""}) == user_folder({"XDG_CACHE_HOME": "here"}) == home
 
 
-def test_tries_come_back_by_project_device_and_series(tmp_path: Path) -> None:
-    records = make_run(launches_per_call=3)
-    LastTries(tmp_path / "one", tmp_path).keep(records)
-    found = LastTries(tmp_path / "one", tmp_path).read()
-    assert set(found) == {Series.of(record) for record in records}
-    for record in records:
-        series = Series.of(record)
-        assert series is not None
-        names = ("call_p50_ns", "device_p50_ns", "speedup", "launches_per_call", "definition_hash", "timer", "status")
-        assert all(getattr(found[series], name) == getattr(record, name) for name in names)
-        assert found[series].environment is None
-    assert LastTries(tmp_path / "other", tmp_path).read() == {}
-    elsewhere = [replace(record, device_name="another", launches_per_call=4) for record in records]
-    LastTries(tmp_path / "one", tmp_path).keep(elsewhere)
-    launches = {
-        series.device_name: one.launches_per_call
-        for series, one in LastTries(tmp_path / "one", tmp_path).read().items()
-    }
-    assert launches == {"another": 4, records[0].device_name: 3}
-
-
-@pytest.mark.parametrize(
-    "change", [{"call_p50_ns": "fast"}, {"launches_per_call": [1]}, {"case": None}, {"more": 1}, {}]
-)
-def test_a_try_that_is_not_what_it_should_be_is_left_out(tmp_path: Path, change: dict[str, object]) -> None:
-    tries, records = LastTries(tmp_path, tmp_path), make_run()
-    tries.keep(records)
-    (file,) = tmp_path.rglob("*.json")
-    content = json.loads(file.read_text())
-    first = next(iter(content["values"].values()))
-    if change:
-        first.update(change)
-    else:
-        del first["status"]
-    file.write_text(json.dumps(content))
-    assert len(tries.read()) == len(records) - 1
-
-
 def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
-    device = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
-    measured = Environment(
-        device=device,
-        driver="1",
-        cuda="12",
-        cudnn=None,
-        torch="2.6",
-        triton=None,
-        python="3",
-        hostname="here",
-        cpu="a CPU",
-        rest={"flags": {}, "observed": {"ceilings": {"copy_gbps": 4000.0}, "nvml": "available"}},
-    )
+    ceilings = {"ceilings": {"copy_gbps": 4000.0}, "nvml": "available"}
+    measured = replace(ENVIRONMENT, driver="1", torch="2.6", rest={"flags": {}, "observed": ceilings})
     bare = replace(measured, rest={"flags": {}, "observed": {"ceilings": {}, "nvml": "available"}})
     kept = KeptCeilings(tmp_path)
     assert kept.put_in(bare) is None
@@ -122,7 +68,7 @@ def test_ceilings_are_kept_by_device_driver_and_torch(tmp_path: Path) -> None:
     for other in (
         replace(bare, driver="2"),
         replace(bare, torch="2.7"),
-        replace(bare, device=replace(device, uuid="GPU-2")),
+        replace(bare, device=replace(bare.device, uuid="GPU-2")),
     ):
         assert kept.put_in(other) is None
     (file,) = tmp_path.iterdir()

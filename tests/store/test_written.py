@@ -3,25 +3,23 @@
 import fcntl
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from pairbench.model.record import Record
 from pairbench.site.build import publish
 from pairbench.site.pages.paths import File
-from pairbench.store.files.written import sweep_temporary, write_whole
+from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
 from pairbench.store.spool import spool_places, waiting
 from pairbench.store.user_cache import KeptValues
 from pairbench.store.writer import RunWriter
-
-MakeRecord = Callable[..., Record]
+from tests.builders import at_once
+from tests.store.rows import record
 
 
 def kill_while_writing(path: Path) -> Path:
@@ -35,7 +33,7 @@ def kill_while_writing(path: Path) -> Path:
     return left
 
 
-def test_the_next_run_sweeps_the_whole_store(tmp_path: Path, record: MakeRecord) -> None:
+def test_the_next_run_sweeps_the_whole_store(tmp_path: Path) -> None:
     folders = [tmp_path / "records" / "device=cpu" / "month=2020-01", tmp_path / "accepted", tmp_path / "samples"]
     left = []
     for folder in folders:
@@ -106,15 +104,9 @@ def test_a_writer_whose_file_is_swept_before_it_is_held_writes_it_again(tmp_path
         while time.monotonic() < until:
             sweep_temporary([tmp_path])
 
-    threads = [*(threading.Thread(target=write, args=(number,)) for number in range(3)), threading.Thread(target=sweep)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(write, number) for number in range(3)), sweep)
     assert not wrong
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        str(number): str(number) for number in range(3)
-    }
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: name for name in "012"}
 
 
 def test_an_empty_folder_of_the_spool_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pairbench.model.environment import Device, Environment, HostLoad
-from pairbench.store.documents import KeptCeilings
+from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow import machine
 from pairbench.workflow.machine import probe_device
 

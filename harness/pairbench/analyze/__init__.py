@@ -1,1 +1,1 @@
-"""Pure functions from what was measured to what it means: no I/O, no torch."""
+"""Pure functions from measurements to records, comparisons and histories: no I/O, no torch."""

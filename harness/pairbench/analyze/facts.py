@@ -1,4 +1,4 @@
-"""What a page shows of a series' newest record, and of a run: records taken apart into values."""
+"""Facts about records for pages and tables: the values of a series' newest record, the head of a run, its ceilings."""
 
 import json
 import math
@@ -35,18 +35,11 @@ def series_facts(
     samples: ArrayLike | None = None,
     columns: Collection[str] = NUMBERS,
 ) -> SeriesFacts:
-    """Return what a page shows of a record.
+    """Return the facts of a series' newest record, with some number columns besides those of its result, whose samples are in ns.
 
     `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU
-    the device's where it has one, else the call's. `texts["latency"]` says which, and
-    `texts["speedup_of"]` which latency the speedup is of: the call's, too, where the baseline has none on the device.
-
-    Args:
-        record: the newest of its series.
-        series: that series.
-        gate_status: what the record means beside its reference.
-        samples: those of the latency that is its result, in ns.
-        columns: which numbers, besides those of the result.
+    the device's where it has one, else the call's. `texts["latency"]` names it, and
+    `texts["speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none on the device.
     """
     held = vars(record)
     values = {name: held[name] for name in columns} | _result(record)
@@ -84,7 +77,6 @@ def _result(record: Record) -> dict[str, float | None]:
 
 
 def run_head(records: Sequence[Record]) -> RunHead:
-    """Return what a run on one device model is, from all its records."""
     first = records[0]
     versions = {name: getattr(first, name) for name in _VERSIONS}
     return RunHead(
@@ -110,7 +102,7 @@ def run_head(records: Sequence[Record]) -> RunHead:
 
 
 def remeasured_blocks(records: Iterable[Record]) -> int:
-    """Return how many blocks were measured again because the device throttled: the implementations of a case share them."""
+    """Return the number of blocks that were measured again because the device throttled; the implementations of a case share them."""
     by_case = {
         (record.device_uuid, record.suite, record.case): record.remeasured_blocks
         for record in records
@@ -120,12 +112,11 @@ def remeasured_blocks(records: Iterable[Record]) -> int:
 
 
 def environment_of(record: Record) -> Mapping[str, Any]:
-    """Return the environment that was recorded with a record."""
     return _object(record.environment)
 
 
 def ceilings_of(record: Record) -> Mapping[str, float]:
-    """Return what the device was measured to be capable of; nothing where that was not recorded."""
+    """Return the measured ceilings of the device's roofline; none where they were not recorded."""
     observed = environment_of(record).get("observed")
     ceilings = observed.get("ceilings") if isinstance(observed, dict) else None
     if not isinstance(ceilings, dict):

@@ -1,4 +1,4 @@
-"""The columns of a record about time: percentiles of its samples with their intervals, speedups, and what limits a call."""
+"""The columns of a record about time: percentiles of its samples with their intervals, speedups, and the limit of a call."""
 
 import math
 from collections import Counter
@@ -31,13 +31,11 @@ class SampledRounds(NamedTuple):
     stream: Rounds | None
 
     def of(self, latency: Latency) -> Rounds | None:
-        """Return the samples of one of the four latencies."""
         rounds: Rounds | None = getattr(self, latency.name)
         return rounds
 
 
 def sampled_rounds(outcome: Outcome) -> SampledRounds:
-    """Return the samples behind an outcome's percentiles."""
     timed = [(item, samples) for item in outcome.rounds if (samples := samples_of(item, outcome.entry)) is not None]
 
     def kept(latency: Latency) -> Rounds | None:
@@ -65,13 +63,7 @@ def samples_of(timed: TimedRound, entry: Entry) -> EntrySamples | None:
 
 
 def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int) -> dict[str, Any]:
-    """Return the columns of an outcome's latencies; none unless it was measured.
-
-    Args:
-        outcome: Of one implementation.
-        control: The baseline's of the same mode, if there is one.
-        resamples: Of the bootstrap.
-    """
+    """Return the columns of an outcome's latencies, and speedups over the control of its mode; none unless it was measured."""
     rounds = sampled_rounds(outcome)
     if outcome.status is not Status.MEASURED or not rounds.call:
         return {}
@@ -110,7 +102,7 @@ def _autotuned(rounds: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
 
 
 def bound_of(device_ns: float | None, host_ns: float | None) -> str | None:
-    """Return what limits a stream of calls: `device` or `host`, whichever takes longer; None where one is not known."""
+    """Return the limit of a stream of calls, `device` or `host`, whichever takes longer; None where one is not known."""
     if device_ns is None or host_ns is None:
         return None
     return "host" if host_ns > device_ns else "device"
@@ -136,7 +128,7 @@ def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dic
 def _quietest(rounds: Rounds) -> list[float]:
     """Return the round with the lowest median, which is the host's time.
 
-    What else runs on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an
+    Other work on a core slows whole rounds, up to fourfold, and never makes one faster. Over four runs of one code on an
     H200, 38 series, the medians of all rounds together differed by 18 % (90 % of the series: by up to 90 %), those of the
     quietest rounds by 16 % (21 %).
     """
@@ -188,7 +180,7 @@ def _independent_speedup(ours: Rounds, theirs: Rounds, resamples: int) -> Interv
 
 
 def _speedup(ours: Sequence[list[float]], theirs: Sequence[list[float]], resamples: int) -> Interval:
-    # Triton's do_bench takes as many samples of each as it likes; pairs are what both have.
+    # Triton's do_bench takes a number of samples of its own of each; the first of both are paired.
     lengths = [min(len(a), len(b)) for a, b in zip(theirs, ours, strict=True)]
     return speedup_interval(
         [values[:n] for values, n in zip(theirs, lengths, strict=True)],

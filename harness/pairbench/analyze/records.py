@@ -1,6 +1,7 @@
 """Makes the rows of a store from outcomes: statistics are derived here, from raw samples, and nowhere else.
 
-Results that cannot be: faster than the hardware, without any work where the baseline needs some, or latencies that contradict one another.
+Impossible results are refused on the way: faster than the hardware, without any work where the baseline needs some, or latencies that
+contradict one another.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 from pairbench.analyze.latencies import latency_columns, samples_of
 from pairbench.model.environment import Commit, Environment
 from pairbench.model.latency import CALL, DEVICE
-from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, TimedRound
+from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status
 from pairbench.model.plain import plain
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record, Samples
@@ -20,8 +21,8 @@ from pairbench.stats import outliers, percentile
 BANDWIDTH_LIMIT = 1.5
 """Highest believable multiple of the measured copy bandwidth on a GPU, for the bytes that cannot stay in its L2.
 
-Among the 2880 records of results/reference with a declared cost the highest is 1.025, of a plain addition of 1.6 GB. What a copy
-leaves of an H200's nominal bandwidth is 1.13; the rest is for ceilings that were measured on a GPU that was warmer, or shared.
+Among the 2880 records of results/reference with a declared cost the highest is 1.025, of a plain addition of 1.6 GB. An H200's nominal
+bandwidth is 1.13 times that of a copy; the rest is for ceilings that were measured on a GPU that was warmer, or shared.
 """
 RATE_LIMIT = {"cuda": 5.0, "cpu": 20.0}
 """Highest believable multiple of the fastest measured matrix rate, whatever the dtype, by device kind.
@@ -32,31 +33,36 @@ operations than its definition has (2.25 times by Winograd's method in two dimen
 """
 
 LAUNCH_NS, OVER = 2e3, 1.05
-"""What a stream may take longer than a replay: these ns for each launch, copy and memset, and this factor. A launch takes 0.7 to 1.2 us on an H100."""
+"""The time that a stream may take longer than a replay: these ns for each launch, copy and memset, and this factor. A launch takes 0.7 to 1.2 us on an H100."""
 UNDER, TICK_NS = 0.97, 500.0
 """A stream is no quicker than this part of a replay less a tick of the clock."""
 CALL_FACTOR, CALL_NS = 2.0, 50e3
-"""How much longer than the device and the host together a call may take, in each round: what runs beside slows single rounds of the host."""
+"""The factor and the ns by which a call may take longer than device and host together, in each round: other processes slow single rounds."""
 
 
 def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outcome]:
-    """Return the outcomes of one case, those that cannot be as failed ones without rounds.
+    """Return the outcomes of one case, the impossible ones as failed ones without rounds.
 
-    Where the latency of a replay contradicts the others, the device latencies of all that stand beside it are those of their streams.
-
-    Args:
-        outcomes: The baseline's of each mode among them, as far as it is known.
-        environment: Whose measured ceilings count.
+    Where the latency of a replay contradicts the others, the device latencies of its mode are those of the streams.
     """
     doubts = {item.entry: why for item in outcomes if (why := why_no_replay(item))}
     modes = {entry.mode for entry in doubts}
     known = [_by_stream(item, doubts.get(item.entry)) if item.entry.mode in modes else item for item in outcomes]
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
-    return [_believed(item, controls.get(item.entry.mode), environment) for item in known]
+    why_not = [
+        beyond_hardware(item, environment) or without_work(item, controls.get(item.entry.mode), environment)
+        if item.status is Status.MEASURED
+        else None
+        for item in known
+    ]
+    return [
+        replace(item, status=Status.FAILED, reason=f"implausible: {why}", rounds=()) if why else item
+        for item, why in zip(known, why_not, strict=True)
+    ]
 
 
 def why_no_replay(outcome: Outcome) -> str | None:
-    """Return a sentence where the device latency that replays of a captured call have is not believed, else None."""
+    """Return a sentence where replays of a captured call have a device latency that cannot be right, else None."""
     taken = _taken(outcome)
     if outcome.status is not Status.MEASURED or not taken or any(one.device_timer != "graph_replay" for one in taken):
         return None
@@ -86,12 +92,7 @@ def why_no_replay(outcome: Outcome) -> str | None:
 
 
 def _by_stream(outcome: Outcome, why: str | None) -> Outcome:
-    """Return an outcome with the latencies of its stream in the place of those of the device.
-
-    Args:
-        outcome: Of a case with a replay that is not believed.
-        why: Why, where it is this one's.
-    """
+    """Return an outcome with the latencies of its stream instead of those of the device; `why` is the sentence about its own replay."""
 
     def changed(samples: EntrySamples) -> EntrySamples:
         if samples.entry != outcome.entry or samples.device_timer != "graph_replay":
@@ -117,19 +118,10 @@ def _taken(outcome: Outcome) -> list[EntrySamples]:
     return [samples for timed in outcome.rounds for samples in timed.entries if samples.entry == outcome.entry]
 
 
-def _believed(outcome: Outcome, control: Outcome | None, environment: Environment) -> Outcome:
-    if outcome.status is not Status.MEASURED:
-        return outcome
-    why = beyond_hardware(outcome, environment) or without_work(outcome, control, environment)
-    if why is None:
-        return outcome
-    return replace(outcome, status=Status.FAILED, reason=f"implausible: {why}", rounds=())
-
-
 def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
-    """Return a sentence where a median latency is below what the declared cost needs on this hardware, else None.
+    """Return a sentence where a median latency is too short for the declared cost on this hardware, else None.
 
-    On a CPU bytes do not count: it is timed with warm caches, of whose bandwidth nothing is known.
+    On a CPU bytes do not count: it is timed with warm caches of unknown bandwidth.
     """
     cost, latency_ns = outcome.operator.costs.get(outcome.case.key), _latency_ns(outcome)
     if cost is None or latency_ns is None:
@@ -212,24 +204,17 @@ def to_records(
 ) -> list[Record]:
     """Return the rows of some outcomes of one case; a variant's speedup needs its baseline's outcome among them.
 
-    Measured outcomes that cannot be (`plausible.believed`) become rows with the status `failed`, without latencies.
-
-    Args:
-        run: The invocation.
-        environment: Where it was made.
-        outcomes: Of one case.
-        resamples: Of the bootstrap; fewer are enough for rows that a later round will replace.
+    Impossible outcomes (`believed`) become rows with the status `failed`, without latencies.
     """
     known = believed(tuple(outcomes), environment)
     controls = {item.entry.mode: item for item in known if item.entry.role == "baseline"}
-    # Seen of one implementation it holds for the case: of compiled calls, replays and Triton's kernels nothing is seen.
+    # The precision of one implementation holds for the case: that of compiled calls, replays and Triton's kernels is not seen.
     seen = {item.profile.float32_precision for item in known if item.profile} - {None}
     precision = next(iter(seen), None)
     return [_record(run, environment, item, controls.get(item.entry.mode), precision, resamples) for item in known]
 
 
 def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Record:
-    """Return the row of a suite that could not be loaded."""
     return Record(**_run_columns(run, environment), suite=suite.suite, status=Status.FAILED.value, reason=suite.reason)
 
 
@@ -294,7 +279,7 @@ def _record(
         role=entry.role,
         mode=entry.mode,
         status=outcome.status.value,
-        reason=_reason(outcome),
+        reason="; ".join(filter(None, (outcome.reason, outcome.profile.reason if outcome.profile else None))) or None,
         consumes=declared.consumes or None,
         **_correctness_columns(outcome),
         **_time_columns(outcome, control, environment, resamples),
@@ -302,44 +287,29 @@ def _record(
     )
 
 
-def _reason(outcome: Outcome) -> str | None:
-    notes = [outcome.reason, outcome.profile.reason if outcome.profile else None]
-    return "; ".join(note for note in notes if note) or None
-
-
 def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
     commit = run.commit
+    names = ("branch", "dirty", "pull_request")
+    renamed = {"commit": "sha", "commit_at": "committed_at"} | {
+        f"commit_{n}": n for n in ("subject", "author", "number")
+    }
     return {
         "run_id": run.run_id,
         "confirms": run.confirms,
         "started_at": run.started_at,
-        "commit": commit.sha if commit else None,
-        "commit_at": commit.committed_at if commit else None,
-        "branch": commit.branch if commit else None,
-        "dirty": commit.dirty if commit else None,
-        "commit_subject": commit.subject if commit else None,
-        "commit_author": commit.author if commit else None,
-        "commit_number": commit.number if commit else None,
-        "pull_request": commit.pull_request if commit else None,
+        **{column: getattr(commit, name, None) for column, name in (renamed | {name: name for name in names}).items()},
         **environment_columns(environment),
     }
 
 
 def environment_columns(environment: Environment) -> dict[str, Any]:
-    """Return an environment as columns of a record."""
     device = environment.device
+    names = ("driver", "cuda", "cudnn", "torch", "triton", "python", "hostname", "cpu")
     return {
         "device_kind": device.kind,
         "device_name": device.name,
         "device_uuid": device.uuid,
-        "driver": environment.driver,
-        "cuda": environment.cuda,
-        "cudnn": environment.cudnn,
-        "torch": environment.torch,
-        "triton": environment.triton,
-        "python": environment.python,
-        "hostname": environment.hostname,
-        "cpu": environment.cpu,
+        **{name: getattr(environment, name) for name in names},
         "environment_hash": environment.hash,
         "environment": json.dumps(plain(environment.rest, canonical=True), sort_keys=True),
     }
@@ -356,12 +326,8 @@ def _correctness_columns(outcome: Outcome) -> dict[str, Any]:
         "reuses_output": verification.reuses_output,
     }
     if (compilation := verification.compilation) is not None:
-        columns |= {
-            "compilations": compilation.compilations,
-            "recompilations": compilation.recompilations,
-            "graph_breaks": compilation.graph_breaks,
-            "compile_notes": compilation.notes,
-        }
+        columns |= {n: getattr(compilation, n) for n in ("compilations", "recompilations", "graph_breaks")}
+        columns["compile_notes"] = compilation.notes
     if (correctness := verification.correctness) is not None:
         columns |= {name: getattr(correctness, name) for name in correctness.__dataclass_fields__}
     return columns
@@ -374,25 +340,19 @@ def _time_columns(
     if not columns:
         return {}
     latency_ns = columns.get(DEVICE.p50) or columns[CALL.p50]
-    return {
-        **columns,
-        **roofline_columns(outcome, latency_ns=latency_ns, environment=environment),
-        **_telemetry_columns(outcome.rounds),
-    }
-
-
-def _telemetry_columns(rounds: tuple[TimedRound, ...]) -> dict[str, Any]:
-    readings = [timed.telemetry for timed in rounds]
+    readings = [timed.telemetry for timed in outcome.rounds]
     clocks = [item.sm_clock_mhz for item in readings if item.sm_clock_mhz is not None]
     temperatures = [item.temperature_c for item in readings if item.temperature_c is not None]
     powers = [item.power_w for item in readings if item.power_w is not None]
     reasons = [item.throttle_reasons for item in readings if item.throttle_reasons is not None]
     return {
+        **columns,
+        **roofline_columns(outcome, latency_ns=latency_ns, environment=environment),
         "sm_clock_mhz": percentile(clocks, 50) if clocks else None,
         "temperature_c": max(temperatures, default=None),
         "power_w": percentile(powers, 50) if powers else None,
         "throttle_reasons": ",".join(sorted({name for names in reasons for name in names})) if reasons else None,
-        "remeasured_blocks": sum(timed.remeasured for timed in rounds),
+        "remeasured_blocks": sum(timed.remeasured for timed in outcome.rounds),
     }
 
 
@@ -401,14 +361,9 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
     if profile is None:
         return {}
     launches = profile.launches
+    counts = ("launches", "kernels", "graph_launches", "memcpys", "memcpy_bytes", "memsets", "syncs")
     return {
-        "launches_per_call": launches.launches,
-        "kernels_per_call": launches.kernels,
-        "graph_launches_per_call": launches.graph_launches,
-        "memcpys_per_call": launches.memcpys,
-        "memcpy_bytes_per_call": launches.memcpy_bytes,
-        "memsets_per_call": launches.memsets,
-        "syncs_per_call": launches.syncs,
+        **{f"{name}_per_call": getattr(launches, name) for name in counts},
         "ops_per_call": profile.ops,
         "launch_status": launches.status,
         "kernels": launches.kernel_counts,
@@ -419,13 +374,7 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
 
 
 def roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:
-    """Return the columns of an outcome's roofline; none where no cost is declared.
-
-    Args:
-        outcome: Of one implementation.
-        latency_ns: What the device's share of a call takes, as far as that is known.
-        environment: Whose ceilings count.
-    """
+    """Return the columns of an outcome's roofline, by the latency of the device's part of a call; none where no cost is declared."""
     cost = outcome.operator.costs.get(outcome.case.key)
     if cost is None:
         return {}

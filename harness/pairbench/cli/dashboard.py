@@ -81,7 +81,7 @@ def dashboard(
     """
     from pairbench.site.build import SiteOptions, build_site
     from pairbench.site.serve import serve as serve_folder
-    from pairbench.store.tree import fingerprint
+    from pairbench.store.location import fingerprint
     from pairbench.workflow.setup import store_of
 
     config = configure(store=store)

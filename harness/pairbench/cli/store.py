@@ -98,7 +98,7 @@ def check(store: StoreOption = None, output: FormatOption = "table") -> None:
     """
     from pairbench.features.upkeep import check_store
     from pairbench.report.render import render_rows
-    from pairbench.store.upkeep.check import DAMAGED
+    from pairbench.store.upkeep import DAMAGED
 
     config = configure(output, store=store)
     checked, rows = check_store(config)

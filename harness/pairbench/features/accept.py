@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pairbench.analyze.compare.accepted import acceptance_of
+from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.model.comparison import Acceptance

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from pairbench.analyze.compare.runs import compare
-from pairbench.analyze.history.commits import Filled, HistoryCommit, Skipped
 from pairbench.config import Config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side
+from pairbench.model.commits import Filled, HistoryCommit, Skipped
 from pairbench.model.comparison import GateOutcome
 from pairbench.model.plain import plain
 from pairbench.model.record import Record

@@ -13,8 +13,7 @@ from pairbench.errors import EmptyStoreError, PairbenchError, UsageError
 from pairbench.model.text import HIDDEN
 from pairbench.store.location import FOLDERS, StoreLocation
 from pairbench.store.spool import Waiting, push, waiting
-from pairbench.store.upkeep.check import DAMAGED, Checked, OldSamples, check, old_samples, remove
-from pairbench.store.upkeep.compact import Merged, compact
+from pairbench.store.upkeep import DAMAGED, Checked, Merged, OldSamples, check, compact, old_samples, remove
 
 PUBLISHED, WAITS = "published", "still waits"
 

@@ -7,8 +7,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from pairbench.analyze.history.moves import Move
-from pairbench.analyze.history.points import SeriesPoint
+from pairbench.analyze.history.points import Move, SeriesPoint
 from pairbench.analyze.history.trend import Trend
 from pairbench.report import units
 from pairbench.report.comparison.words import OUTCOME_STYLES, era, short_commit, shorten

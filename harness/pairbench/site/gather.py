@@ -49,9 +49,8 @@ from pairbench.site.pages.breakdowns import head_of
 from pairbench.site.pages.paths import OperatorFacts, RunFacts
 from pairbench.stats import Floats
 from pairbench.store.documents import read_breakdowns
-from pairbench.store.history import LatencySamples, latency_samples, read_series
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import WholeStore, read_records
+from pairbench.store.reader import LatencySamples, WholeStore, latency_samples, read_records, read_series
 from pairbench.suite.text import about
 from pairbench.workflow.compare.comparer import Comparer
 from pairbench.workflow.compare.noise import newest_calibrations

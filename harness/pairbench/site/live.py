@@ -18,7 +18,7 @@ from pairbench.config import Config
 from pairbench.errors import PairbenchError
 from pairbench.site.build import SiteOptions, build_site
 from pairbench.site.serve import SiteHandler, serve
-from pairbench.store.tree import fingerprint
+from pairbench.store.location import fingerprint
 from pairbench.workflow.live import LiveRun, live_runs
 from pairbench.workflow.setup import store_of
 

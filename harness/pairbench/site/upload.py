@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 from pairbench.errors import StoreError, StoreFailedError, UsageError
 from pairbench.site.build import MANIFEST
 from pairbench.site.pages import paths
-from pairbench.store.location import StoreLocation
-from pairbench.store.tree import existing, put_file, read_file
+from pairbench.store.location import StoreLocation, existing, put_file, read_file
 
 _THREADS = 8
 """Number of files that travel at once: each waits for an answer most of the time."""

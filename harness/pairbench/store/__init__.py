@@ -4,21 +4,21 @@
     <store>/records/device=<slug>/month=YYYY-MM/<newest run_id>.compact-<hash>.parquet     many runs' records; see below
     <store>/samples/device=<slug>/month=YYYY-MM/<run_id>.parquet     raw samples; may be deleted by age
     <store>/accepted/<time>-<hash>.json                              a level that was accepted on purpose
-    <store>/calibrations/device=<slug>/<calibration_id>.json         what comparing a device with itself has shown
+    <store>/calibrations/device=<slug>/<calibration_id>.json         the result of comparing a device with itself
 
 While a run is under way each finished batch is published as a part, `<run_id>.part-000003.parquet`, which any reader
 sees at once. The records of each case are a part of their own, which is swapped for a fuller one after each of the case's
 rounds. Closing the run writes all its parts as the one file above and deletes them. A file appears whole or not at all
 (hidden temporary name, fsync, rename; on an object store one put), and but for such parts never changes afterwards. So:
 
-- A run that was killed leaves its parts. They are as good as the one file and stay as they are: nobody has to find out
+- A run that was killed leaves its parts. They are as good as the one file and stay: no reader has to find out
   whether their owner still lives, and there is nothing to recover.
 - Killed between writing the one file and deleting the parts, a run is there twice. Our readers take the one file; the
   next reader or writer deletes such parts, after checking that the one file holds as many rows.
-- What is imported has no parts: its samples and then its records are one file each. Killed between the two it left samples
-  that no record belongs to, and importing it again replaces them.
-- Compacting (`upkeep/compact.py`) writes the records of old runs into one file, reads it back, and then deletes the files that it was
-  made of. Killed in between, runs are there twice. Our readers take each from one file (`files/chosen.py`); compacting again deletes the rest.
+- Imported runs have no parts: the samples and then its records are one file each. An import that is killed between the two leaves samples
+  without records, and done again replaces them.
+- Compacting (`upkeep.py`) writes the records of old runs into one file, reads it back, and then deletes the files that it was
+  made of. Killed in between, runs are there twice. Our readers take each from one file (`compacted.choose`); compacting again deletes the rest.
 - Two runs never write the same file: the run's id is in the name.
 
 Deliberately absent: locks and owners (nothing would read them), an index that is needed (`records/_compacted.json` spares the

@@ -1,14 +1,15 @@
-"""Where a store lies: a local folder or a URL that pyarrow knows, such as `s3://bucket/prefix`."""
+"""Where a store lies: a local folder or a URL that pyarrow knows, such as `s3://bucket/prefix`, and the files in it."""
 
+import mimetypes
 import os
 import re
 import secrets
 import threading
 import time
-from collections.abc import Container, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,15 @@ from pyarrow import fs
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.plain import whole_text
 from pairbench.model.text import redacted
-from pairbench.store.files.listing import Listing, abort_uploads, is_abandoned, list_files
-from pairbench.store.files.written import TEMPORARY, sweep_temporary, write_whole
+from pairbench.store.files import (
+    TEMPORARY,
+    Listing,
+    abort_uploads,
+    is_abandoned,
+    list_files,
+    sweep_temporary,
+    write_whole,
+)
 
 FOLDERS = ("records", "samples", "accepted", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
@@ -40,24 +48,23 @@ _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$
 
 @dataclass(frozen=True, kw_only=True)
 class RunFile:
-    """A parquet file of a dataset, named as the layout says."""
+    """A parquet file of a dataset."""
 
     path: str
     """The full path on the store's file system."""
     run_id: str
-    """The run whose rows it holds; of a compacted file the newest of them."""
+    """The run whose rows it holds; of a compacted file, which may hold many, the newest of those in `among`."""
     is_part: bool
     is_compacted: bool = False
-    """Whether it may hold the rows of many runs; then `among` says which are to be read from it."""
     among: tuple[str, ...] = ()
+    """The runs that are to be read from a compacted file."""
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """The runs that are read from this file."""
         return self.among if self.is_compacted else (self.run_id,)
 
     def only(self, run_ids: Container[str]) -> "RunFile | None":
-        """Return this file with those of its runs that are among some; None where none is."""
+        """Return this file with its runs among some; None where it has none of them."""
         if not self.is_compacted:
             return self if self.run_id in run_ids else None
         kept = tuple(run_id for run_id in self.among if run_id in run_ids)
@@ -65,12 +72,11 @@ class RunFile:
 
     @property
     def folder(self) -> str:
-        """The folder that it lies in: one device model and one month."""
         return self.path.rpartition("/")[0]
 
     @property
     def device_slug(self) -> str:
-        """The device model as its folder says; empty for a file outside of such a folder."""
+        """The device model by the folder's name; empty for a file outside of such a folder."""
         folders = [name for name in self.path.split("/") if name.startswith("device=")]
         return folders[-1].removeprefix("device=") if folders else ""
 
@@ -81,21 +87,19 @@ class RunFile:
 
 
 class Held:
-    """Contents of files that were read in the last minute: each costs an object store two requests, and a command asks for some several times."""
+    """A cache of files that were read in the last minute: each costs an object store two requests, and a command reads some several times."""
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
         self._contents: dict[str, tuple[float, pa.Buffer]] = {}
         self._lock = threading.Lock()
 
     def get(self, path: str) -> pa.Buffer | None:
-        """Return a content that is held; None where it is not, or has been for too long."""
         with self._lock:
             at, content = self._contents.get(path, (0.0, None))
             return content if content is not None and time.monotonic() - at < _HELD_S else None
 
     def put(self, path: str, content: pa.Buffer) -> None:
-        """Hold a content, and let go what is older where that is too much."""
+        """Keep a content, and evict the oldest where all are too large together."""
         with self._lock:
             self._contents.pop(path, None)
             self._contents[path] = (time.monotonic(), content)
@@ -104,7 +108,6 @@ class Held:
                 size -= self._contents.pop(next(iter(self._contents)))[1].size
 
     def forget(self, path: str) -> None:
-        """Let go a content: the file has another by now, or is gone."""
         with self._lock:
             self._contents.pop(path, None)
 
@@ -120,18 +123,13 @@ class StoreLocation:
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)
-    """What has been read of an object store lately."""
+    """The cache of files of an object store."""
 
     @classmethod
     def of(cls, store: "str | Path | StoreLocation", *, moved: Mapping[str, str] | None = None) -> "StoreLocation":
-        """Return the location that a setting names.
+        """Return the location of a folder or a URL; StoreError where a URL cannot be resolved.
 
-        Args:
-            store: A folder or a URL; a location is returned as it is.
-            moved: For each old name of a suite the name under which its rows are to be read.
-
-        Raises:
-            StoreError: the URL cannot be resolved.
+        `moved` has the new name of each suite by its old one.
         """
         if moved is not None:
             return replace(cls.of(store), moved=moved)
@@ -147,49 +145,38 @@ class StoreLocation:
         try:
             filesystem, root = _opened(name)
         except (OSError, pa.ArrowException) as error:
-            told = redacted(str(error).replace(name, shown))
+            problem = redacted(str(error).replace(name, shown))
             raise StoreError(
-                f"store {shown!r} cannot be opened: {told}; expected a folder, or a URL like s3://bucket/prefix"
+                f"store {shown!r} cannot be opened: {problem}; expected a folder, or a URL like s3://bucket/prefix"
             ) from None  # whose message has all of it
         return cls(filesystem=filesystem, root=root.rstrip("/"), name=shown)
 
     @property
     def is_local(self) -> bool:
-        """Whether files are made by renaming. An object store has no rename, and shows no file before it is complete."""
+        """Whether files appear by renaming; an object store has no rename, and shows no file before it is complete."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     @property
     def address(self) -> str:
-        """What names the store from anywhere on this machine."""
+        """The folder or URL that names the store from anywhere on this machine."""
         return self.root if self.is_local else self.name
 
     def files(self, dataset: str) -> list[RunFile]:
         """Return a dataset's parquet files in the order of their run ids, as they lie there; hidden ones are no part of it.
 
         `reading.stored_files` says which of them to read for which run, where some have been compacted.
-
-        Raises:
-            StoreFailedError: it cannot be listed.
         """
         return run_files(self.listing(dataset, ".parquet").paths)
 
     def listing(self, folder: str, ending: str) -> Listing:
-        """Return the files in a folder of the store and below whose names end so, and what has such a name and is none.
-
-        Raises:
-            StoreFailedError: it cannot be listed.
-        """
+        """Return the files in a folder of the store and below whose names end so; raise StoreFailedError where it cannot be listed."""
         try:
             return list_files(self.filesystem, f"{self.root}/{folder}", ending)
         except (OSError, pa.ArrowException) as error:
             raise StoreFailedError(f"store {self.name!r} cannot be listed: {error}") from error
 
     def publish(self, path: str, content: pa.Buffer) -> None:
-        """Make a new file appear, whole.
-
-        Raises:
-            StoreFailedError: there is no space or permission.
-        """
+        """Make a file appear, whole; raise StoreFailedError where there is no space or permission."""
         self.held.forget(path)
         try:
             if self.is_local:
@@ -202,12 +189,7 @@ class StoreLocation:
             raise StoreFailedError(f"store {self.name!r}: {path} cannot be written: {error}{hint}") from error
 
     def probe(self, folder: str) -> None:
-        """Find out whether files can be written to a folder, by writing one.
-
-        Raises:
-            StoreError: they cannot.
-            StoreFailedError: the store is elsewhere, and takes none.
-        """
+        """Write a file to a folder and delete it; raise StoreError, or StoreFailedError elsewhere, where the folder takes none."""
         path = f"{folder}/{_PROBE}{secrets.token_hex(4)}{TEMPORARY}"
         try:
             self.publish(path, pa.py_buffer(b"pairbench"))
@@ -218,12 +200,7 @@ class StoreLocation:
         self.delete([path])
 
     def make_folder(self, path: str) -> None:
-        """Make sure that files can be published in a folder, and clear what a killed process left half-written there.
-
-        Raises:
-            StoreError: it cannot be made.
-            StoreFailedError: the store is elsewhere, and does not make it.
-        """
+        """Make a folder, and remove the temporary files that killed processes left there."""
         try:
             self.filesystem.create_dir(path, recursive=True)
             if self.is_local:
@@ -233,10 +210,9 @@ class StoreLocation:
             raise kind(f"store {self.name!r}: {path} cannot be made: {error}; name another with --store") from error
 
     def sweep(self) -> None:
-        """Remove what killed processes left in the store: half-written files, and on an object store uploads that nobody finishes.
+        """Remove temporary files that no process holds; on an object store, uploads and probes older than a day.
 
-        On this machine's file systems that is what nobody holds; elsewhere, what is older than a day. Whatever cannot be
-        listed or removed is left at that.
+        Errors of listing and deleting are ignored.
         """
         if self.is_local:
             for name in FOLDERS:
@@ -249,7 +225,6 @@ class StoreLocation:
         abort_uploads(self.filesystem, self.root, FOLDERS)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; one that is gone already, or may not be deleted, is left at that."""
         for path in paths:
             self.held.forget(path)
             with suppress(OSError):
@@ -266,38 +241,32 @@ def _opened(url: str) -> tuple[Any, str]:
         return fs.FileSystem.from_uri(_with(url, "retry_limit_seconds", _GCS_RETRY_S))  # type: ignore[no-any-return]
     if not url.startswith("s3://"):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
-    with suppress(pa.ArrowInvalid):
+    try:
         filesystem, path = fs.FileSystem.from_uri(_with(url, "allow_delayed_open", "true"))
-        return _impatient(filesystem), path
-    filesystem, path = fs.FileSystem.from_uri(url)
-    return _impatient(filesystem), path
+    except pa.ArrowInvalid:
+        filesystem, path = fs.FileSystem.from_uri(url)
+    if filesystem.type_name == "s3":
+        _, (options,) = filesystem.__reduce__()  # the only way to the options of the URL
+        # The one of a URL gives up after 100 s of silence, each time that something is asked.
+        filesystem = fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
+    return filesystem, path
 
 
 def _with(url: str, name: str, value: object) -> str:
-    """Return a URL with an option that it does not have yet."""
     return url if name in url else f"{url}{'&' if '?' in url else '?'}{name}={value}"
 
 
-def _impatient(filesystem: Any) -> Any:
-    """Return a file system on S3 that gives up after some 20 s of silence. The one of a URL does after 100 s, each time that something is asked."""
-    if filesystem.type_name != "s3":
-        return filesystem
-    _, (options,) = filesystem.__reduce__()  # the only way to what the URL says
-    return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS))
-
-
 def is_run_id(text: str) -> bool:
-    """Tell whether a text can be the id of a run, which is a part of file names and a word on the command line."""
+    """Return whether a text can be the id of a run, which is a part of file names and a word on the command line."""
     return _RUN_ID.fullmatch(text) is not None
 
 
 def is_part(path: str) -> bool:
-    """Tell whether a file is a part of a run, which another round replaces."""
+    """Return whether a file is a part of a run, which another round replaces."""
     return _PART.fullmatch(Path(path).stem) is not None
 
 
 def run_files(paths: Iterable[str]) -> list[RunFile]:
-    """Return parquet files by the run ids in their names, oldest run first."""
     return sorted(map(_run_file, paths), key=lambda file: (file.run_id, file.path))
 
 
@@ -307,3 +276,51 @@ def _run_file(path: str) -> RunFile:
         return RunFile(path=path, run_id=compacted["run_id"], is_part=False, is_compacted=True)
     part = _PART.fullmatch(stem)
     return RunFile(path=path, run_id=part["run_id"] if part else stem, is_part=part is not None)
+
+
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html", ".json": "application/json"}
+"""Content types that do not depend on the machine's own table."""
+_WRITTEN = (".parquet", ".json")
+
+
+def existing(place: StoreLocation, names: Sequence[str]) -> list[str]:
+    with _failing(place):
+        infos = place.filesystem.get_file_info([f"{place.root}/{name}" for name in names])
+    return [name for name, info in zip(names, infos, strict=True) if info.type != fs.FileType.NotFound]
+
+
+def read_file(place: StoreLocation, name: str) -> bytes | None:
+    if not existing(place, [name]):
+        return None
+    with _failing(place), place.filesystem.open_input_stream(f"{place.root}/{name}") as stream:
+        return bytes(stream.read())
+
+
+def put_file(place: StoreLocation, name: str, content: bytes) -> None:
+    """Write a file, its folder too, so that a reader sees the earlier content or all of the new one."""
+    path = f"{place.root}/{name}"
+    with _failing(place):
+        if place.is_local:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(Path(path), content, durable=False)
+            return
+        kind = _TYPES.get(PurePosixPath(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        # A browser shows a page only by the content type that the bucket was given; caches ask whether it is still so.
+        metadata = {"Content-Type": kind, "Cache-Control": "no-cache"}
+        with place.filesystem.open_output_stream(path, metadata=metadata) as stream:
+            stream.write(content)
+
+
+def fingerprint(place: StoreLocation) -> object:
+    """Return a value that differs once anything was written to a store; parts of runs are replaced under their own names."""
+    with _failing(place):
+        infos = place.filesystem.get_file_info(fs.FileSelector(place.root, allow_not_found=True, recursive=True))
+    return frozenset((info.path, info.size, info.mtime_ns) for info in infos if info.path.endswith(_WRITTEN))
+
+
+@contextmanager
+def _failing(place: StoreLocation) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise StoreFailedError(f"{place.name!r} failed: {error}") from error

@@ -1,14 +1,13 @@
-"""Reads a store: a frame of many runs for comparing, the rows of one run for showing, the list of runs.
+"""Reads a store: a frame or the rows of many runs, one run, one series over all runs, the list of runs, and whole stores as columns.
 
-A file that cannot be read, or is not ours, costs only itself: it is named in `problems` beside what could be read.
-
-All runs of a store at once, held as columns and handed out an operator or a run at a time.
-
-A few hundred runs of a few thousand series fit into memory as columns, and would not as rows.
+A file that cannot be read, or that pairbench did not write, costs only itself: `problems` names it beside the rows of the others.
 """
 
+import functools
+import itertools
+import operator
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,139 +16,131 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pairbench.errors import StoreError
+from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, STREAM
 from pairbench.model.outcome import OUT_OF_BUDGET
-from pairbench.model.record import Record, Samples
-from pairbench.store.derived import DERIVED, SINCE, columns_needed, derived_values, filled
-from pairbench.store.files.compacted import ranks
-from pairbench.store.files.conform import TEXT
-from pairbench.store.files.opened import OpenedFile, doubled, tidy
-from pairbench.store.location import StoreLocation
-from pairbench.store.reading import Reading, dataset_files, read_each, renamed_table, with_old_names
-from pairbench.store.schema import PARTITIONS, ROW_TYPES, from_columns, from_table, plain_values, schema_of, texts_of
+from pairbench.model.record import COLUMNS, Record, Samples, Series
+from pairbench.store.compacted import ranks
+from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.opened import OpenedFile, doubled, tidy
+from pairbench.store.reading import (
+    SUITE,
+    Files,
+    Reading,
+    columns_needed,
+    dataset_files,
+    read_each,
+    renamed_table,
+    with_derived,
+    with_old_names,
+    without_throttled,
+)
+from pairbench.store.schema import (
+    PARTITIONS,
+    ROW_TYPES,
+    TEXT,
+    checked_constant,
+    from_columns,
+    from_table,
+    python_values,
+    schema_of,
+    type_of,
+)
 
+TREND_COLUMNS = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
+    *("suite", "operator", "definition_hash", "implementation_hash", "case", "tier", "implementation", "role", "mode"),
+    *("device_kind", "device_name", "device_uuid", "driver", "cuda", "cudnn", "torch", "triton", "python"),
+    *("hostname", "cpu", "environment_hash", "status", "reason"),
+    *RESULT_COLUMNS,
+)
+"""The columns of a series' history; each that varies within a run adds some 0.1 s for a thousand runs."""
 OPERATOR = ("device_name", "suite", "operator")
 RUN = ("run_id", "device_name")
-_WHOLE_THREADS = 4
+
+_RUN = "run_id"
+_THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
+_RECORD_COLUMNS = [item.name for item in fields(Record)]
 
 
-class WholeStore:
-    """The records of a store, as far as some columns go; all others have their defaults in what comes out."""
+def read_frame(
+    store: str | Path | StoreLocation,
+    dataset: str = "records",
+    *,
+    columns: Sequence[str] | None = None,
+    where: Mapping[str, object] | None = None,
+    run_ids: Collection[str] | None = None,
+) -> Reading[pd.DataFrame]:
+    """Return rows of records or samples as a frame, oldest run first.
 
-    def __init__(
-        self,
-        store: str | Path | StoreLocation,
-        columns: Collection[str],
-        *,
-        last: int | None = None,
-        samples: bool = False,
-    ) -> None:
-        """Read everything.
-
-        Args:
-            store: a folder or a URL.
-            columns: which.
-            last: how many of the newest runs to read; all where not given.
-            samples: whether columns that old files lack are derived from their raw samples, too; this reads all of these.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
-        """
-        place = StoreLocation.of(store)
-        files = dataset_files(place, "records")
-        if last is not None:
-            files = files.of_runs(files.run_ids[-last:])
-        self._schema = _schema({*columns, *OPERATOR, *RUN})
-        tables, self.problems = read_each(
-            place,
-            "records",
-            files,
-            lambda file: _read_whole(place, file, self._schema, samples=samples),
-            threads=_WHOLE_THREADS,
-        )
-        whole = pa.concat_tables([self._schema.empty_table(), *tables.values()]).unify_dictionaries()
-        self._table = whole.combine_chunks()
-        self._age = ranks(self._table.column("run_id")) if any(file.is_compacted for file in tables) else None
-        """The place of each row's run in time, where rows do not lie in that order: runs of other device models fall between compacted ones."""
-
-    def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
-        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster.
-
-        What a run had no time for is no part of any history; it is known by the column `reason`, if that is among the columns.
-        """
-        for key, records in self._groups(OPERATOR, columns):
-            device_name, suite, operator = key
-            kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
-            if operator is not None and kept:
-                yield (str(device_name), str(suite), operator), kept
-
-    def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
-        """Yield run and device model with their records, the oldest run first."""
-        for (run_id, device_name), records in self._groups(RUN, columns):
-            yield (str(run_id), str(device_name)), records
-
-    def _groups(
-        self, names: tuple[str, ...], columns: Collection[str]
-    ) -> Iterator[tuple[tuple[str | None, ...], tuple[Record, ...]]]:
-        """Yield the combinations of values that some columns of text have, each with its records."""
-        size = self._table.num_rows
-        if not size:
-            return
-        codes = np.zeros(size, dtype=np.int64)
-        texts = []
-        for name in names:
-            column = self._table.column(name).combine_chunks()
-            values = column.dictionary.to_pylist()
-            # Null is a value of its own, after all others.
-            own = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-            texts.append([*values, None])
-            codes = codes * (len(values) + 1) + own
-        places = np.argsort(codes, kind="stable") if self._age is None else np.lexsort((self._age, codes))
-        starts = np.flatnonzero(np.diff(codes[places], prepend=-1))
-        keyed = []
-        for start, stop in zip(starts, [*starts[1:], size], strict=True):
-            code, reversed_key = int(codes[places[start]]), list[str | None]()
-            for values in reversed(texts):
-                code, place = divmod(code, len(values))
-                reversed_key.append(values[place])
-            keyed.append((tuple(reversed(reversed_key)), places[start:stop]))
-        keyed.sort(key=lambda pair: tuple(value or "" for value in pair[0]))
-        taken = [name for name in self._schema.names if name in columns or name in names]
-        for key, rows in keyed:
-            table = self._table.select(taken).take(pa.array(rows))
-            yield key, from_columns({name: plain_values(table.column(name)) for name in taken}, Record)
+    `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
+    `device` and `month` of the folders.
+    """
+    table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
+    return Reading(_with_strings(table).to_pandas(split_blocks=True), problems)
 
 
-def _schema(columns: Collection[str]) -> pa.Schema:
-    known = {item.name for item in fields(Record)}
-    if unknown := sorted(set(columns) - known):
-        raise ValueError(f"records have no column {unknown[0]!r}, expected one of {', '.join(sorted(known))}")
-    whole = schema_of(Record)
-    texts = set(texts_of(whole))
-    return pa.schema(
-        [
-            (field.name, pa.dictionary(pa.int32(), pa.string()) if field.name in texts else field.type)
-            for field in whole
-            if field.name in columns
-        ]
-    )
+def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
+    """Return the records of a run; `latest`, its id, or the beginning of its id where that is unique."""
+    place = StoreLocation.of(store)
+    problems: tuple[str, ...] = ()
+    for candidate in _find(place, run_id):
+        table, missed = _read(place, "records", run_ids=[candidate])
+        problems += missed
+        if table.num_rows:
+            return Reading(from_table(table, Record), problems)
+    raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
-def _read_whole(place: StoreLocation, file: OpenedFile, schema: pa.Schema, *, samples: bool) -> pa.Table:
-    """Return one file in the shape of the schema."""
-    table = file.read(schema.names)
-    if file.version < SINCE and not DERIVED.isdisjoint(schema.names):
-        whole = file.read(columns_needed(DERIVED))
-        values = derived_values(whole, place, file.path, schema.names, samples=samples)
-        more = file.read(columns_needed(schema.names))
-        for name in more.column_names:
-            table = table.append_column(more.schema.field(name), more.column(name))
-        table = filled(table, values).select(schema.names)
-    return renamed_table(table, place.moved)
+def read_records(
+    store: str | Path | StoreLocation, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
+) -> Reading[tuple[Record, ...]]:
+    """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given."""
+    table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
+    return Reading(from_table(table, Record), problems)
 
 
-_THREADS = 8
+def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tuple[Samples, ...]]:
+    """Return the raw samples of a run, by its whole id; none where they have been pruned."""
+    place = StoreLocation.of(store)
+    if not any(file.run_id == run_id for file in place.files("samples")):
+        return Reading((), ())
+    table, problems = _read(place, "samples", run_ids=[run_id])
+    return Reading(from_table(table, Samples), problems)
+
+
+Floats = NDArray[np.float64]
+LatencySamples = Mapping[str, Floats]
+"""Samples in ns by the name of the latency, `device`, `stream` or `call`; without those that could not be taken."""
+
+
+def latency_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[dict[Series, LatencySamples]]:
+    """Return the latencies of a run that its statistics rest on; none where its samples have been pruned.
+
+    Samples taken while the GPU throttled are left out of a round that was measured again, as in the statistics.
+    """
+    place = StoreLocation.of(store)
+    if not any(file.run_id == run_id for file in place.files("samples")):
+        return Reading({}, ())
+    latencies = {"call_ns": CALL, "device_ns": DEVICE, "stream_ns": STREAM}
+    frame, problems = read_frame(place, "samples", columns=[*COLUMNS, "throttled", *latencies], run_ids=[run_id])
+    by_series: dict[Series, dict[str, list[Floats]]] = {}
+    for row in frame.itertuples(index=False, name=None):
+        series = Series(**dict(zip(COLUMNS, row, strict=False)))
+        throttled, *samples = row[len(COLUMNS) :]
+        rounds = by_series.setdefault(series, {})
+        for latency, values in zip(latencies.values(), samples, strict=True):
+            # Null where the latency could not be taken in this round, and of a stream in most blocks.
+            if isinstance(values, np.ndarray | list | tuple):
+                kept = without_throttled(values, throttled)
+                rounds.setdefault(latency.name, []).append(kept[~np.isnan(kept)])
+    joined: dict[Series, LatencySamples] = {
+        series: {name: np.concatenate(several) for name, several in rounds.items()}
+        for series, rounds in by_series.items()
+    }
+    return Reading(joined, problems)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,107 +156,40 @@ class RunSummary:
     hostname: str
     n_records: int
     statuses: Mapping[str, int]
-    """How many records ended in each status."""
-
-
-def read_frame(
-    store: str | Path | StoreLocation,
-    dataset: str = "records",
-    *,
-    columns: Sequence[str] | None = None,
-    where: Mapping[str, object] | None = None,
-    run_ids: Collection[str] | None = None,
-) -> Reading[pd.DataFrame]:
-    """Return rows of many runs as a frame, oldest run first.
-
-    Args:
-        store: a folder or a URL.
-        dataset: records or samples.
-        columns: which; None for all, with `device` and `month` from the folders.
-        where: for each column the value, or the list of values, that rows must have.
-        run_ids: files of other runs are not opened.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-    """
-    table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
-    return Reading(_with_texts(table).to_pandas(split_blocks=True), problems)
-
-
-def read_run(store: str | Path | StoreLocation, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
-    """Return the records of a run; `latest`, its id, or the beginning of its id where that is unique.
-
-    Raises:
-        StoreError: there is no such store or run, or nothing of it can be read.
-    """
-    place = StoreLocation.of(store)
-    problems: tuple[str, ...] = ()
-    for found in _find(place, run_id):
-        table, missed = _read(place, "records", run_ids=[found])
-        problems += missed
-        if table.num_rows:
-            return Reading(from_table(table, Record), problems)
-    raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
-
-
-def read_records(
-    store: str | Path | StoreLocation, run_ids: Collection[str], *, where: Mapping[str, object] | None = None
-) -> Reading[tuple[Record, ...]]:
-    """Return the records of some runs, by their whole ids, oldest run first; only those with some values, if given.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-    """
-    table, problems = _read(StoreLocation.of(store), "records", run_ids=run_ids, where=where)
-    return Reading(from_table(table, Record), problems)
-
-
-def read_samples(store: str | Path | StoreLocation, run_id: str) -> Reading[tuple[Samples, ...]]:
-    """Return the raw samples of a run, by its whole id; none where they have been pruned."""
-    place = StoreLocation.of(store)
-    if not any(file.run_id == run_id for file in place.files("samples")):
-        return Reading((), ())
-    table, problems = _read(place, "samples", run_ids=[run_id])
-    return Reading(from_table(table, Samples), problems)
+    """The number of records by status."""
 
 
 def runs(store: str | Path | StoreLocation) -> Reading[tuple[RunSummary, ...]]:
-    """Return what runs there are, the newest first.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-    """
-    columns = ["run_id", "started_at", "commit", "branch", "dirty", "device_name", "hostname", "status"]
+    shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
+    columns = [*shared, "device_name", "status"]
     table, problems = _read(StoreLocation.of(store), "records", columns=columns)
     by_run: dict[str, list[dict[str, Any]]] = {}
-    for row in _with_texts(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
+    for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
         by_run.setdefault(row["run_id"], []).append(row)
-    return Reading(tuple(_summary(by_run[run_id]) for run_id in sorted(by_run, reverse=True)), problems)
-
-
-def _summary(rows: list[dict[str, Any]]) -> RunSummary:
-    shared = {name: rows[0][name] for name in ("run_id", "started_at", "commit", "branch", "dirty", "hostname")}
-    statuses: Counter[str] = Counter()
-    for row in rows:
-        statuses[row["status"]] += row["count_all"]
-    devices = tuple(sorted({row["device_name"] for row in rows}))
-    return RunSummary(**shared, devices=devices, n_records=statuses.total(), statuses=statuses)
+    summaries = []
+    for _, rows in sorted(by_run.items(), reverse=True):
+        statuses: Counter[str] = Counter()
+        for row in rows:
+            statuses[row["status"]] += row["count_all"]
+        devices = tuple(sorted({row["device_name"] for row in rows}))
+        first = {name: rows[0][name] for name in shared}
+        summaries.append(RunSummary(**first, devices=devices, n_records=statuses.total(), statuses=statuses))
+    return Reading(tuple(summaries), problems)
 
 
 def _find(place: StoreLocation, wanted: str) -> list[str]:
-    """Return the run ids to try."""
     newest_first = dataset_files(place, "records").run_ids[::-1]
     if wanted == "latest":
         return newest_first
     if wanted in newest_first:
         return [wanted]
-    found = [run_id for run_id in newest_first if wanted and run_id.startswith(wanted)]
-    if len(found) != 1:
-        what = f"begins {len(found)} runs ({', '.join(found[:3])}, ...)" if found else "is no run there"
+    begun = [run_id for run_id in newest_first if wanted and run_id.startswith(wanted)]
+    if len(begun) != 1:
+        problem = f"begins {len(begun)} runs ({', '.join(begun[:3])}, ...)" if begun else "is no run there"
         raise StoreError(
-            f"store {place.name!r}: {wanted!r} {what}; expected 'latest' or one run, such as {', '.join(newest_first[:3])}"
+            f"store {place.name!r}: {wanted!r} {problem}; expected 'latest' or one run, such as {', '.join(newest_first[:3])}"
         )
-    return found
+    return begun
 
 
 def _read(
@@ -276,64 +200,292 @@ def _read(
     where: Mapping[str, object] | None = None,
     run_ids: Collection[str] | None = None,
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return rows as a table with the columns that are asked for, texts as dictionaries."""
-    schema = pa.unify_schemas([schema_of(ROW_TYPES[dataset]), PARTITIONS])
-    if unknown := sorted({*(columns or ()), *(where or ())} - set(schema.names)):
-        raise ValueError(f"{dataset} has no column {unknown[0]!r}, expected one of {', '.join(schema.names)}")
+    """Return rows as a table, oldest run first, texts as dictionaries."""
+    known = [*schema_of(ROW_TYPES[dataset]).names, *PARTITIONS.names]
+    _check_columns(dataset, {*(columns or ()), *(where or ())}, known)
     files = dataset_files(place, dataset)
     files = files if run_ids is None else files.of_runs(run_ids)
     if doubled(files.files):
         tidy(place, files.files)
-    asked = list(columns) if columns is not None else schema.names
+    asked = list(columns) if columns is not None else known
     compacted = any(file.is_compacted for file in files.files)
-    names = list(dict.fromkeys([*asked, "run_id"])) if compacted else asked
-    wanted = _values(with_old_names(where or {}, place.moved))
-    tables, problems = read_each(
-        place, dataset, files, lambda file: _rows(place, file, names, wanted), threads=_THREADS
-    )
-    kinds = pa.schema(
-        [(name, TEXT if pa.types.is_string(schema.field(name).type) else schema.field(name).type) for name in names]
-    )
-    found = [kinds.empty_table(), *(table.cast(kinds) for table in tables.values())]
-    table = pa.concat_tables(found)
+    names = list(dict.fromkeys([*asked, _RUN])) if compacted else asked
+    tables, problems = _scan(place, dataset, files, names, where or {})
+    table = pa.concat_tables([_schema(dataset, names).empty_table(), *tables.values()])
     if compacted:
-        # What is compacted lies by device model and month, and runs of other device models fall in between.
-        table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable"))).select(asked)
-    return renamed_table(table, place.moved), problems
+        # Compacted rows lie by device model and month, and runs of other device models fall in between.
+        table = table.take(pa.array(np.argsort(ranks(table.column(_RUN)), kind="stable"))).select(asked)
+    return table, problems
 
 
-def _rows(place: StoreLocation, file: OpenedFile, names: list[str], wanted: Mapping[str, list[object]]) -> pa.Table:
-    """Return the rows of a file that have some values, texts as dictionaries."""
-    columns = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
-    old = file.dataset == "records" and file.version < SINCE and not DERIVED.isdisjoint(columns)
-    table = file.read([*columns, *columns_needed(columns)] if old else columns, wanted.get("case"))
-    for name in PARTITIONS.names:
-        if name in names or name in wanted:
-            table = table.append_column(name, pa.repeat(_folder(file.path, name), len(table)))
-    for name, values in wanted.items():
-        kind = table.schema.field(name).type
-        sought = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
-        table = table.filter(pc.is_in(table.column(name), sought))
-    if old and len(table):
-        whole = file.read(columns_needed(DERIVED))
-        table = filled(table, derived_values(whole, place, file.path, names))
-    return table.select(names)
+def _scan(
+    place: StoreLocation,
+    dataset: str,
+    files: Files,
+    names: list[str],
+    where: Mapping[str, object],
+    *,
+    samples: bool = True,
+    threads: int = _THREADS,
+) -> Reading[dict[RunFile, pa.Table]]:
+    """Return some columns of each file, of the rows that have some values, in the types of `_schema`."""
+    wanted = {
+        name: list(values) if isinstance(values, list | tuple | set | frozenset) else [values]
+        for name, values in with_old_names(where, place.moved).items()
+    }
+    stored = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
+
+    def rows(file: OpenedFile) -> pa.Table:
+        table = file.read([*stored, *columns_needed(file, stored)], wanted.get("case"))
+        for name in PARTITIONS.names:
+            if name in names or name in wanted:
+                folders = [part for part in file.path.split("/")[:-1] if part.startswith(f"{name}=")]
+                value = pa.scalar(folders[-1].partition("=")[2] if folders else None, pa.string())
+                table = table.append_column(name, pa.repeat(value, len(table)).dictionary_encode())
+        for name, values in wanted.items():
+            kind = table.schema.field(name).type
+            sought = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
+            table = table.filter(pc.is_in(table.column(name), sought))
+        table = with_derived(table, place, file, names, samples=samples)
+        return renamed_table(table.select(names), place.moved)
+
+    return read_each(place, dataset, files, rows, threads=threads)
 
 
-def _folder(path: str, name: str) -> pa.Scalar:
-    """Return what the folders say of a partition, as in `month=2026-01`."""
-    values = [part.partition("=")[2] for part in path.split("/")[:-1] if part.startswith(f"{name}=")]
-    return pa.scalar(values[-1] if values else None, pa.string())
+def _schema(dataset: str, names: Iterable[str]) -> pa.Schema:
+    return pa.schema([(name, TEXT if name in PARTITIONS.names else type_of(dataset, name)) for name in names])
 
 
-def _with_texts(table: pa.Table) -> pa.Table:
-    """Return a table with each text for itself."""
+def _check_columns(dataset: str, names: Iterable[str], known: Collection[str]) -> None:
+    if unknown := sorted(set(names) - set(known)):
+        raise ValueError(f"{dataset} have no column {unknown[0]!r}, expected one of {', '.join(known)}")
+
+
+def _with_strings(table: pa.Table) -> pa.Table:
     kinds = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
     return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
-def _values(where: Mapping[str, object]) -> dict[str, list[object]]:
-    return {
-        name: list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
-        for name, wanted in where.items()
-    }
+class WholeStore:
+    """All runs of a store, or its newest, as columns, handed out an operator or a run at a time; columns that were not read have defaults.
+
+    A few hundred runs of a few thousand series fit into memory as columns, and would not as rows.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | StoreLocation,
+        columns: Collection[str],
+        *,
+        last: int | None = None,
+        samples: bool = False,
+    ) -> None:
+        """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
+        place = StoreLocation.of(store)
+        _check_columns("records", columns, _RECORD_COLUMNS)
+        self._names = [name for name in _RECORD_COLUMNS if name in {*columns, *OPERATOR, *RUN}]
+        files = dataset_files(place, "records")
+        if last is not None:
+            files = files.of_runs(files.run_ids[-last:])
+        tables, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
+        whole = pa.concat_tables([_schema("records", self._names).empty_table(), *tables.values()])
+        self._table = whole.unify_dictionaries().combine_chunks()
+        self._age = ranks(self._table.column(_RUN)) if any(file.is_compacted for file in tables) else None
+        """The rank of each row's run, where rows are not in that order: runs of other device models fall between compacted ones."""
+
+    def by_operator(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str, str], tuple[Record, ...]]]:
+        """Yield device model, suite and operator with their records, in the order of the names; the fewer columns, the faster.
+
+        Records that a run had no time for are left out; they are known by the column `reason`, if that is among the columns.
+        """
+        for key, records in self._groups(OPERATOR, columns):
+            device_name, suite, operator_name = key
+            kept = tuple(record for record in records if record.reason != OUT_OF_BUDGET)
+            if operator_name is not None and kept:
+                yield (str(device_name), str(suite), operator_name), kept
+
+    def by_run(self, columns: Collection[str]) -> Iterator[tuple[tuple[str, str], tuple[Record, ...]]]:
+        """Yield run and device model with their records, the oldest run first."""
+        for (run_id, device_name), records in self._groups(RUN, columns):
+            yield (str(run_id), str(device_name)), records
+
+    def _groups(
+        self, names: tuple[str, ...], columns: Collection[str]
+    ) -> Iterator[tuple[tuple[str | None, ...], tuple[Record, ...]]]:
+        """Yield the combinations of values of some columns of text, each with its records."""
+        size = self._table.num_rows
+        if not size:
+            return
+        codes = np.zeros(size, dtype=np.int64)
+        texts = []
+        for name in names:
+            column = self._table.column(name).combine_chunks()
+            values = column.dictionary.to_pylist()
+            # Null is a value of its own, after all others.
+            own = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+            texts.append([*values, None])
+            codes = codes * (len(values) + 1) + own
+        order = np.argsort(codes, kind="stable") if self._age is None else np.lexsort((self._age, codes))
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        keyed = []
+        for start, stop in zip(starts, [*starts[1:], size], strict=True):
+            code, reversed_key = int(codes[order[start]]), list[str | None]()
+            for values in reversed(texts):
+                code, index = divmod(code, len(values))
+                reversed_key.append(values[index])
+            keyed.append((tuple(reversed(reversed_key)), order[start:stop]))
+        keyed.sort(key=lambda pair: tuple(value or "" for value in pair[0]))
+        taken = [name for name in self._names if name in columns or name in names]
+        for key, rows in keyed:
+            table = self._table.select(taken).take(pa.array(rows))
+            yield key, from_columns({name: python_values(table.column(name)) for name in taken}, Record)
+
+
+Columns = dict[str, list[Any]]
+
+
+def read_series(
+    store: str | Path | StoreLocation,
+    *,
+    where: Mapping[str, object],
+    columns: Collection[str] = TREND_COLUMNS,
+    run_ids: Collection[str] | None = None,
+) -> Reading[tuple[Record, ...]]:
+    """Return the records of one series, or of a few, oldest run first.
+
+    `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
+    None in the records; the fewer, the faster.
+    """
+    for values in where.values():
+        if not isinstance(values, Collection):
+            raise TypeError(f"where has {values!r}, expected a text or a collection of texts")
+    _check_columns("records", {*columns, *where}, _RECORD_COLUMNS)
+    place = StoreLocation.of(store)
+    wanted = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in where.items()}  # type: ignore[arg-type]
+    wanted = with_old_names(wanted, place.moved)
+    names = [name for name in _RECORD_COLUMNS if name in columns or name in wanted or name == _RUN]
+    files = dataset_files(place, "records")
+    files = files if run_ids is None else files.of_runs(run_ids)
+    return _records(place, files, lambda file: NarrowFile(file).columns(names, wanted, place.moved))
+
+
+def read_file(place: StoreLocation, file: RunFile) -> Reading[tuple[Record, ...]]:
+    return _records(place, [file], lambda opened: NarrowFile(opened).columns(_RECORD_COLUMNS, {}, place.moved))
+
+
+def read_distinct(
+    store: str | Path | StoreLocation, columns: Sequence[str], files: Iterable[RunFile]
+) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
+    """Return for each file the combinations of values that some columns have in it."""
+    place = StoreLocation.of(store)
+
+    def distinct(file: OpenedFile) -> list[dict[str, Any]]:
+        return NarrowFile(file).distinct(columns, place.moved)
+
+    return read_each(place, "records", list(files), distinct, threads=_NARROW_THREADS)
+
+
+def _records(
+    place: StoreLocation, files: Files | list[RunFile], read: Callable[[OpenedFile], Columns]
+) -> Reading[tuple[Record, ...]]:
+    by_file, problems = read_each(place, "records", files, read, threads=_NARROW_THREADS)
+    several = [columns for columns in by_file.values() if columns[_RUN]]
+    if not several:
+        return Reading((), problems)
+    whole = {name: list(itertools.chain.from_iterable(one[name] for one in several)) for name in several[0]}
+    run_ids = whole[_RUN]
+    if any(file.is_compacted for file in by_file) and any(map(operator.gt, run_ids, run_ids[1:])):
+        # Compacted rows lie by device model and month, and runs of other device models fall in between.
+        order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
+        whole = {name: [values[row] for row in order] for name, values in whole.items()}
+    return Reading(from_columns(whole, Record), problems)
+
+
+_MANY = 64
+"""The rows from which on it pays to take a column's values all at once; a run has few of one case."""
+_PHYSICAL = {"string": "BYTE_ARRAY", "int64": "INT64", "bool": "BOOLEAN"}
+_SCALAR_COLUMNS = {
+    field.name: _PHYSICAL[str(field.type)] for field in schema_of(Record) if str(field.type) in _PHYSICAL
+}
+"""Parquet's type of each column whose statistics can be believed."""
+
+
+class NarrowFile:
+    """A few rows or columns of one run's file, without decoding the rest of it.
+
+    A run's file has some 80 columns, and most have the same value in all rows: these values come out of the footer's statistics.
+    """
+
+    def __init__(self, opened: OpenedFile) -> None:
+        self._opened = opened
+        # A file with several row groups, or unwanted rows, has several runs; its statistics are not used.
+        alone = opened.metadata.num_row_groups == 1 and opened.metadata.num_rows == opened.num_rows
+        self._group = opened.metadata.row_group(0) if alone else None
+
+    def columns(
+        self, names: Sequence[str], wanted: Mapping[str, Collection[object]], moved: Mapping[str, str]
+    ) -> Columns:
+        """Return some columns, one at least, of the rows that have the wanted texts; a column that the file lacks is None."""
+        keys, sought = self._split(list(wanted))
+        if any(value not in wanted[name] for name, value in keys.items()):
+            return {name: [] for name in names}
+        constants, varying = self._split([name for name in names if name not in wanted])
+        constants |= keys
+        table = None
+        if sought or varying:
+            table = self._opened.read([*sought, *varying], wanted.get("case"))
+            if sought:
+                match = [pc.is_in(table.column(name), pa.array(list(wanted[name]), pa.string())) for name in sought]
+                table = table.filter(functools.reduce(pc.and_, match))
+        count = self._opened.num_rows if table is None else table.num_rows
+        values_of = python_values if count >= _MANY else pa.ChunkedArray.to_pylist
+        columns = {
+            name: [constants[name]] * count if name in constants or table is None else values_of(table.column(name))
+            for name in names
+        }
+        if SUITE in columns:
+            columns[SUITE] = [moved.get(name, name) for name in columns[SUITE]]
+        return columns
+
+    def distinct(self, names: Sequence[str], moved: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return the combinations of values that some columns have; none where there are no rows."""
+        if not self._opened.num_rows:
+            return []
+        constants, varying = self._split(names)
+        rows = self._opened.read(varying).group_by(varying).aggregate([]).to_pylist() if varying else [{}]
+        rows = [{name: constants[name] if name in constants else row[name] for name in names} for row in rows]
+        return [{**row, SUITE: moved.get(row[SUITE], row[SUITE])} for row in rows] if SUITE in names else rows
+
+    def _split(self, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the values of columns that have one, and the other columns."""
+        constants: dict[str, Any] = {}
+        varying: list[str] = []
+        for name in names:
+            if name not in self._opened.places:
+                constants[name] = checked_constant(None, "records", name)
+            elif (constant := self._constant(name)) is not None:
+                (constants[name],) = constant
+            else:
+                varying.append(name)
+        return constants, varying
+
+    def _constant(self, name: str) -> tuple[Any] | None:
+        """Return the one value of a column where the statistics show that it has no other."""
+        if self._group is None:
+            return None
+        column = self._group.column(self._opened.places[name])
+        # NaN is in no minimum, so floats that differ from it would pass for constant; a list has a minimum of its own kind.
+        if column.physical_type != _SCALAR_COLUMNS.get(name) or column.path_in_schema != name:
+            return None
+        statistics = column.statistics
+        if statistics is None or not statistics.has_null_count:
+            return None
+        if statistics.null_count == self._group.num_rows:
+            return (checked_constant(None, "records", name),)
+        if statistics.null_count or not statistics.has_min_max:
+            return None
+        try:
+            least, most = statistics.min, statistics.max
+        except ValueError:  # no UTF-8, which is said where it is decoded
+            return None
+        return (checked_constant(least, "records", name),) if least == most else None

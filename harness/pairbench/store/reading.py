@@ -1,25 +1,32 @@
-"""Reads something of many files, of each once, also while runs close; what cannot be read is named and costs only itself.
+"""Reads many files of a store, each once, also while runs close; a file that cannot be read is named and costs only itself.
 
-Suites that lie elsewhere now than when runs were made: what is stored under an old name is read under the new one.
+Suites may lie elsewhere now than when runs were made. Series go by the names of suites, so rows are read under the new names.
 
-A series goes by its suite's name, so without this a file that moves would break every history of what it declares.
+Columns that files of earlier versions lack are derived from their other columns, so that history goes on. Medians of the device and the
+host are in the files of all versions, so ratios of them need nothing else. The device's rounds and intervals come from the raw samples,
+where these have not been pruned; an interval is Student's t over the rounds alone, for a bootstrap would take minutes. The host's rounds are
+not derived: its samples were taken in another way, behind a flush.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pairbench.errors import EmptyStoreError
+from pairbench.model.latency import DEVICE, ENDS, HOST
+from pairbench.model.plan import BASELINE
 from pairbench.model.record import Series
-from pairbench.store.files.compacted import choose, open_file
-from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile, doubled
+from pairbench.stats import percentiles, rounds_interval
+from pairbench.store.compacted import choose, open_file
 from pairbench.store.location import RunFile, StoreLocation, run_files
+from pairbench.store.opened import BROKEN, OpenedFile, doubled, problem_of
 from pairbench.store.schema import SCHEMA_VERSION
 
 SUITE = "suite"
@@ -27,27 +34,22 @@ SUITE = "suite"
 
 
 def with_old_names(where: Mapping[str, object], moved: Mapping[str, str]) -> dict[str, Any]:
-    """Return a filter that takes the rows of its suites under whatever name they were stored, whichever name it has.
-
-    Args:
-        where: For each column the value, or the collection of values, that rows must have.
-        moved: The new name of each old one.
-    """
+    """Return a filter of columns by a value or a collection of values, in which suites have all their names."""
     if SUITE not in where or not moved:
         return dict(where)
     wanted = where[SUITE]
-    names = {moved.get(name, name) for name in ([wanted] if isinstance(wanted, str) else _each(wanted))}
+    assert isinstance(wanted, Collection), f"{wanted!r} filters suites, expected a name or a collection of names"
+    names = {moved.get(name, name) for name in ([wanted] if isinstance(wanted, str) else wanted)}
     return {**where, SUITE: sorted(names | {old for old, new in moved.items() if new in names})}
 
 
 def current_name(text: str, moved: Mapping[str, str]) -> str:
-    """Return what a user calls a suite, or something in it such as `file::operator`, with the suite's new name."""
+    """Return the name of a suite, or of something in it such as `file::operator`, with the suite's new name."""
     suite, separator, rest = text.partition("::")
     return f"{moved.get(suite, suite)}{separator}{rest}"
 
 
 def renamed_table(table: pa.Table, moved: Mapping[str, str]) -> pa.Table:
-    """Return a table with the new names of suites in the column `suite`, if it has that."""
     if SUITE not in table.column_names or not moved:
         return table
     place = table.column_names.index(SUITE)
@@ -60,35 +62,22 @@ def renamed_table(table: pa.Table, moved: Mapping[str, str]) -> pa.Table:
     return table.set_column(place, table.schema.field(SUITE), names.cast(column.type))
 
 
-def renamed_rows(rows: list[dict[str, Any]], moved: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return rows with the new names of suites."""
-    if not moved or not rows or SUITE not in rows[0]:
-        return rows
-    return [{**row, SUITE: moved.get(row[SUITE], row[SUITE])} for row in rows]
-
-
 def renamed_series(series: Series, moved: Mapping[str, str]) -> Series:
-    """Return a series under the new name of its suite."""
     return replace(series, suite=moved[series.suite]) if series.suite in moved else series
 
 
-def _each(values: object) -> Collection[Any]:
-    assert isinstance(values, Collection), f"{values!r} filters suites, expected a name or a collection of names"
-    return values
-
-
 _THREADS, _THREADS_REMOTE = 4, 32
-"""An object store lets one wait for many files at the same time."""
+"""Files of an object store are waited for side by side."""
 _TIMES_REMOTE = 4
-"""How often a part in an object store is read that seems damaged: another round replaces it, and its size may be that of the earlier one."""
+"""Tries to read a part of an object store that seems damaged: another round replaces it, and its size may be that of the earlier one."""
 _LISTINGS = 10
-"""How often a run is looked for again whose files were gone as they were read; it closes once, so one time is enough."""
+"""Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
 
 Value = TypeVar("Value")
 
 
 class Reading(NamedTuple, Generic[Value]):
-    """What was read, and a sentence for each file that could not be."""
+    """A value, and a sentence for each file that could not be read."""
 
     value: Value
     problems: tuple[str, ...]
@@ -96,49 +85,36 @@ class Reading(NamedTuple, Generic[Value]):
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """A dataset's files, and what has the name of one and is none."""
+    """A dataset's files, oldest run first, and a sentence for each entry that cannot be one."""
 
     files: tuple[RunFile, ...]
-    """The files, oldest run first."""
     problems: tuple[str, ...] = ()
-    """A sentence for each name that is no file."""
 
     def of_runs(self, run_ids: Collection[str]) -> "Files":
-        """Return the files of some runs."""
         wanted = run_ids if isinstance(run_ids, AbstractSet) else set(run_ids)
         kept = (file.only(wanted) for file in self.files)
         return Files(files=tuple(file for file in kept if file is not None), problems=self.problems)
 
     @property
     def run_ids(self) -> list[str]:
-        """The runs, oldest first."""
         return sorted({run_id for file in self.files for run_id in file.run_ids})
 
 
 def stored_files(place: StoreLocation, dataset: str) -> Files:
-    """Return a dataset's files, each with the runs that are to be read from it; none where there is no such store.
-
-    Raises:
-        StoreFailedError: it cannot be listed, or does not give a file.
-    """
+    """Return a dataset's files, each with the runs to read from it; none where there is no such store."""
     listing = place.listing(dataset, ".parquet")
     chosen = choose(place, run_files(listing.paths))
     return Files(files=chosen.files, problems=(*listing.problems, *chosen.problems))
 
 
 def dataset_files(place: StoreLocation, dataset: str) -> Files:
-    """Return a dataset's files.
-
-    Raises:
-        EmptyStoreError: there is no such store, or it is empty.
-        StoreFailedError: it cannot be listed.
-    """
+    """Return a dataset's files; raise EmptyStoreError where there are none."""
     files = stored_files(place, dataset)
     if not files.files:
-        told = "".join(f"; {problem}" for problem in files.problems)
+        problems = "".join(f"; {problem}" for problem in files.problems)
         raise EmptyStoreError(
             f"store {place.name!r} has no {dataset}: there is no parquet file below {place.root}/{dataset}; "
-            f"make some with `pairbench run`, or name another store with --store{told}"
+            f"make some with `pairbench run`, or name another store with --store{problems}"
         )
     return files
 
@@ -151,20 +127,10 @@ def read_each(
     *,
     threads: int = _THREADS,
 ) -> Reading[dict[RunFile, Value]]:
-    """Read something of each file, and say of each that cannot be read why not.
+    """Call `read` with each file, and return the results with a sentence for each file that cannot be read.
 
     A run may close meanwhile, and then its parts are gone: it is listed again, and read from the one file that they became. A part
-    beside its sound one file is the same rows again, and left out.
-
-    Args:
-        place: The store.
-        dataset: What the files are of.
-        files: The files, as they were listed.
-        read: What to read of a file. It may raise what `OpenedFile` does.
-        threads: How many files of a local store are read at the same time.
-
-    Raises:
-        StoreFailedError: the store cannot be listed again, or is elsewhere and does not give a file.
+    beside its sound one file has the same rows, and is left out. `threads` is for a local store.
     """
     problems = list(files.problems) if isinstance(files, Files) else []
     pending = _joined(files.files if isinstance(files, Files) else files)
@@ -184,24 +150,31 @@ def read_each(
         found |= {file: result for file, result in results.items() if result is not None}
         if not gone:
             break
-        # A run's own files are read again, all of them: parts may have become one file. What has been read of a compacted one has been read.
+        # All of a run's own files are read again: parts may have become one file. The rows that were read of a compacted file stay.
         found = {file: result for file, result in found.items() if file.is_compacted or file.run_id not in gone}
         read_already = {(file.folder, run_id) for file in found if file.is_compacted for run_id in file.run_ids}
         again = stored_files(place, dataset).of_runs(gone).files
-        pending = [left for file in again if (left := _without(file, read_already)) is not None]
+        pending = []
+        for file in again:
+            left = file.only({run_id for run_id in file.run_ids if (file.folder, run_id) not in read_already})
+            pending += [left] if left is not None else []
     problems += [result for result in found.values() if isinstance(result, str)]
-    problems += [_newer(place, version) for version in sorted(newer)]
+    problems += [
+        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows "
+        f"{SCHEMA_VERSION}, and leaves out what is new; update it"
+        for version in sorted(newer)
+    ]
     values = {file: result for file, result in found.items() if not isinstance(result, str)}
     sound = {file.path for file in values}
     superfluous = {part for whole, parts in doubled(values).items() if whole in sound for part in parts}
-    # Of compacted files the rows are ordered by who reads them; of one run's they come by device model, as ever.
+    # Rows of compacted files are sorted by the caller; those of runs' own files come by device model.
     compacted = any(file.is_compacted for file in values)
     ordered = sorted(values, key=lambda file: ("" if compacted else file.run_id, file.path))
     return Reading({file: values[file] for file in ordered if file.path not in superfluous}, tuple(problems))
 
 
 def _joined(files: Iterable[RunFile]) -> list[RunFile]:
-    """Return files of which none is there twice: of a compacted one, all runs that are wanted at once."""
+    """Return each file once: a compacted file with all runs that are wanted of it."""
     by_path: dict[str, RunFile] = {}
     for file in files:
         before = by_path.get(file.path)
@@ -213,15 +186,10 @@ def _joined(files: Iterable[RunFile]) -> list[RunFile]:
     return list(by_path.values())
 
 
-def _without(file: RunFile, done: Container[tuple[str, str]]) -> RunFile | None:
-    """Return a file without those of its runs that have been read."""
-    return file.only({run_id for run_id in file.run_ids if (file.folder, run_id) not in done})
-
-
 def _attempt(
     place: StoreLocation, dataset: str, file: RunFile, read: Callable[[OpenedFile], Value], newer: set[int]
 ) -> Value | str | None:
-    """Return what was read; a sentence where the file cannot be, and None where it is gone. Versions that are not known are added."""
+    """Return the result of `read`, a sentence where the file cannot be read, or None where it is gone; add unknown versions to `newer`."""
     problem = ""
     for _ in range(_TIMES_REMOTE if file.is_part and not place.is_local else 1):
         try:
@@ -231,26 +199,122 @@ def _attempt(
             return read(opened)
         except FileNotFoundError:
             return None
-        except ForeignFileError:
-            return foreign(file.path)
-        except (UnsoundError, *BROKEN) as error:
+        except BROKEN as error:
             problem = problem_of(file.path, error)
     return problem
 
 
-def _newer(place: StoreLocation, version: int) -> str:
-    return (
-        f"store {place.name!r}: some files are of schema version {version}, which a newer pairbench wrote; this one knows "
-        f"{SCHEMA_VERSION}, and leaves out what is new; update it"
-    )
+SINCE = 4
+"""The first version whose files have all these columns."""
+
+_KEYS = ("run_id", "device_uuid", "suite", "case", "mode", "implementation")
+_MEDIANS = (DEVICE.p50, HOST.p50)
+_HAS_DEVICE = "has_device"
+_FROM_MEDIANS = ("bound", DEVICE.speedup, HOST.speedup)
+_LISTS = {"call_round_p50_ns": "round_p50_ns", "call_round_p95_ns": "round_p95_ns"}
+"""The names of columns in earlier versions."""
+_FROM_SAMPLES = (
+    *(f"{name}{end}" for name in (DEVICE.p50, DEVICE.p95, DEVICE.speedup) for end in ENDS[1:]),
+    *DEVICE.rounds,
+)
+DERIVED = frozenset((*_FROM_MEDIANS, *_LISTS, *_FROM_SAMPLES))
+
+_Key = tuple[Any, ...]
+_Values = dict[str, Any]
+_Rounds = dict[int, tuple[float, ...]]
+"""The percentiles of each round."""
 
 
-def foreign(path: str) -> str:
-    """Return the sentence for a parquet file that is not ours."""
-    return f"{path}: not written by pairbench, left out; move it out of the store"
+def columns_needed(file: OpenedFile, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the further columns of a file from which those among `names` that it lacks are derived; none for a newer file."""
+    wanted = [*names]
+    if file.dataset != "records" or file.version >= SINCE or DERIVED.isdisjoint(wanted):
+        return ()
+    needed = (*_KEYS, *_MEDIANS, *(source for name, source in _LISTS.items() if name in wanted))
+    return tuple(name for name in needed if name not in wanted)
 
 
-def problem_of(path: str, error: BaseException) -> str:
-    """Return the sentence for a file that cannot be read."""
-    (first, *_) = str(error).splitlines() or [type(error).__name__]
-    return f"{path}: cannot be read, left out: {first}"
+def with_derived(
+    table: pa.Table, place: StoreLocation, file: OpenedFile, names: Iterable[str], *, samples: bool = True
+) -> pa.Table:
+    """Return some rows of an old file, with the columns that are needed, with the derived values of others; from raw samples only if asked."""
+    wanted = DERIVED.intersection(names)
+    if not len(table) or not columns_needed(file, wanted):
+        return table
+    values = _from_medians(file.read([*_KEYS, *_MEDIANS]))
+    if samples and wanted.intersection(_FROM_SAMPLES):
+        for key, derived in _from_samples(place, file.path.replace("/records/", "/samples/", 1)).items():
+            # A record without a device latency has rounds without device samples.
+            if key in values and values[key].pop(_HAS_DEVICE, None):
+                values[key].update(derived)
+    keys = _keys(table)
+    for name in DERIVED.intersection(table.column_names):
+        index = table.schema.get_field_index(name)
+        field = table.schema.field(index)
+        if name not in _LISTS:
+            column = pa.array([values.get(key, {}).get(name) for key in keys], field.type)
+            table = table.set_column(index, field, column)
+        elif _LISTS[name] in table.column_names:
+            table = table.set_column(index, field, table.column(_LISTS[name]))
+    return table
+
+
+def _keys(table: pa.Table) -> list[_Key]:
+    return list(zip(*(table.column(name).to_pylist() for name in _KEYS), strict=True))
+
+
+def _from_medians(records: pa.Table) -> dict[_Key, _Values]:
+    rows = {tuple(row[name] for name in _KEYS): row for row in records.select([*_KEYS, *_MEDIANS]).to_pylist()}
+    values: dict[_Key, _Values] = {}
+    for key, row in rows.items():
+        device, host = (row[name] for name in _MEDIANS)
+        of_key: _Values = {_HAS_DEVICE: bool(device)}
+        if device and host:
+            of_key["bound"] = "host" if host > device else "device"
+        control = rows.get((*key[:-1], BASELINE))
+        for latency, name in ((DEVICE, DEVICE.p50), (HOST, HOST.p50)):
+            if control is not None and key[-1] != BASELINE and control[name] and row[name]:
+                of_key[latency.speedup] = control[name] / row[name]
+        values[key] = of_key
+    return values
+
+
+def _from_samples(place: StoreLocation, path: str) -> dict[_Key, _Values]:
+    columns = [*_KEYS, "round", "device_ns", "throttled"]
+    try:
+        rows = OpenedFile(place, path, "samples").read(columns).to_pylist()
+    except BROKEN:  # the samples were pruned, or are damaged: there are no rounds, and the medians stay
+        return {}
+    by_key: defaultdict[_Key, _Rounds] = defaultdict(dict)
+    for row in rows:
+        taken = without_throttled(row["device_ns"], row["throttled"])
+        if taken.size:
+            by_key[tuple(row[name] for name in _KEYS)][row["round"]] = percentiles(taken, (50, 95))
+    return {key: _of_rounds(rounds, by_key.get((*key[:-1], BASELINE), {})) for key, rounds in list(by_key.items())}
+
+
+def _of_rounds(rounds: _Rounds, control: _Rounds) -> _Values:
+    p50, p95 = (np.array([rounds[index][place] for index in sorted(rounds)]) for place in (0, 1))
+    both = sorted(rounds.keys() & control.keys()) if control is not rounds else []
+    return {
+        **dict(zip(DEVICE.rounds, (p50.tolist(), p95.tolist()), strict=True)),
+        **_ends(DEVICE.p50, np.log(p50)),
+        **_ends(DEVICE.p95, np.log(p95)),
+        **_ends(DEVICE.speedup, np.log([control[index][0] / rounds[index][0] for index in both])),
+    }
+
+
+def _ends(name: str, logs: Any) -> _Values:
+    """Return the ends of the 95 % interval of the rounds' geometric mean; none for fewer than two."""
+    if len(logs) < 2:
+        return {}
+    _, low, high = rounds_interval(logs)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def without_throttled(values: Any, throttled: Any) -> Any:
+    """Return the samples of a round without those taken while the GPU throttled, where it was measured again."""
+    if values is None:
+        return np.empty(0)
+    taken, good = np.asarray(values, dtype=np.float64), ~np.asarray(throttled, dtype=bool)
+    return taken[good] if 2 * good.sum() > len(good) else taken

@@ -1,4 +1,4 @@
-"""What each run of a store is, newest first, and no more files opened than somebody asks about."""
+"""The runs of a store, newest first, opening no more files than a caller needs."""
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,9 +9,8 @@ from typing import Any
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.model.text import redacted
-from pairbench.store.history import read_distinct, read_file
 from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reader import read_frame, read_records
+from pairbench.store.reader import read_distinct, read_file, read_frame, read_records
 from pairbench.store.reading import Reading, dataset_files
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
@@ -20,7 +19,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedRun:
-    """One run, without what it measured."""
+    """One run, without its measurements."""
 
     run_id: str
     files: tuple[RunFile, ...] = field(repr=False)
@@ -31,16 +30,19 @@ class IndexedRun:
     confirms: str | None
     devices: frozenset[str]
     has_series: bool = True
-    """Whether it has a row of any series; False where no suite could be loaded, so that it says nothing of any."""
+    """Whether it has a row of any series; False where no suite could be loaded."""
 
     @property
     def started(self) -> dt.datetime | None:
         """When it started by its own clock; None where that cannot be read."""
-        return _moment(self.started_at)
+        try:
+            moment = dt.datetime.fromisoformat(self.started_at)
+        except ValueError:
+            return None
+        return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
     @property
     def named(self) -> dt.datetime | None:
-        """When it started by its id; None for an id that says nothing of the kind."""
         return named_moment(self.run_id)
 
 
@@ -48,26 +50,19 @@ class RunIndex:
     """The runs of a store, or of one file, newest first by their ids; heads are read as they are asked for."""
 
     def __init__(self, place: StoreLocation, name: str, files: Sequence[RunFile]) -> None:
-        """Take the files as they are; `of_store` and `of_file` find them."""
         self.place = place
         self.name = name
         self.problems: list[str] = []
-        """One for each file that was looked at and cannot be read."""
+        """A sentence for each file that was opened and cannot be read."""
         self._heads: dict[str, IndexedRun] = {}
         by_run: dict[str, list[RunFile]] = {}
         for file in files:
             for run_id in file.run_ids:
-                own = replace(file, run_id=run_id, among=(run_id,)) if file.is_compacted else file
-                by_run.setdefault(run_id, []).append(own)
+                by_run.setdefault(run_id, []).append(_of_run(file, run_id))
         self._unread = [by_run[run_id] for run_id in sorted(by_run)]
 
     @classmethod
     def of_store(cls, store: str | Path | StoreLocation) -> "RunIndex":
-        """Return the runs of a store.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
-        """
         place = StoreLocation.of(store)
         files = dataset_files(place, "records")
         index = cls(place, place.name, files.files)
@@ -76,15 +71,7 @@ class RunIndex:
 
     @classmethod
     def of_file(cls, path: str, *, moved: Mapping[str, str] | None = None) -> "RunIndex":
-        """Return the runs in one parquet file.
-
-        Args:
-            path: The file, as a local path or a URL.
-            moved: For each old name of a suite the name under which its rows are to be read.
-
-        Raises:
-            StoreError: there is no such file, or it cannot be read.
-        """
+        """Return the runs in one parquet file; raise StoreError where there is none, or it cannot be read."""
         folder, _, name = path.rpartition("/")
         place = StoreLocation.of(folder or ".", moved=moved)
         path = redacted(path)
@@ -102,7 +89,7 @@ class RunIndex:
         return self.name.endswith(".parquet")
 
     def __iter__(self) -> Iterator[IndexedRun]:
-        """Yield the heads, newest first, reading on as far as is asked."""
+        """Yield the heads, newest first, reading as they are asked for."""
         seen: set[str] = set()
         while True:
             # A head that was read out of turn waits for its turn.
@@ -116,7 +103,7 @@ class RunIndex:
             self._read_heads(self._next())
 
     def _next(self) -> list[list[RunFile]]:
-        """Take the newest runs that have not been looked at: some, and what is compacted into the same files as they."""
+        """Take some of the newest unread runs, and the runs that are compacted into the same files."""
         some = [self._unread.pop() for _ in range(min(_AT_ONCE, len(self._unread)))]
         paths = {file.path for files in some for file in files if file.is_compacted}
         if paths:
@@ -132,7 +119,6 @@ class RunIndex:
         return tuple(self._heads[run_id] for run_id in sorted(self._heads, reverse=True) if run_id.startswith(text))
 
     def first(self, count: int, wanted: Callable[[IndexedRun], bool] = lambda _: True) -> tuple[IndexedRun, ...]:
-        """Return the newest runs that are wanted."""
         newest: list[IndexedRun] = []
         for head in self:
             if len(newest) == count:
@@ -144,18 +130,17 @@ class RunIndex:
     def records(
         self, heads: Iterable[IndexedRun], *, cases: Collection[str] | None = None
     ) -> Reading[tuple[Record, ...]]:
-        """Return what some runs recorded, all of it or of some cases, oldest run first."""
         files = [file for head in heads for file in head.files]
         if not files:
             return Reading((), ())
         if self.is_file:
             return read_file(self.place, files[0])
-        # By the names of the files, for one that was renamed still holds the run that it holds.
+        # By the names of the files: a renamed file still holds its run.
         where = None if cases is None else {"case": sorted(cases)}
         return read_records(self.place, {file.run_id for file in files}, where=where)
 
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return by run the combinations of values that some columns have in it."""
+        """Return by run the combinations of values that some columns have."""
         heads = list(heads)
         files = [file for head in heads for file in head.files]
         compacted = any(file.is_compacted for file in files)
@@ -170,7 +155,6 @@ class RunIndex:
         return {run_id: [row for name in of_run for row in rows.get(name, ())] for run_id, of_run in names.items()}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
-        """Return some columns of some runs, oldest run first."""
         run_ids = {file.run_id for head in heads for file in head.files}
         frame, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
         self._tell(problems)
@@ -182,14 +166,17 @@ class RunIndex:
         rows: dict[str, list[tuple[RunFile, dict[str, Any]]]] = {}
         for file, of_file in reading.value.items():
             for row in of_file:
-                own = replace(file, run_id=row["run_id"], among=(row["run_id"],)) if file.is_compacted else file
-                rows.setdefault(row["run_id"], []).append((own, row))
+                rows.setdefault(row["run_id"], []).append((_of_run(file, row["run_id"]), row))
         for run_id, of_run in rows.items():
             before = self._heads.get(run_id)
             self._heads[run_id] = _head(run_id, of_run, before.files if before else ())
 
     def _tell(self, problems: Iterable[str]) -> None:
         self.problems += [problem for problem in problems if problem not in self.problems]
+
+
+def _of_run(file: RunFile, run_id: str) -> RunFile:
+    return replace(file, run_id=run_id, among=(run_id,)) if file.is_compacted else file
 
 
 def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[RunFile, ...]) -> IndexedRun:
@@ -208,16 +195,8 @@ def _head(run_id: str, rows: list[tuple[RunFile, dict[str, Any]]], more: tuple[R
 
 
 def named_moment(run_id: str) -> dt.datetime | None:
-    """Return when a run started by its id; None for an id that says nothing of the kind."""
+    """Return when a run started by its id; None for an id without a time."""
     try:
         return dt.datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=dt.UTC)
     except ValueError:
         return None
-
-
-def _moment(text: str) -> dt.datetime | None:
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

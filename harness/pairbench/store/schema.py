@@ -1,4 +1,4 @@
-"""The parquet schemas, derived from the row types, and the way from rows to tables and back."""
+"""The columns of a store's files: parquet schemas derived from the row types, rows to tables and back, and which columns are refused."""
 
 # History of SCHEMA_VERSION. A file of any version stays readable: columns that it lacks come as null, columns that this
 # release does not know are ignored. Raise the version whenever a column is added, dropped or changes its meaning, and
@@ -9,23 +9,27 @@
 #   3  warm_first_call_ns, compilations, recompilations, graph_breaks, compile_notes; graph_capturable, graph_capture_reason
 #   4  the device's and the host's latencies by round and with intervals, bound, device_speedup, host_speedup,
 #      call_round_p50_ns and call_round_p95_ns for round_p50_ns and round_p95_ns, which stay; of earlier files they are
-#      derived, see `store.derived`. host_p50_ns is taken with an empty queue; before, behind what a flush had queued
+#      derived, see `store.reading`. host_p50_ns is taken with an empty queue; before, behind what a flush had queued
 #   5  autotuned
 #   6  commit_subject, commit_author, commit_number, pull_request: whose a change is
 #   7  saved_bytes
 #   8  host_round_lower_mean_ns
 #   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output; consumes
 
+import functools
+import json
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pairbench.model.plain import whole_text
 from pairbench.model.record import Record, Samples
+from pairbench.store.location import is_run_id
 
 SCHEMA_VERSION = 9
 
@@ -33,7 +37,7 @@ VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""
 
 PARTITIONS = pa.schema([("device", pa.string()), ("month", pa.string())])
-"""What the folders say; these columns are in no file."""
+"""The columns that the folders name; no file has them."""
 
 ROW_TYPES: dict[str, Any] = {"records": Record, "samples": Samples}
 """Row type of each dataset, by the name of its folder."""
@@ -46,7 +50,6 @@ _SCALARS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.boo
 
 
 def schema_of(row_type: type[Record] | type[Samples]) -> pa.Schema:
-    """Return the schema of the files that hold these rows."""
     hints = _HINTS[row_type]
     columns = [pa.field(item.name, _arrow_type(hints[item.name])) for item in fields(row_type)]
     return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
@@ -61,15 +64,11 @@ def version_of(metadata: Mapping[bytes, bytes] | None) -> int | None:
 
 
 def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] | type[Samples]) -> pa.Table:
-    """Return rows as a table.
-
-    Raises:
-        TypeError: a value does not fit its column, which it names.
-    """
+    """Return rows as a table."""
     schema = schema_of(row_type)
     columns = []
     for column in schema:
-        values = [_plain(getattr(row, column.name)) for row in rows]
+        values = [_stored(getattr(row, column.name)) for row in rows]
         try:
             columns.append(_array(values, column.type))
         except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -80,37 +79,37 @@ def to_table(rows: Sequence[Record] | Sequence[Samples], row_type: type[Record] 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
-    except UnicodeEncodeError:  # a file name or a message holds what is no character
-        return pa.array([_whole(value) for value in values], kind)
+    except UnicodeEncodeError:  # a file name or a message holds half a character
+        return pa.array([_escaped(value) for value in values], kind)
 
 
-def _whole(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return whole_text(value)
     if isinstance(value, list | tuple):
-        return [_whole(item) for item in value]
-    return {name: _whole(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+        return [_escaped(item) for item in value]
+    return {name: _escaped(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
 def texts_of(schema: pa.Schema) -> list[str]:
-    """Return the columns of text: few values, many times."""
+    """Return the columns of text, whose values repeat."""
     return [field.name for field in schema if pa.types.is_string(field.type)]
 
 
 def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
-    """Return a table, of this version or another, as rows."""
-    return from_columns({name: plain_values(table.column(name)) for name in table.column_names}, row_type)
+    """Return a table, of this schema version or another, as rows."""
+    return from_columns({name: python_values(table.column(name)) for name in table.column_names}, row_type)
 
 
-def plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python's values; texts that repeat, one for all, and numbers without gaps several times as fast as pyarrow does."""
-    return [value for chunk in column.chunks for value in _plain_values(chunk)]
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python's values: repeated texts as one object, and numbers without nulls several times as fast as pyarrow does."""
+    return [value for chunk in column.chunks for value in _chunk_values(chunk)]
 
 
-def _plain_values(column: pa.Array) -> list[Any]:
+def _chunk_values(column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         values = [*column.dictionary.to_pylist(), None]
-        return [values[place] for place in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
+        return [values[index] for index in column.indices.fill_null(len(values) - 1).to_numpy().tolist()]
     if column.null_count == len(column):
         return [None] * len(column)
     if column.null_count or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
@@ -124,20 +123,20 @@ def from_rows(rows: Sequence[Mapping[str, Any]], row_type: type[Row]) -> tuple[R
 
 
 def from_columns(columns: Mapping[str, Sequence[Any]], row_type: type[Row]) -> tuple[Row, ...]:
-    """Return columns of plain values as rows; a column that is not there has its default."""
+    """Return columns of Python's values as rows; a missing column has its default."""
     hints = _HINTS[row_type]
     names = [name for name in columns if name in hints]
     values = [_values(hints[name], columns[name]) for name in names]
     lacking = {item.name: item.default for item in fields(row_type) if item.name not in names}
-    found = []
+    rows = []
     for row in zip(*values, strict=True):
         # A frozen dataclass sets field by field, which for the 10,000 records of a comparison takes half a second.
-        one = object.__new__(row_type)
+        made = object.__new__(row_type)
         content = lacking.copy()
         content.update(zip(names, row, strict=True))
-        object.__setattr__(one, "__dict__", content)
-        found.append(one)
-    return tuple(found)
+        object.__setattr__(made, "__dict__", content)
+        rows.append(made)
+    return tuple(rows)
 
 
 def _arrow_type(hint: Any) -> pa.DataType:
@@ -158,9 +157,9 @@ def _present(hint: Any) -> Any:
     return hint
 
 
-def _plain(value: Any) -> Any:
+def _stored(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(item) for item in value] if value and is_dataclass(value[0]) else value
+        return [_stored(item) for item in value] if value and is_dataclass(value[0]) else value
     return {item.name: getattr(value, item.name) for item in fields(value)} if is_dataclass(value) else value
 
 
@@ -173,3 +172,169 @@ def _values(hint: Any, values: Iterable[Any]) -> Iterable[Any]:
         make: Any = item
         return [None if value is None else tuple(make(**inner) for inner in value) for value in values]
     return [None if value is None else tuple(value) for value in values]
+
+
+IDENTITY = {
+    "records": ("run_id", "device_name", "suite", "status"),
+    "samples": ("run_id", "device_name", "suite", "case", "implementation", "mode", "round", "call_ns"),
+}
+"""Columns of each dataset that identify a row: they are in all files and never null."""
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+"""The type in which readers get texts, for these repeat."""
+
+_OBJECTS = ("axes", "environment")
+"""Columns of text that hold a JSON object."""
+_CHECKED_TEXTS = frozenset({"run_id", *_OBJECTS})
+"""Columns of text whose values are checked one by one."""
+_PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")
+"""Columns of lists with a value for each sample of a round."""
+_WITH_GAPS = frozenset({"stream_ns"})
+"""Columns whose lists have nulls, for samples whose latency was not taken."""
+_WORDS = {"string": "text", "double": "numbers", "int64": "whole numbers", "bool": "true or false"}
+
+
+class UnsoundError(Exception):
+    """A damaged or impossible file; the message says what is wrong with its content."""
+
+
+@functools.cache
+def fields_of(dataset: str) -> dict[str, pa.Field]:
+    return {field.name: field for field in schema_of(ROW_TYPES[dataset])}
+
+
+@functools.cache
+def texts(dataset: str) -> tuple[str, ...]:
+    return tuple(texts_of(schema_of(ROW_TYPES[dataset])))
+
+
+def type_of(dataset: str, name: str) -> pa.DataType:
+    return TEXT if name in texts(dataset) else fields_of(dataset)[name].type
+
+
+@functools.cache
+def _required(dataset: str) -> frozenset[str]:
+    """Return the columns of text that may not be null: nulls of a file become empty texts."""
+    hints = typing.get_type_hints(ROW_TYPES[dataset])
+    return frozenset(name for name, hint in hints.items() if hint is str)
+
+
+def check_table(table: pa.Table, dataset: str) -> None:
+    """Raise UnsoundError for rows that no reader would accept."""
+    check_beside({name: conformed(table.column(name), dataset, name) for name in table.column_names})
+
+
+def conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
+    """Return a column in its type; raise UnsoundError, or an error of pyarrow, where it holds other values."""
+    wanted = fields_of(dataset)[name].type
+    # Files of this version have its types, and checking more takes too long for a thousand files.
+    if column.type not in (wanted, type_of(dataset, name)) and not _fits(column.type, wanted):
+        raise UnsoundError(f"column {name!r} holds {column.type}, expected {_WORDS.get(str(wanted), wanted)}")
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise UnsoundError(f"column {name!r}: {error}") from error
+    if pa.types.is_string(wanted):
+        return _conformed_text(column, dataset, name)
+    if column.null_count and name in IDENTITY[dataset]:
+        raise UnsoundError(f"column {name!r} has no value in {column.null_count} of {len(column)} rows")
+    if column.type != wanted:
+        column = column.cast(wanted)
+    if pa.types.is_list(wanted):
+        for chunk in column.chunks:
+            _check_inside(name, chunk.flatten())
+    return column
+
+
+def _conformed_text(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedArray:
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    if column.type != TEXT:
+        column = column.cast(TEXT)
+    if name in IDENTITY[dataset]:
+        has_empty = any(pc.any(pc.equal(chunk.dictionary, "")).as_py() for chunk in column.chunks)
+        if column.null_count or has_empty:
+            raise UnsoundError(f"column {name!r} has no value in some of {len(column)} rows")
+    if name in _CHECKED_TEXTS:
+        for value in (value for chunk in column.chunks for value in chunk.dictionary.to_pylist()):
+            _check_text(name, value)
+    if column.null_count and name in _required(dataset):
+        column = column.cast(pa.string()).fill_null("").dictionary_encode()
+    return column
+
+
+def lacking(dataset: str, name: str, count: int) -> pa.Array:
+    """Return the values of a column that a file does not have."""
+    if name in _required(dataset):
+        return pa.array([""] * count, pa.string()).dictionary_encode().cast(TEXT)
+    return pa.nulls(count, type_of(dataset, name))
+
+
+def checked_constant(value: Any, dataset: str, name: str) -> Any:
+    """Return a constant column's value, taken from statistics, as `conformed` would; raise UnsoundError where that would."""
+    if value in (None, "") and name in IDENTITY[dataset]:
+        raise UnsoundError(f"column {name!r} has no value")
+    if value is None and name in _required(dataset):
+        return ""
+    if isinstance(value, str):
+        _check_text(name, value)
+    return value
+
+
+def check_beside(columns: Mapping[str, pa.ChunkedArray]) -> None:
+    """Raise UnsoundError unless the columns with a value for each sample have lists of one length."""
+    lengths = [(name, pc.list_value_length(column)) for name, column in columns.items() if name in _PER_SAMPLE]
+    for name, other in lengths[1:]:
+        if pc.any(pc.not_equal(lengths[0][1], other)).as_py():
+            raise UnsoundError(
+                f"columns {lengths[0][0]!r} and {name!r} have lists of different lengths, expected one length"
+            )
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a column of one type may hold values of another; texts are no numbers."""
+    kinds = pa.types
+    if kinds.is_dictionary(found):
+        found = found.value_type
+    if kinds.is_null(found):
+        return True
+    if kinds.is_list(wanted):
+        lists = kinds.is_list(found) or kinds.is_large_list(found)
+        return lists and _fits(found.value_type, wanted.value_type)
+    if kinds.is_struct(wanted):
+        inside = [found.field(place) for place in range(found.num_fields)] if kinds.is_struct(found) else []
+        there = {field.name: field.type for field in inside}
+        return all(field.name in there and _fits(there[field.name], field.type) for field in wanted)
+    return any(is_kind(found) for is_kind in _KINDS[str(wanted)])
+
+
+_KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "string": (pa.types.is_string, pa.types.is_large_string),
+    "bool": (pa.types.is_boolean,),
+    "int64": (pa.types.is_integer,),
+    "double": (pa.types.is_floating, pa.types.is_integer),
+}
+"""The kinds of types whose values a column of each type takes."""
+
+
+def _check_text(name: str, text: str) -> None:
+    # Commands take the id of a run, where a path or a URL would be another store.
+    if name == "run_id" and not is_run_id(text):
+        raise UnsoundError(f"column 'run_id' holds {text!r:.60}, expected letters, digits and _ . + -")
+    if name not in _OBJECTS or not text:
+        return
+    try:
+        content = json.loads(text)
+        text.encode()
+    except (ValueError, RecursionError) as error:
+        raise UnsoundError(f"column {name!r} holds no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UnsoundError(f"column {name!r} holds {text!r:.40}, expected a JSON object")
+
+
+def _check_inside(name: str, values: pa.Array) -> None:
+    if name in _WITH_GAPS:
+        return
+    arrays = [values] if not pa.types.is_struct(values.type) else [values, *values.flatten()]
+    if any(array.null_count for array in arrays):
+        raise UnsoundError(f"column {name!r} has lists with nothing in a place, expected a value in each")

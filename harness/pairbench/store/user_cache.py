@@ -11,16 +11,19 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pairbench.model.environment import Environment
+
 _OLD_S = 14 * 24 * 3600
 _FORMAT = 1
-"""Raised whenever what is kept changes its meaning: values of another format are forgotten."""
+"""The version of the values; those of another version are ignored."""
 
 
 def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that is the user's, and pairbench's alone; one that cannot be there for a user who has no home."""
+    """Return pairbench's cache folder of the user; a path that cannot exist for a user without a home."""
     chosen = Path(environment.get("XDG_CACHE_HOME") or "")
     if not chosen.is_absolute():  # a relative one is to be ignored, says the rule for these folders
         try:
@@ -31,7 +34,7 @@ def user_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def kept_compilations() -> Path | None:
-    """Return the folder for what torch.compile and Triton have compiled, without what is older than two weeks; None if it cannot be there."""
+    """Return the cache folder of torch.compile and Triton, after removing entries older than two weeks; None if it cannot be made."""
     folder = user_folder() / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +61,7 @@ def kept_bytecode() -> Path | None:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove what nothing has touched in a folder for two weeks."""
+    """Remove the entries of a folder that are older than two weeks."""
     with contextlib.suppress(OSError):
         for entry in folder.iterdir():
             if time.time() - entry.stat().st_mtime > _OLD_S:
@@ -86,11 +89,11 @@ class KeptValues:
         return {key: value for key, value in values.items() if isinstance(value, dict)}
 
     def keep(self, values: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep values beside those that are there, as far as the folder can be written to. The file is swapped whole."""
+        """Add values to the file, which is replaced whole; an OSError is ignored."""
         if not values:
             return
-        # Loads pyarrow, for which whoever only reads would wait.
-        from pairbench.store.files.written import sweep_temporary, write_whole
+        # Loads pyarrow, which reading does not need.
+        from pairbench.store.files import sweep_temporary, write_whole
 
         kept = {key: value for key, value in self.read().items() if key not in values}
         newest = list({**kept, **values}.items())[-self._most :]
@@ -99,3 +102,38 @@ class KeptValues:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             sweep_temporary([self._file.parent])
             write_whole(self._file, text.encode(), durable=False)
+
+
+_CEILINGS = "ceilings"
+
+
+class KeptCeilings:
+    """The measured ceilings of the roofline by device, driver and version of torch."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._values = KeptValues((folder or user_folder()) / "ceilings.json", most=100)
+
+    def put_in(self, environment: Environment) -> Environment | None:
+        """Return an environment with the ceilings that are kept for it; None where none are."""
+        values = self._values.read().get(_key(environment), {})
+        known = {name: float(rate) for name, rate in values.items() if isinstance(rate, int | float) and rate > 0}
+        if not known:
+            return None
+        observed = {**_observed(environment), _CEILINGS: known}
+        return replace(environment, rest={**environment.rest, "observed": observed})
+
+    def keep(self, environment: Environment) -> None:
+        """Keep the ceilings of an environment, if it has some."""
+        if ceilings := _observed(environment).get(_CEILINGS):
+            self._values.keep({_key(environment): ceilings})
+
+
+def _observed(environment: Environment) -> dict[str, Any]:
+    observed: dict[str, Any] = environment.rest.get("observed", {})
+    return observed
+
+
+def _key(environment: Environment) -> str:
+    device = environment.device
+    versions = (environment.driver, environment.cuda, environment.torch)
+    return json.dumps([device.kind, device.name, device.uuid, environment.hostname, *versions])

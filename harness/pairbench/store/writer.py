@@ -1,4 +1,4 @@
-"""Writes one run into a store, so that what was finished stays there whatever happens to the process."""
+"""Writes runs into a store, so that finished batches stay there whatever happens to the process."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record, Samples
-from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import BROKEN, ForeignFileError, OpenedFile, sealed, tidy
 from pairbench.store.location import RunFile, StoreLocation, is_run_id
+from pairbench.store.opened import BROKEN, OpenedFile, sealed, tidy
 from pairbench.store.schema import texts_of, to_table
 
 _DATASETS = ("samples", "records")
@@ -25,8 +24,8 @@ _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 class RunWriter:
     """A run's files of one device model, open for as long as the run lasts.
 
-    Batches are in the store when `append_*` returns. Append the samples before the records that were made of them, so
-    that no record is ever seen without its samples.
+    Batches are in the store when a method returns; each raises StoreFailedError where there is no space or permission. Append
+    samples before the records that were made of them, so that no record is ever seen without its samples.
     """
 
     def __init__(
@@ -38,14 +37,9 @@ class RunWriter:
         month: str,
         publish: Callable[[str, pa.Buffer], None] | None = None,
     ) -> None:
-        """Name the run's files; nothing is touched before the `with`.
+        """Name the run's files, whose `month` is YYYY-MM; nothing is written before the `with`.
 
-        Args:
-            store: a folder or a URL.
-            run_id: unique for all time and sorted by it; part of the files' names.
-            device_slug: the device model as part of a path.
-            month: YYYY-MM of the run's start.
-            publish: what makes a batch appear under its path in the store; the store itself where not given.
+        `publish` writes a batch under its path; the store itself where it is not given.
         """
         self._location = StoreLocation.of(store)
         self._run_id = run_id
@@ -56,17 +50,12 @@ class RunWriter:
         self._closed = False
 
     def __enter__(self) -> Self:
-        """Make the folders and write a file to them, so that a store that takes none is known before anything is measured.
-
-        Raises:
-            StoreError: it cannot be written, or holds this run already.
-            StoreFailedError: it is elsewhere, and takes nothing.
-        """
+        """Make the folders and write a file to them, so that a store that takes none fails before anything is measured."""
         self._location.sweep()
         for dataset in _DATASETS:
             self._location.make_folder(self._names.folder(dataset))
             self._location.probe(self._names.folder(dataset))
-            if taken := self._own_files(dataset):
+            if taken := self._names.files(self._location, dataset):
                 raise StoreError(f"run {self._run_id} is in the store already: {taken[0].path}; a run is written once")
             tidy(self._location, self._location.files(dataset))
         return self
@@ -74,7 +63,7 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the run, also when it is interrupted: what was appended is finished. An error that ended it is not hidden."""
+        """Close the run, also when an error or an interrupt ended it, which is raised further."""
         try:
             self.close()
         except StoreFailedError as failed:
@@ -83,61 +72,37 @@ class RunWriter:
             error.add_note(str(failed))
 
     def expect(self, cases: Iterable[Hashable]) -> None:
-        """Have the rows of cases in this order in the run's file, whichever is written first; see `write_case`."""
+        """Set the order of cases in the run's file, whichever `write_case` writes first."""
         for number, case in enumerate(cases, start=self._number + 1):
             self._parts_of_cases[case] = self._number = number
 
     def append_records(self, records: Sequence[Record]) -> None:
-        """Put a batch of records in the store.
-
-        Raises:
-            StoreFailedError: there is no space or permission; what was appended before is there.
-        """
         if records:
-            self._append("records", to_table(records, Record))
+            self._publish("records", self._number + 1, to_table(records, Record))
 
     def write_case(self, case: Hashable, records: Sequence[Record]) -> None:
-        """Put the records of one case in the store, in place of those that were written for it before.
+        """Write all known records of one case, in place of its earlier ones.
 
         Each case has a part of its own, so that another round costs no more than its own rows. The swap is atomic, so a
         row is never there twice and never missing.
-
-        Args:
-            case: The same for the same case on the same device.
-            records: All rows of the case that are known.
-
-        Raises:
-            StoreFailedError: there is no space or permission; what was written for the case before is there.
         """
         if records:
             self._publish("records", self._parts_of_cases.setdefault(case, self._number + 1), to_table(records, Record))
 
     def append_samples(self, samples: Sequence[Samples]) -> None:
-        """Put a batch of samples in the store.
-
-        Raises:
-            StoreFailedError: there is no space or permission; what was appended before is there.
-        """
         if samples:
-            self._append("samples", to_table(samples, Samples))
+            self._publish("samples", self._number + 1, to_table(samples, Samples))
 
     def close(self) -> None:
-        """Make one file of the parts. Closing twice is fine.
-
-        Raises:
-            StoreFailedError: there is no space or permission; the parts stay, and are as good.
-        """
+        """Make one file of the parts. Where that fails the parts stay, and are as good; closing twice is fine."""
         self._closed = True
         for dataset in _DATASETS:
-            # What lies there counts, not what we remember: an interrupt may have come between the two.
-            files = self._own_files(dataset)
+            # The files in the store count, not our memory of them: an interrupt may have come between the two.
+            files = self._names.files(self._location, dataset)
             if files and all(file.is_part for file in files):
                 whole = pa.concat_tables(self._read(file) for file in files)
                 self._location.publish(files[0].whole, content_of(dataset, whole))
-            tidy(self._location, self._own_files(dataset))
-
-    def _append(self, dataset: str, table: pa.Table) -> None:
-        self._publish(dataset, self._number + 1, table)
+            tidy(self._location, self._names.files(self._location, dataset))
 
     def _publish(self, dataset: str, number: int, table: pa.Table) -> None:
         if self._closed:
@@ -145,14 +110,11 @@ class RunWriter:
         self._number = max(self._number, number)
         self._publish_file(self._names.part(dataset, number), content_of(dataset, table))
 
-    def _own_files(self, dataset: str) -> list[RunFile]:
-        return self._names.files(self._location, dataset)
-
     def _read(self, file: RunFile) -> pa.Table:
         dataset = file.path[len(self._location.root) + 1 :].partition("/")[0]
         try:
             return OpenedFile(self._location, file.path, dataset).raw()
-        except (ForeignFileError, UnsoundError, *BROKEN) as error:
+        except BROKEN as error:
             raise StoreFailedError(
                 f"store {self._location.name!r}: {file.path} cannot be read back: {error}"
             ) from error
@@ -167,22 +129,10 @@ def write_run(
     records: Sequence[Record],
     samples: Sequence[Samples],
 ) -> None:
-    """Put all of a run's rows of one device model into the store at once, the samples first.
+    """Write all of a run's rows of one device model at once, the samples first; the store must have no records of it.
 
-    Interrupted between the two it has left samples that no record belongs to. Done again it replaces these, so that the
+    Interrupted between the two it leaves samples without records. Done again it replaces these, so that the
     same rows can be written as often as it takes.
-
-    Args:
-        store: A folder or a URL.
-        run_id: As for `RunWriter`.
-        device_slug: As for `RunWriter`.
-        month: As for `RunWriter`.
-        records: The records; the store must have none of this run and device model.
-        samples: The samples that they were made of.
-
-    Raises:
-        StoreError: its folders cannot be made.
-        StoreFailedError: there is no space or permission.
     """
     location = StoreLocation.of(store)
     names = _Names(location.root, run_id, device_slug, month)
@@ -220,16 +170,13 @@ class _Names:
         return f"{self.folder(dataset)}/{self._run_id}.part-{number:06d}.parquet"
 
     def files(self, location: StoreLocation, dataset: str) -> list[RunFile]:
-        """Return which of them there are."""
+        """Return the files that exist."""
         found = location.files(f"{dataset}/{self._partition}")
         return [file for file in found if file.run_id == self._run_id]
 
 
 def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
-    """Return the content of a dataset's file.
-
-    Records are as fast to read as they are small, for a history opens a thousand files of them.
-    """
+    """Return the content of a dataset's file; records are compressed for speed, for a history opens a thousand files of them."""
     texts = texts_of(table.schema)
     options: dict[str, Any] = (
         {"compression": "lz4", "use_dictionary": texts} if dataset == "records" else {"compression": "zstd"}

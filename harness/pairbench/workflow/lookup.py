@@ -5,8 +5,8 @@ import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import FIELDS
+from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.errors import SelectionError
 from pairbench.model.comparison import DEFAULT, Floor, Policy
@@ -15,8 +15,8 @@ from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import ANY, COLUMNS, Record, Series, Wanted
 from pairbench.plan import parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
-from pairbench.store.history import read_distinct, read_series
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.reader import read_distinct, read_series
 from pairbench.store.reading import Reading, current_name, dataset_files
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations

@@ -15,7 +15,7 @@ from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerContext, Workers, available_memory
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, probe_in, survey
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
-from pairbench.store.documents import KeptCeilings
+from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow.setup import open_context, pick_devices
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.accepted import AcceptedLevel, acceptance_of
+from pairbench.analyze.compare.exact import AcceptedLevel, acceptance_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.errors import UsageError
 from pairbench.model.comparison import Acceptance, Change, GateOutcome
@@ -58,22 +58,19 @@ def test_what_goes_beyond_is_not_covered(worse: dict[str, Any]) -> None:
     assert found.accepted is None
 
 
-def test_one_accepted_worsening_does_not_cover_another() -> None:
-    found = judged(slower=1.1, launches_per_call=3)
+@pytest.mark.parametrize(
+    ("acceptance", "columns"),
+    [
+        (LEVEL, {"slower": 1.1, "launches_per_call": 3}),  # one accepted worsening does not cover another
+        (replace(LEVEL, definition_hash="other"), {"slower": 1.1}),
+        (replace(LEVEL, p50_ns=None), {"slower": 1.1}),
+    ],
+)
+def test_another_worsening_question_or_level_was_not_accepted(acceptance: Acceptance, columns: dict[str, Any]) -> None:
+    found = judged(acceptance, **columns)
     assert (found.outcome, found.accepted) == (GateOutcome.REGRESSION, None)
-
-
-def test_another_question_was_not_accepted() -> None:
-    assert judged(replace(LEVEL, definition_hash="other"), slower=1.1).outcome is GateOutcome.REGRESSION
-
-
-def test_without_a_worsening_it_says_nothing() -> None:
-    found = judged()
-    assert (found.outcome, found.accepted) == (GateOutcome.UNCHANGED, None)
-
-
-def test_a_level_without_a_latency_covers_none() -> None:
-    assert judged(replace(LEVEL, p50_ns=None), slower=1.1).outcome is GateOutcome.REGRESSION
+    unmoved = judged(acceptance)
+    assert (unmoved.outcome, unmoved.accepted) == (GateOutcome.UNCHANGED, None)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,27 @@
-"""The likely cause of a change, for every line of the table, and what it means to a gate."""
+"""The likely cause of a change, what it means to a gate, and what else differs between two runs."""
+
+import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pairbench.analyze.compare.attribute import (
+    FIELDS,
     Circumstances,
+    elsewhere,
+    era_changes,
     era_words,
+    kernel_changes,
     moved_along,
     of_count,
     of_latency,
     outcome_of_move,
 )
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome
+from pairbench.model.record import KernelCount, Record
 from pairbench.stats import Interval
+from tests.builders import make_run
 
 SLOWER = Interval(1.05, 1.04, 1.06)
 STILL, ALONG, NOISY, AGAINST = Interval(1.0, 0.99, 1.01), SLOWER, Interval(1.04, 0.9, 1.2), Interval(0.95, 0.94, 0.96)
@@ -86,3 +96,91 @@ def test_many_fields_are_counted() -> None:
 )
 def test_what_a_move_means_to_a_gate(attribution: Attribution | None, slower: GateOutcome, faster: GateOutcome) -> None:
     assert (outcome_of_move(1.05, attribution), outcome_of_move(0.95, attribution)) == (slower, faster)
+
+
+RECORD = make_run(0)[0]
+LONG = "void at::native::elementwise_kernel<128, 4, lambda>(int, lambda)" * 5
+
+
+def having(**kernels: tuple[int, float]) -> Record:
+    return replace(
+        RECORD,
+        kernels=tuple(KernelCount(name=name, count=count, total_ns=ns) for name, (count, ns) in kernels.items()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ((1, 1e5), (1, 1e5), None),
+        ((1, 1e5), (1, 1.09e5), None),
+        ((1, 1e5), (1, 1.2e5), "slower"),
+        ((1, 1e5), (1, 0.8e5), "faster"),
+        ((1, 1e3), (1, 1.4e3), None),
+        ((1, 1e5), (2, 1e5), "more often"),
+        ((2, 1e5), (1, 1e5), "less often"),
+    ],
+)
+def test_one_kernel(before: tuple[int, float], now: tuple[int, float], expected: str | None) -> None:
+    found = kernel_changes(having(k=before), having(k=now))
+    assert [change.what for change in found] == ([expected] if expected else [])
+
+
+def test_new_and_gone_by_their_whole_names_largest_first() -> None:
+    found = kernel_changes(having(same=(1, 10.0), old=(1, 5.0)), having(**{"same": (1, 10.0), LONG: (3, 900.0)}))
+    assert [(change.name, change.what) for change in found] == [(LONG, "new"), ("old", "gone")]
+    assert (found[0].current_count, found[0].current_ns, found[0].reference_count) == (3, 900.0, 0)
+
+
+def test_one_name_in_several_rows_is_one_kernel() -> None:
+    twice = replace(RECORD, kernels=tuple(KernelCount(name="k", count=1, total_ns=1e5) for _ in range(2)))
+    assert kernel_changes(twice, having(k=(2, 2e5))) == ()
+
+
+def test_unknown_kernels_say_nothing() -> None:
+    assert kernel_changes(replace(RECORD, kernels=None), RECORD) == ()
+    assert kernel_changes(RECORD, replace(RECORD, kernels=None)) == ()
+
+
+def rest(**more: Any) -> str:
+    return json.dumps({"flags": {"matmul.allow_tf32": False}, **more})
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_each_field_is_named(field: str) -> None:
+    (change,) = era_changes(RECORD, replace(RECORD, **{field: "other"}))  # type: ignore[arg-type]
+    assert (change.field, change.reference, change.current) == (field, getattr(RECORD, field), "other")
+
+
+def test_nothing_changed() -> None:
+    assert era_changes(RECORD, replace(RECORD, run_id="another", hostname="elsewhere", device_uuid="GPU-9")) == ()
+
+
+def test_a_flag_deep_in_the_environment_is_named_by_its_path() -> None:
+    (change,) = era_changes(
+        replace(RECORD, environment=rest()),
+        replace(RECORD, environment=json.dumps({"flags": {"matmul.allow_tf32": True}})),
+    )
+    assert str(change) == "flags.matmul.allow_tf32 false -> true"
+
+
+def test_what_comes_and_goes() -> None:
+    changes = era_changes(replace(RECORD, environment=rest(gpu={"mig": 1})), replace(RECORD, environment=rest(cores=8)))
+    assert [str(change) for change in changes] == ["gpu.mig 1 -> none", "cores none -> 8"]
+
+
+def test_what_was_only_observed_is_no_era() -> None:
+    with_it = replace(RECORD, environment=rest(observed={"ceilings": {"copy_gbps": 1}}))
+    assert era_changes(replace(RECORD, environment=rest()), with_it) == ()
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]"])
+def test_a_damaged_environment_is_one_change(text: str) -> None:
+    changes = era_changes(replace(RECORD, environment=rest()), replace(RECORD, environment=text))
+    assert text in [change.current for change in changes]
+
+
+def test_another_machine_or_gpu_is_said() -> None:
+    assert elsewhere(RECORD, RECORD) == ""
+    assert elsewhere(RECORD, replace(RECORD, hostname="b")) == "another machine, box -> b"
+    assert "another GPU of the model, GPU-0 -> GPU-1" in elsewhere(RECORD, replace(RECORD, device_uuid="GPU-1"))

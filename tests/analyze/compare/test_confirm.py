@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.change import again, suspects
-from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.compare.runs import again, compare, suspects
 from pairbench.model.comparison import Change, GateOutcome
 from pairbench.model.record import Record
-from tests.builders import ended, make_run, run_id_of
+from tests.builders import change_of, ended, make_run, run_id_of
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))
 ONE = f"{MANY[3]}-fused"
@@ -35,7 +34,7 @@ def edited(run: Sequence[Record], **columns: Any) -> list[Record]:
 
 def judged(current: Sequence[Record]) -> Change:
     changes = compare(BEFORE, current)
-    (found,) = [item for item in changes if (item.series.case, item.series.implementation) == (MANY[3], "fused")]
+    found = change_of(changes, MANY[3])
     assert all(item.confirmed is None for item in changes if item is not found)
     return found
 
@@ -49,12 +48,9 @@ def test_suspects_are_what_would_fail_and_was_not_measured_twice() -> None:
     assert suspects(compare(BEFORE, [ended(record, "failed") for record in first()])) != ()
 
 
-def test_without_a_second_measurement_nothing_is_confirmed() -> None:
+def test_slow_both_times_is_confirmed() -> None:
     found = judged(first())
     assert (found.outcome, found.confirmed) == (GateOutcome.REGRESSION, None)
-
-
-def test_slow_both_times_is_confirmed() -> None:
     found = judged([*first(), *second()])
     assert (found.outcome, found.confirmed) == (GateOutcome.REGRESSION, True)
     assert found.current_runs == (run_id_of(1), run_id_of(2))
@@ -84,12 +80,12 @@ def test_memory_has_to_grow_again_and_not_by_the_same_bytes() -> None:
 def test_a_failure_has_to_come_again() -> None:
     failed = [ended(record, "failed") if record in first() and record.case == MANY[3] else record for record in first()]
     twice = [ended(record, "failed") for record in second()]
-    changes = compare(BEFORE, [*failed, *twice])
-    of_case = [change for change in changes if change.series.case == MANY[3]]
-    assert {(change.outcome, change.confirmed) for change in of_case} == {(GateOutcome.FAILED, True)}
-    changes = compare(BEFORE, [*failed, *second(1.0)])
-    of_case = [change for change in changes if change.series.case == MANY[3]]
-    assert {(change.outcome, change.confirmed) for change in of_case} == {(GateOutcome.UNDECIDED, False)}
+    for later, expected in (
+        (twice, (GateOutcome.FAILED, True)),
+        (second(1.0), (GateOutcome.UNDECIDED, False)),
+    ):
+        of_case = [one for one in compare(BEFORE, [*failed, *later]) if one.series.case == MANY[3]]
+        assert {(one.outcome, one.confirmed) for one in of_case} == {expected}
 
 
 def test_only_runs_that_are_there_can_be_confirmed() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.accepted import acceptance_of
+from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.analyze.compare.floors import floors_of, past_of
 from pairbench.analyze.compare.runs import compare
-from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict
+from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
 from pairbench.model.record import Record, Series
-from tests.builders import make_run, with_device
+from tests.builders import change_of, judgement_of, make_run, with_device
 
 DEVICE_NS = (50_000.0, 50_020.0, 49_980.0, 50_010.0, 49_990.0)
 HOST_NS = (60_000.0, 60_900.0, 59_400.0, 60_300.0, 59_800.0)
@@ -46,14 +46,9 @@ FLOORS = {
 def changed(current: Sequence[Record], reference: Sequence[Record] | None = None, **more: Any) -> Change:
     """Return what became of the variant of the first case; nothing else may have moved."""
     changes = compare(reference or run(0), current, **more)
-    (found,) = [one for one in changes if (one.series.case, one.series.implementation) == (CASES[0], "fused")]
+    found = change_of(changes, CASES[0])
     others = {one.outcome for one in changes if one is not found}
     assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
-    return found
-
-
-def judgement(change: Change, metric: str) -> Judgement:
-    (found,) = [one for one in change.judgements if one.metric == metric]
     return found
 
 
@@ -61,12 +56,12 @@ def test_a_call_that_moves_alone_is_shown_and_not_judged() -> None:
     """What the host limits is a coin between runs."""
     found = changed(run(1, call=2.3), floors=FLOORS)
     assert found.outcome is GateOutcome.UNCHANGED and found.verdict is Verdict.SAME
-    shown = judgement(found, CALL.p50)
+    shown = judgement_of(found, CALL.p50)
     assert shown.outcome is GateOutcome.UNDECIDED and shown.change is None
     assert "not judged: the device's latency is the result" in shown.reason
     assert shown.current == pytest.approx(2.3 * (shown.reference or 0), rel=0.01)  # type: ignore[operator]
     assert CALL.p95 not in {one.metric for one in found.judgements}
-    assert found.p50 is judgement(found, DEVICE.p50)
+    assert found.p50 is judgement_of(found, DEVICE.p50)
 
 
 @pytest.mark.parametrize("factor", [1.02, 1.03])
@@ -88,9 +83,7 @@ def test_the_host_is_judged_where_a_calibration_found_that_it_repeats() -> None:
 def test_an_operator_more_on_the_host_s_path_is_said_with_it() -> None:
     now = tuple(replace(one, ops_per_call=2) if one.implementation == "fused" else one for one in run(1, host=1.5))
     before = tuple(replace(one, ops_per_call=1) if one.implementation == "fused" else one for one in run(0))
-    found = next(
-        one for one in compare(before, now, floors=FLOORS) if one.series.case == CASES[0] and one.role == "variant"
-    )
+    found = change_of(compare(before, now, floors=FLOORS), CASES[0])
     assert found.outcome is GateOutcome.REGRESSION
     for words in ("issuing the call takes 30 us more", "the device is unchanged", "1 more dispatched operators"):
         assert words in found.reason
@@ -111,7 +104,7 @@ def test_elsewhere_the_host_is_shown(host: float | None) -> None:
     floors = {series: replace(floor, host=host) for series, floor in FLOORS.items()}
     found = changed(run(1, host=4 / 3), floors=floors)
     assert found.outcome is GateOutcome.UNCHANGED
-    shown = judgement(found, HOST.p50)
+    shown = judgement_of(found, HOST.p50)
     assert shown.outcome is GateOutcome.UNDECIDED
     assert "host time 60 us -> 80 us, not judged: no calibration has found that the host's time repeats" in shown.reason
 
@@ -123,7 +116,7 @@ def without(*columns: str) -> tuple[Record, ...]:
 
 def test_rounds_of_the_host_that_were_taken_in_another_way_are_not_judged() -> None:
     found = changed(run(1, host=4 / 3), without("host_round_p50_ns", HOST_JUDGED), floors=FLOORS)
-    shown = judgement(found, HOST.p50)
+    shown = judgement_of(found, HOST.p50)
     assert found.outcome is GateOutcome.UNCHANGED and shown.change is None
     assert "not judged: a run of an earlier version of pairbench lacks" in shown.reason
 
@@ -133,7 +126,7 @@ def test_a_quiet_host_is_judged_beside_runs_that_lack_the_rounds_for_ratios() ->
     for before, relative in ((run(0), True), (without(HOST_JUDGED), False)):
         found = changed(run(1, host=4 / 3), before, floors=ratios)
         assert found.outcome is GateOutcome.REGRESSION and "issuing the call takes 20 us more" in found.reason
-        assert judgement(found, HOST.p50).relative_to_baseline is relative
+        assert judgement_of(found, HOST.p50).relative_to_baseline is relative
 
 
 @pytest.mark.parametrize(
@@ -152,7 +145,7 @@ def test_device_latencies_of_two_clocks_are_not_compared(before: tuple[Record, .
 def test_a_floor_of_the_call_says_nothing_of_the_device() -> None:
     floors = {series: replace(floor, p50=0.3, p95=0.3, latency="call") for series, floor in FLOORS.items()}
     found = changed(run(1, device=1.03), floors=floors)
-    assert found.outcome is GateOutcome.REGRESSION and judgement(found, DEVICE.p50).floor is None
+    assert found.outcome is GateOutcome.REGRESSION and judgement_of(found, DEVICE.p50).floor is None
 
 
 def test_side_by_side_the_host_is_judged_without_a_calibration() -> None:

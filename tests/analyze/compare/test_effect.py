@@ -1,4 +1,4 @@
-"""Changes with their uncertainty, and what is decided from them: on arrays whose truth is known."""
+"""Changes with their uncertainty, what series lend one another, and what is decided from that: on arrays whose truth is known."""
 
 import math
 from typing import Any
@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pairbench.analyze.compare.effect import Effects, _adjusted, decide, estimate, minimum_effect
+from pairbench.analyze.compare.effect import (
+    Effects,
+    _adjusted,
+    decide,
+    estimate,
+    excess,
+    groups_of,
+    minimum_effect,
+    prior,
+)
 from pairbench.analyze.compare.rounds import Floats, Runs
 from pairbench.model.comparison import Floor, Policy
 
@@ -134,12 +143,9 @@ def test_verdicts() -> None:
     assert np.expm1(said.minimum) == pytest.approx(0.02)
 
 
-def test_a_certain_change_below_what_counts_is_the_same() -> None:
+def test_a_certain_change_below_what_counts_is_the_same_and_twice_the_floor_counts() -> None:
     (said,) = decide([effects([0.01], [0.0001])], [NO_FLOOR[:1]])
     assert said.adjusted[0] < 1e-9 and said.same[0] and not said.slower[0]
-
-
-def test_the_minimum_effect_is_twice_the_floor() -> None:
     (said,) = decide([effects([0.05], [0.001])], [np.array([math.log(1.04)])])
     assert np.expm1(said.minimum[0]) == pytest.approx(0.08) and not said.slower[0] and said.same[0]
 
@@ -169,3 +175,83 @@ def test_the_minimum_effect_is_the_policy_s_and_at_least_twice_the_floor(floor: 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_adjusted_p_values_are_scipys(p_values: list[float]) -> None:
     np.testing.assert_allclose(_adjusted(np.array(p_values)), stats.false_discovery_control(p_values), rtol=1e-12)
+
+
+MOST = 20.0
+
+
+def variances(spread: Floats, freedom: int, seed: int = 0) -> Floats:
+    drawn: Floats = spread**2 * np.random.default_rng(seed).chisquare(freedom, len(spread)) / freedom
+    return drawn
+
+
+def test_alike_series_lend_all_that_may_be_lent() -> None:
+    x = np.linspace(0, 7, 400)
+    usual, lent = prior(x, variances(np.full(400, 0.01), 4), np.full(400, 4.0), MOST)
+    assert np.sqrt(usual) == pytest.approx(0.01, rel=0.25)
+    assert lent.min() > 8 and np.median(lent) > 13
+
+
+def test_the_prior_follows_the_latency() -> None:
+    x = np.linspace(0, 4, 400)
+    spread = 0.03 * np.exp(-x)
+    usual, _ = prior(x, variances(spread, 4), np.full(400, 4.0), MOST)
+    assert np.sqrt(usual) / spread == pytest.approx(1, rel=0.3)
+
+
+def test_unlike_series_lend_little() -> None:
+    x = np.linspace(0, 7, 400)
+    uneven = 0.01 * np.exp(np.random.default_rng(1).normal(0, 1.0, 400))
+    _, lent = prior(x, variances(uneven, 4), np.full(400, 4.0), MOST)
+    assert lent.max() < 3
+
+
+def test_a_few_wild_series_cost_the_others_little() -> None:
+    x = np.linspace(0, 7, 400)
+    found = variances(np.full(400, 0.01), 4)
+    found[::20] *= 1000
+    usual, lent = prior(x, found, np.full(400, 4.0), MOST)
+    assert np.median(np.sqrt(usual)) == pytest.approx(0.01, rel=0.2)
+    assert np.median(lent) > 8
+
+
+def test_few_series_lend_nothing_and_some_lend_less_than_many() -> None:
+    assert prior(np.arange(7.0), np.ones(7), np.full(7, 4.0), MOST)[1].tolist() == [0] * 7
+    _, lent = prior(np.linspace(0, 7, 15), variances(np.full(15, 0.01), 4), np.full(15, 4.0), MOST)
+    assert 0 < lent.max() < 15
+
+
+def test_series_without_freedom_of_their_own_borrow() -> None:
+    x, freedom = np.linspace(0, 7, 100), np.full(100, 4.0)
+    found = variances(np.full(100, 0.01), 4)
+    freedom[50], found[50] = 0, 99
+    usual, lent = prior(x, found, freedom, MOST)
+    assert np.sqrt(usual[50]) == pytest.approx(0.01, rel=0.4) and lent[50] > 5
+
+
+def test_runs_that_differ_more_than_their_rounds_show_in_the_controls() -> None:
+    rng = np.random.default_rng(2)
+    null = np.arange(400) % 2 == 0
+    x, freedom, guess = np.linspace(0, 7, 400), np.full(400, 24.0), np.full(400, 2.0)
+    quiet = excess(rng.standard_t(24, 400), freedom, x, null, guess)
+    assert 1 <= np.median(quiet) < 1.4
+    loud = excess(3 * rng.standard_t(24, 400), freedom, x, null, guess)
+    assert np.median(loud) == pytest.approx(9, rel=0.4)
+
+
+def test_changes_of_variants_are_no_noise_nor_is_a_slower_machine() -> None:
+    rng = np.random.default_rng(3)
+    null = np.arange(400) % 2 == 0
+    z = rng.standard_t(24, 400) + np.where(null, 0.0, rng.normal(0, 30, 400)) + 12
+    found = excess(z, np.full(400, 24.0), np.linspace(0, 7, 400), null, np.full(400, 2.0))
+    assert np.median(found) < 1.4
+
+
+def test_few_controls_leave_the_guess() -> None:
+    guess = np.array([1.0, 2.0] * 20)
+    found = excess(np.zeros(40), np.full(40, 9.0), np.arange(40.0), np.arange(40) < 15, guess)
+    assert found.tolist() == guess.tolist()
+
+
+def test_groups_are_places() -> None:
+    assert [group.tolist() for group in groups_of(np.array([3, 1, 3]))] == [[1], [0, 2]]

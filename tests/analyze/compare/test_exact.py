@@ -1,4 +1,4 @@
-"""Counts: any increase is a regression, any decrease an improvement, and what is not counted says so."""
+"""Counts, margins and statuses: any increase is a regression, any decrease an improvement, and what is not counted says so."""
 
 import math
 from dataclasses import replace
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.exact import COUNTS, LAUNCHES, METRICS, judge_exact, worsened
+from pairbench.analyze.compare.exact import COUNTS, LAUNCHES, METRICS, judge_exact, judge_margin, judge_status, worsened
 from pairbench.model.comparison import GateOutcome, Judgement
-from tests.builders import make_run
+from pairbench.model.record import Record
+from tests.builders import ended, make_run, run_id_of
 
 RECORD = replace(make_run(0)[0], peak_bytes=1 << 30)
 
@@ -70,3 +71,93 @@ def test_launches_need_to_be_exact_on_both_sides(before: str, now: str | None, e
 def test_memory_may_move_by_one_percent_or_one_mebibyte(before: int, now: int, expected: GateOutcome) -> None:
     (found,) = one("peak_bytes", before, now)
     assert found.outcome is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (0.9, 0.9, GateOutcome.UNCHANGED),
+        (0.9, 0.6, GateOutcome.UNCHANGED),
+        (1.0, 0.5, GateOutcome.UNCHANGED),
+        (0.9, 0.3, GateOutcome.UNDECIDED),
+        (0.2, 0.09, GateOutcome.UNDECIDED),
+        (0.2, 0.18, GateOutcome.UNCHANGED),
+        (0.2, 0.9, GateOutcome.UNCHANGED),
+        (0.5, None, GateOutcome.UNDECIDED),
+        (0.5, math.nan, GateOutcome.UNDECIDED),
+    ],
+)
+def test_half_of_it_lost_and_less_than_half_left(before: float, now: float | None, expected: GateOutcome) -> None:
+    (found,) = judge_margin(replace(RECORD, margin=before), replace(RECORD, margin=now))
+    assert (found.metric, found.outcome) == ("margin", expected)
+    assert (found.reference, found.current) == (before, now)
+
+
+def test_the_oracle_rule_has_a_margin_too() -> None:
+    before, now = (replace(RECORD, margin=None, oracle_ratio=ratio) for ratio in (0.5, 1.6))
+    (found,) = judge_margin(before, now)
+    assert (found.metric, found.outcome) == ("oracle_ratio", GateOutcome.UNDECIDED)
+    assert "only 20 % of the oracle rule is left, before 75 %" in found.reason
+    (fine,) = judge_margin(now, now)
+    assert fine.outcome is GateOutcome.UNCHANGED
+    assert judge_margin(replace(RECORD, margin=None), RECORD) == []
+
+
+GOOD = (make_run(0)[0], make_run(1)[0])
+
+
+def of(record: Record, status: str, mode: str = "eager") -> Record:
+    found = record if status == "measured" else ended(record, status, f"{status} for a reason")
+    return replace(found, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected", "words"),
+    [
+        ("measured", "measured", GateOutcome.UNCHANGED, "as before"),
+        ("measured", "failed", GateOutcome.FAILED, "failed: failed for a reason"),
+        ("measured", "mismatched", GateOutcome.FAILED, "mismatched for a reason"),
+        ("measured", "timeout", GateOutcome.FAILED, "timeout for a reason"),
+        ("measured", "oom", GateOutcome.FAILED, "oom for a reason"),
+        ("measured", "exploded", GateOutcome.FAILED, "exploded for a reason"),
+        ("failed", "failed", GateOutcome.FAILED, "it was failed before as well"),
+        ("skipped", "failed", GateOutcome.FAILED, "failed for a reason"),
+        ("measured", "skipped", GateOutcome.MISSING, "no longer measured: skipped"),
+        ("failed", "skipped", GateOutcome.MISSING, "it was failed before"),
+        ("failed", "measured", GateOutcome.IMPROVEMENT, "works again"),
+        ("skipped", "measured", GateOutcome.NEW, "measured for the first time"),
+        ("skipped", "skipped", GateOutcome.UNCHANGED, "skipped, as before"),
+    ],
+)
+def test_every_way_from_one_end_to_another(before: str, now: str, expected: GateOutcome, words: str) -> None:
+    found = judge_status([of(GOOD[0], before)], [of(GOOD[1], now)])
+    assert (found.outcome, found.reference, found.current) == (expected, before, now)
+    assert words in found.reason
+
+
+def test_graphability_is_exact() -> None:
+    lost = judge_status([of(GOOD[0], "measured", "graph")], [of(GOOD[1], "skipped", "graph")])
+    assert lost.outcome is GateOutcome.REGRESSION and "no longer works as a CUDA graph" in lost.reason
+    won = judge_status([of(GOOD[0], "skipped", "graph")], [of(GOOD[1], "measured", "graph")])
+    assert won.outcome is GateOutcome.IMPROVEMENT
+
+
+def test_one_failure_among_several_runs_is_not_lost() -> None:
+    found = judge_status([GOOD[0]], [ended(GOOD[1], "failed", "crashed"), make_run(2)[0]])
+    assert found.outcome is GateOutcome.FAILED and "failed in 1 of 2 current runs: crashed" in found.reason
+
+
+def test_what_fails_once_and_then_works_is_undecided() -> None:
+    failed = ended(GOOD[1], "failed", "crashed")
+    again = replace(make_run(2)[0], confirms=run_id_of(1))
+    found = judge_status([GOOD[0]], [failed, again])
+    assert found.outcome is GateOutcome.UNDECIDED and "it worked when it was measured again" in found.reason
+    twice = judge_status([GOOD[0]], [failed, replace(ended(again, "failed", "again"), confirms=run_id_of(1))])
+    assert twice.outcome is GateOutcome.FAILED
+    (later,) = [judge_status([GOOD[0]], [GOOD[1], ended(again, "failed", "again")])]
+    assert later.outcome is GateOutcome.FAILED
+
+
+def test_a_reason_is_always_given() -> None:
+    nameless = replace(of(GOOD[1], "failed"), reason=None)
+    assert "no reason was stored" in judge_status([GOOD[0]], [nameless]).reason

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from pairbench.analyze.compare.change import confirm
 from pairbench.analyze.compare.floors import calibrate_from
-from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.compare.runs import compare, confirm
 from pairbench.features.ab.measure import compare_interleaved, to_measure_again
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
 from pairbench.model.latency import HOST
 from pairbench.model.record import Record
-from tests.builders import make_run, with_device
+from tests.builders import change_of, judgement_of, make_run, with_device
 
 DEVICE_NS = (50_000.0, 50_020.0, 49_980.0)
 MOODS = (
@@ -51,15 +50,14 @@ FLOORS = calibrate_from(CALM).floors
 
 def first(changes: Sequence[Change]) -> Change:
     """Return what became of the first variant; nothing else may have moved."""
-    (found,) = [one for one in changes if (one.series.case, one.series.implementation) == ("norm[n=0]", "fused")]
+    found = change_of(changes, "norm[n=0]")
     others = {one.outcome for one in changes if one is not found}
     assert others <= {GateOutcome.UNCHANGED, GateOutcome.UNDECIDED}
     return found
 
 
 def of_host(change: Change) -> Judgement:
-    (found,) = [one for one in change.judgements if one.metric == HOST.p50]
-    return found
+    return judgement_of(change, HOST.p50)
 
 
 def test_a_calibration_finds_that_the_ratio_repeats_where_the_host_does_not() -> None:
@@ -176,6 +174,8 @@ def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
 ) -> None:
     *runs, planted = runs_of(host)
     floors = calibrate_from(runs[:5]).floors
+    for before, now in combinations(runs, 2):
+        assert not moved(compare(before, now, floors=floors)), "the same code moves nowhere between any two runs"
     reference = [record for one in runs[:5] for record in one]
     for again in runs[5:]:
         assert not moved(compare(reference, again, floors=floors))
@@ -184,14 +184,6 @@ def test_twenty_microseconds_of_python_are_found_on_a_host_that_does_not_repeat(
     assert set(operators) <= PLANTED
     assert (operators.count("product"), operators.count("softmax")) == (4, 2)
     assert all("us more (+" in reason for reason in found.values())
-
-
-@pytest.mark.parametrize("host", MEASURED["runs"])
-def test_the_same_code_moves_nowhere_between_any_two_runs(host: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    runs = runs_of(host)[:-1]
-    floors = calibrate_from(runs[:5]).floors
-    for before, now in combinations(runs, 2):
-        assert not moved(compare(before, now, floors=floors))
 
 
 @pytest.mark.parametrize("sides", MEASURED["ab"])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pairbench.analyze.compare.attribute import percent
 from pairbench.analyze.compare.latency import judge_latencies, spread_groups, suspicious
-from pairbench.analyze.compare.reasons import percent
 from pairbench.analyze.compare.rounds import MeasuredSides
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
 from pairbench.model.latency import CALL
@@ -34,19 +34,20 @@ WIDE = (198_000.0, 202_000.0, 206_000.0)
         (measured(1.2), Verdict.SLOWER, "median latency 20.0 % slower (+19.7 % to +20.4 %)"),
         (measured(0.8), Verdict.FASTER, "median latency 20.0 % faster (-20.2 % to -19.8 %)"),
         (measured(round_p50_ns=WIDE), Verdict.UNDECIDED, "median latency +0.9 % ("),
+        (
+            measured(round_p50_ns=(206_000.0, 210_000.0, 214_000.0)),
+            Verdict.UNDECIDED,
+            (
+                "median latency +4.9 % (+2.0 % to +7.9 %): it looks changed, but chance is not ruled out (p = 0.011 among all "
+                "latencies compared)"
+            ),
+        ),
     ],
 )
 def test_each_verdict_has_its_sentence(found: MeasuredSides, verdict: Verdict, words: str) -> None:
     (said,) = judge_latencies([found], {})
     assert said[CALL.p50].verdict is verdict and said[CALL.p50].reason.startswith(words)
     assert said[CALL.p95].verdict is Verdict.SAME
-
-
-def test_what_looks_changed_and_is_not_proven_says_so() -> None:
-    (said,) = judge_latencies([measured(round_p50_ns=(206_000.0, 210_000.0, 214_000.0))], {})
-    assert said[CALL.p50].verdict is Verdict.UNDECIDED
-    words = "it looks changed, but chance is not ruled out (p = 0.011 among all latencies compared)"
-    assert said[CALL.p50].reason.startswith(f"median latency +4.9 % (+2.0 % to +7.9 %): {words}")
 
 
 def test_a_latency_that_one_side_lacks_is_not_judged() -> None:
@@ -72,12 +73,18 @@ def judged(verdict: Verdict, estimate: float, low: float) -> Judgement:
     )
 
 
-def test_suspicious_is_large_and_by_itself_no_chance() -> None:
-    assert suspicious(judged(Verdict.UNDECIDED, 1.05, 1.01))
-    assert not suspicious(judged(Verdict.UNDECIDED, 1.05, 0.99))
-    assert not suspicious(judged(Verdict.UNDECIDED, 1.005, 1.001))
-    assert not suspicious(judged(Verdict.SAME, 1.05, 1.01))
-    assert not suspicious(replace(judged(Verdict.UNDECIDED, 1.05, 1.01), change=None))
+@pytest.mark.parametrize(
+    ("judgement", "expected"),
+    [
+        (judged(Verdict.UNDECIDED, 1.05, 1.01), True),
+        (judged(Verdict.UNDECIDED, 1.05, 0.99), False),
+        (judged(Verdict.UNDECIDED, 1.005, 1.001), False),
+        (judged(Verdict.SAME, 1.05, 1.01), False),
+        (replace(judged(Verdict.UNDECIDED, 1.05, 1.01), change=None), False),
+    ],
+)
+def test_suspicious_is_large_and_by_itself_no_chance(judgement: Judgement, expected: bool) -> None:
+    assert suspicious(judgement) is expected
 
 
 def test_percent_has_no_negative_zero() -> None:

@@ -26,15 +26,10 @@ def test_every_series_comes_back_once_with_both_sides() -> None:
     assert all(len(item.reference) == len(item.current) == 1 for item in found)
 
 
-def test_several_runs_come_oldest_first_and_doubled_ones_once() -> None:
-    found = match([*make_run(2), *BEFORE, *BEFORE], make_run(3))
-    assert [len(item.reference) for item in found] == [2] * 4
+def test_several_runs_come_oldest_first_doubled_ones_once_and_two_gpus_are_two_records() -> None:
+    found = match([*make_run(2), *BEFORE, *BEFORE], [*NOW, *(replace(record, device_uuid="GPU-1") for record in NOW)])
+    assert [(len(item.reference), len(item.current)) for item in found] == [(2, 2)] * 4
     assert all(item.reference[0].run_id < item.reference[1].run_id for item in found)
-
-
-def test_two_gpus_of_one_model_are_two_records() -> None:
-    found = match(BEFORE, [*NOW, *(replace(record, device_uuid="GPU-1") for record in NOW)])
-    assert [len(item.current) for item in found] == [2] * 4
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
@@ -76,15 +71,12 @@ def test_what_fails_now_fails_whatever_it_cannot_be_compared_with(column: str) -
     assert all("oom: too large; " in item.reason for item in found)
 
 
-def test_a_reference_in_another_timer_is_ignored_while_others_remain() -> None:
-    found = match([*make_run(0, timer="do_bench"), *make_run(1)], make_run(2))
+@pytest.mark.parametrize(("column", "usual"), [("timer", "cuda_event"), ("environment_hash", "f" * 16)])
+def test_runs_by_the_same_timer_and_of_the_same_era_alone_are_the_reference(column: str, usual: str) -> None:
+    other: dict[str, Any] = {column: "other"}
+    found = match([*make_run(0, **other), *make_run(1)], make_run(2))
     assert outcomes(found) == [None] * 4
-    assert {record.timer for item in found for record in item.reference} == {"cuda_event"}
-
-
-def test_runs_of_the_same_era_alone_tell_what_is_usual() -> None:
-    found = match([*make_run(0, environment_hash="old"), *make_run(1)], make_run(2))
-    assert {record.environment_hash for item in found for record in item.reference} == {"f" * 16}
+    assert {getattr(record, column) for item in found for record in item.reference} == {usual}
     all_old = match(make_run(0, environment_hash="old"), make_run(2))
     assert outcomes(all_old) == [None] * 4 and all(item.reference for item in all_old)
 
@@ -106,18 +98,12 @@ def test_new_missing_and_new_but_broken() -> None:
     assert found[-1].outcome is GateOutcome.NEW and "skipped: no Triton" in found[-1].reason
 
 
-def test_a_renamed_case_is_missing_with_a_guess() -> None:
+def test_a_renamed_case_is_missing_with_a_guess_and_a_vanished_one_without() -> None:
     renamed = [replace(record, case=record.case and record.case.replace("tokens", "rows")) for record in NOW]
     gone = [item for item in match(BEFORE, renamed) if item.outcome is GateOutcome.MISSING]
     assert len(gone) == 4
-    for item in gone:
-        expected = item.series.name.replace("tokens", "rows")
-        assert f"renamed to {expected}?" in item.reason
-
-
-def test_a_vanished_case_gets_no_far_fetched_guess() -> None:
-    other = make_run(1, cases=["softmax[tokens=1]"])
-    changed = [replace(record, implementation_hash="x") for record in other]
+    assert all(f"renamed to {item.series.name.replace('tokens', 'rows')}?" in item.reason for item in gone)
+    changed = [replace(record, implementation_hash="x") for record in make_run(1, cases=["softmax[tokens=1]"])]
     gone = [item for item in match(BEFORE, changed) if item.outcome is GateOutcome.MISSING]
     assert len(gone) == 4 and not any("renamed to" in item.reason for item in gone)
 

@@ -10,20 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.analyze.compare.change import SEVERITY
-from pairbench.analyze.compare.runs import compare
-from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Judgement, Verdict
+from pairbench.analyze.compare.runs import SEVERITY, compare
+from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Verdict
 from pairbench.model.record import KernelCount, Record, Series
-from tests.builders import ended, make_run
+from tests.builders import change_of, ended, judgement_of, make_run
 
 MANY = tuple(f"rms_norm[tokens={number}]" for number in range(20))
 BEFORE = make_run(0, cases=MANY)
 ONE = f"{MANY[3]}-fused"
 
 
-def fused(changes: Sequence[Change], case: str = MANY[3], implementation: str = "fused") -> Change:
-    (found,) = [item for item in changes if (item.series.case, item.series.implementation) == (case, implementation)]
-    return found
+def fused(changes: Sequence[Change], implementation: str = "fused") -> Change:
+    return change_of(changes, MANY[3], implementation)
 
 
 def now(**more: Any) -> tuple[Record, ...]:
@@ -37,11 +35,6 @@ def edited(run: Sequence[Record], **columns: Any) -> list[Record]:
 
 def outcomes(changes: Sequence[Change]) -> Counter[GateOutcome]:
     return Counter(change.outcome for change in changes)
-
-
-def of(change: Change, metric: str) -> Judgement:
-    (found,) = [judgement for judgement in change.judgements if judgement.metric == metric]
-    return found
 
 
 def test_identical_code_is_proven_unchanged() -> None:
@@ -61,16 +54,13 @@ def test_two_percent_in_one_variant_is_the_codes_doing() -> None:
         Attribution.CODE,
     )
     assert "median latency 2.0 % slower" in found.reason and "its source did not change" in found.reason
-    judged = of(found, "call_p50_ns")
+    judged = judgement_of(found, "call_p50_ns")
     assert found.judgements[0] == judged and judged.change is not None and judged.p_value is not None
     assert judged.change.low > 1.015 and judged.minimum_effect == pytest.approx(0.02) and judged.p_value < 0.005
     assert found.control is not None and found.control.estimate == pytest.approx(1, abs=0.005)
     assert outcomes(changes) == {GateOutcome.UNCHANGED: 39, GateOutcome.REGRESSION: 1}
-
-
-def test_faster_is_an_improvement() -> None:
-    found = fused(compare(BEFORE, now(slower={ONE: 0.9})))
-    assert (found.outcome, found.verdict) == (GateOutcome.IMPROVEMENT, Verdict.FASTER)
+    faster = fused(compare(BEFORE, now(slower={ONE: 0.9})))
+    assert (faster.outcome, faster.verdict) == (GateOutcome.IMPROVEMENT, Verdict.FASTER)
 
 
 def test_all_variants_slower_is_still_seen() -> None:
@@ -79,16 +69,13 @@ def test_all_variants_slower_is_still_seen() -> None:
     assert outcomes(changes) == {GateOutcome.UNCHANGED: 20, GateOutcome.REGRESSION: 20}
 
 
-def test_a_case_slower_with_its_control_is_the_machines_doing() -> None:
+def test_a_case_slower_with_its_control_is_the_machines_doing_and_a_baseline_alone_the_codes() -> None:
     changes = compare(BEFORE, now(slower={MANY[3]: 1.05}))
     for implementation in ("fused", "baseline"):
-        found = fused(changes, implementation=implementation)
+        found = fused(changes, implementation)
         assert (found.outcome, found.verdict) == (GateOutcome.UNDECIDED, Verdict.SLOWER)
         assert found.attribution is Attribution.MACHINE and "pairbench ab" in found.reason
-
-
-def test_a_slower_baseline_alone_is_the_codes_doing() -> None:
-    found = fused(compare(BEFORE, now(slower={f"{MANY[3]}-baseline": 1.05})), implementation="baseline")
+    found = fused(compare(BEFORE, now(slower={f"{MANY[3]}-baseline": 1.05})), "baseline")
     assert (found.outcome, found.attribution) == (GateOutcome.REGRESSION, Attribution.CODE)
 
 
@@ -126,13 +113,13 @@ def test_a_tail_that_nobody_can_tell_is_listed_and_decides_nothing() -> None:
     wild = tuple(100_000 * math.exp(0.2 * math.sin(7 * number)) for number in range(5))
     found = fused(compare(edited(BEFORE, round_p95_ns=wild), edited(now(), round_p95_ns=wild[::-1])))
     assert found.outcome is GateOutcome.UNCHANGED
-    assert of(found, "call_p95_ns").outcome is GateOutcome.UNDECIDED
+    assert judgement_of(found, "call_p95_ns").outcome is GateOutcome.UNDECIDED
 
 
 def test_a_file_without_rounds_of_the_tail_is_judged_more_widely() -> None:
     found = fused(compare(make_run(0, cases=MANY, round_p95_ns=None), now(round_p95_ns=None)))
     assert found.outcome is GateOutcome.UNCHANGED
-    tail = of(found, "call_p95_ns")
+    tail = judgement_of(found, "call_p95_ns")
     assert tail.outcome is GateOutcome.UNDECIDED and tail.change is None and "three rounds or more" in tail.reason
 
 
@@ -144,7 +131,7 @@ def test_one_round_and_no_knowledge_is_undecided_and_with_a_floor_it_is_not() ->
     floor = Floor(p50=0.004, p95=0.01, runs=20, source="history")
     only = fused(compare(edited(single), edited(single, round_p50_ns=(110_000.0,)), floors={found.series: floor}))
     assert only.verdict is Verdict.SLOWER
-    assert of(only, "call_p50_ns").floor == pytest.approx(0.004, rel=0.01)
+    assert judgement_of(only, "call_p50_ns").floor == pytest.approx(0.004, rel=0.01)
 
 
 def test_a_noisy_series_needs_a_larger_change() -> None:
@@ -153,7 +140,7 @@ def test_a_noisy_series_needs_a_larger_change() -> None:
     noisy = fused(compare(BEFORE, now(slower={ONE: 1.03}), floors={quiet.series: floor}))
     assert quiet.outcome is GateOutcome.REGRESSION
     assert noisy.outcome is not GateOutcome.REGRESSION
-    assert of(noisy, "call_p50_ns").minimum_effect == pytest.approx(2 * math.expm1(0.03))
+    assert judgement_of(noisy, "call_p50_ns").minimum_effect == pytest.approx(2 * math.expm1(0.03))
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 0.0, -5.0])
@@ -171,21 +158,23 @@ def test_a_damaged_run_beside_good_ones_is_left_out_and_named() -> None:
     assert found.outcome is GateOutcome.UNCHANGED and "left out: run" in found.reason
 
 
-def test_measured_without_any_latency_is_undecided() -> None:
-    found = fused(compare(BEFORE, edited(now(), round_p50_ns=None, call_p50_ns=None)))
-    assert found.outcome is GateOutcome.UNDECIDED and "holds no latency" in found.reason
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"round_p50_ns": None, "call_p50_ns": None}, "holds no latency"),
+        ({"margin": 0.05}, "only 5 % of the tolerance is left"),
+    ],
+)
+def test_no_latency_and_a_shrinking_margin_are_undecided(columns: dict[str, Any], words: str) -> None:
+    found = fused(compare(BEFORE, edited(now(), **columns)))
+    assert found.outcome is GateOutcome.UNDECIDED and words in found.reason
+    assert found.judgements[0].metric in ("margin", "call_p50_ns")
 
 
 def test_what_fails_now_fails() -> None:
     run = [ended(record, "oom", "out of memory") if record.implementation == "fused" else record for record in now()]
     found = fused(compare(BEFORE, run))
     assert (found.outcome, found.verdict) == (GateOutcome.FAILED, None) and "out of memory" in found.reason
-
-
-def test_a_shrinking_margin_is_visible_before_it_breaks() -> None:
-    found = fused(compare(BEFORE, edited(now(), margin=0.05)))
-    assert found.outcome is GateOutcome.UNDECIDED and "only 5 % of the tolerance is left" in found.reason
-    assert found.judgements[0].metric == "margin"
 
 
 def test_kernels_go_with_the_change() -> None:
@@ -200,16 +189,15 @@ def test_kernels_go_with_the_change() -> None:
 def test_launches_that_were_never_counted_decide_nothing_and_those_that_are_no_longer_do() -> None:
     never = {"launch_status": "unreliable"}
     found = fused(compare(edited(BEFORE, **never), edited(now(), **never)))
-    assert found.outcome is GateOutcome.UNCHANGED and of(found, "launch_status").outcome is GateOutcome.UNDECIDED
+    assert (
+        found.outcome is GateOutcome.UNCHANGED and judgement_of(found, "launch_status").outcome is GateOutcome.UNDECIDED
+    )
     assert fused(compare(BEFORE, edited(now(), **never))).outcome is GateOutcome.UNDECIDED
 
 
-def test_a_run_against_itself_is_unchanged() -> None:
-    assert outcomes(compare(BEFORE, BEFORE)) == {GateOutcome.UNCHANGED: 40}
-
-
-def test_nothing_on_either_side() -> None:
+def test_a_run_against_itself_and_nothing_on_either_side() -> None:
     assert compare([], []) == ()
+    assert outcomes(compare(BEFORE, BEFORE)) == {GateOutcome.UNCHANGED: 40}
     assert outcomes(compare([], BEFORE)) == {GateOutcome.NEW: 40}
     assert outcomes(compare(BEFORE, [])) == {GateOutcome.MISSING: 40}
 

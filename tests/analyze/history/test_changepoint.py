@@ -1,4 +1,4 @@
-"""Changepoints on series whose truth is known."""
+"""Changepoints on series whose truth is known, in noise with one mode and with two."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.analyze.history import changepoint
-from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, clean, detect
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, detect, place_of_step
 from pairbench.stats import Floats
 
 cheap = settings(max_examples=40, deadline=None)
@@ -76,16 +76,18 @@ def test_two_modes_that_keep_swapping_are_noise_and_one_that_stays_is_not() -> N
     assert point.index == pytest.approx(100, abs=2)
 
 
-def test_a_change_under_the_minimum_effect_does_not_count() -> None:
-    series = levels((50, 1000), (50, 1030)) + noise(100, 0.003)
+@pytest.mark.parametrize(
+    ("series", "options"),
+    [
+        (levels((50, 1000), (50, 1030)) + noise(100, 0.003), {"minimum_effect": 0.05}),
+        (levels((6, 1000), (6, 1030)) + noise(12, 0.002), {"floor": 0.06}),
+    ],
+)
+def test_a_minimum_effect_and_a_floor_hide_what_the_series_alone_would_show(
+    series: Floats, options: dict[str, float]
+) -> None:
     assert len(detect(series)) == 1
-    assert detect(series, minimum_effect=0.05) == ()
-
-
-def test_a_floor_makes_noise_of_what_the_series_alone_would_call_a_step() -> None:
-    series = levels((6, 1000), (6, 1030)) + noise(12, 0.002)
-    assert len(detect(series)) == 1
-    assert detect(series, floor=0.06) == ()
+    assert detect(series, **options) == ()  # type: ignore[arg-type]
 
 
 def test_runs_without_a_value_keep_their_place() -> None:
@@ -97,9 +99,6 @@ def test_runs_without_a_value_keep_their_place() -> None:
 @pytest.mark.parametrize("size", [0, 1, MIN_RUNS, 2 * MIN_RUNS - 1])
 def test_too_few_runs_have_no_changepoint(size: int) -> None:
     assert detect(levels((size // 2, 1000), (size - size // 2, 2000))) == ()
-
-
-def test_all_runs_without_a_value() -> None:
     assert detect(np.full(50, np.nan)) == ()
 
 
@@ -109,22 +108,23 @@ def test_a_changepoint_is_put_on_a_break_that_explains_it_as_well() -> None:
     assert {places(detect(series, breaks=[place]))[0] for place in (50, 51)} == {50, 51}
     alone = places(detect(series))
     assert places(detect(series, breaks=[20, 60])) == alone
-
-
-def test_a_break_far_from_any_step_is_no_changepoint() -> None:
     assert detect(noise(100, 0.01), breaks=[0, 50, 99, 100]) == ()
 
 
-@pytest.mark.parametrize("wrong", [[[1.0, 2.0]], [1.0, math.inf], 3.0])
-def test_anything_but_a_series_is_refused(wrong: object) -> None:
-    with pytest.raises(ValueError, match="expected one natural log a run"):
-        detect(wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("wrong", [{"minimum_effect": -0.01}, {"floor": -1.0}, {"floor": math.nan}])
-def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected numbers from 0 up"):
-        detect([0.0] * 20, **wrong)
+@pytest.mark.parametrize(
+    ("series", "options", "words"),
+    [
+        ([[1.0, 2.0]], {}, "expected one natural log a run"),
+        ([1.0, math.inf], {}, "expected one natural log a run"),
+        (3.0, {}, "expected one natural log a run"),
+        ([0.0] * 20, {"minimum_effect": -0.01}, "expected numbers from 0 up"),
+        ([0.0] * 20, {"floor": -1.0}, "expected numbers from 0 up"),
+        ([0.0] * 20, {"floor": math.nan}, "expected numbers from 0 up"),
+    ],
+)
+def test_anything_but_a_series_and_settings_from_0_up_is_refused(series: Any, options: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        detect(series, **options)
 
 
 def test_drift_of_both_sides_cancels_in_the_log_speedup() -> None:
@@ -195,3 +195,92 @@ def test_a_long_series_has_the_changes_that_are_found_where_every_place_is_tried
 def test_ten_thousand_runs_are_searched_for_steps() -> None:
     series = levels((6000, 1000), (3996, 1030), (4, 1100)) + noise(10_000, 0.005)
     assert places(detect(series)) == pytest.approx([6000, 9996], abs=2)
+
+
+STEP = 50
+
+
+def in_modes(seed: int, size: int = 100) -> Floats:
+    """Two modes, 2 % apart, five runs long on average, and a step of 3 % at run 50."""
+    random = np.random.default_rng(seed)
+    modes = (np.cumsum(random.random(size) < 0.2) + seed) % 2
+    values: Floats = 0.02 * modes + 0.004 * random.standard_normal(size) + 0.03 * (np.arange(size) >= STEP)
+    return values
+
+
+def placed(values: Floats, cut: int, least: float = 1e-8) -> int:
+    """Place a cut, against noise of one mode without memory."""
+    variance = (values[:cut].var() * cut + values[cut:].var() * (len(values) - cut)) / len(values)
+    plain = -0.5 * len(values) * math.log(max(variance, least))
+    return place_of_step(values, cut, plain=plain, least=least, shortest=4)
+
+
+def test_a_step_among_modes_is_put_where_it_is() -> None:
+    found = np.array([placed(in_modes(seed), STEP + 6) for seed in range(40)])
+    assert (np.abs(found - STEP) <= 3).mean() >= 0.9
+
+
+def test_the_detector_puts_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def far() -> int:
+        found = [[point.index for point in detect(in_modes(seed))] for seed in range(80)]
+        return sum(min((abs(index - STEP) for index in indices), default=STEP) > 3 for indices in found)
+
+    with_modes = far()
+    monkeypatch.setattr(changepoint, "place_of_step", lambda stretch, cut, **_: cut)
+    assert with_modes <= far() / 2
+
+
+def test_noise_of_one_mode_moves_nothing() -> None:
+    random = np.random.default_rng(3)
+    sizes = np.arange(4, 97)
+    for _ in range(40):
+        values = 0.01 * random.standard_normal(100) + 0.03 * (np.arange(100) >= STEP)
+        total = np.cumsum(values - values.mean())[sizes - 1]
+        cut = int(sizes[np.argmax(total**2 / (sizes * (100 - sizes)))])
+        assert placed(values, cut) == cut
+
+
+def test_noise_below_the_floor_moves_nothing() -> None:
+    moved = [seed for seed in range(20) if placed(in_modes(seed), STEP + 6) != STEP + 6]
+    assert len(moved) > 10
+    assert {placed(in_modes(seed), STEP + 6, least=0.02**2) for seed in moved} == {STEP + 6}
+
+
+def test_seven_runs_are_too_few() -> None:
+    values = np.array([0.0, 0.02, 0.0, 0.05, 0.03, 0.05, 0.03, 0.05])
+    assert place_of_step(values, 5, plain=0.0, least=1e-8, shortest=2) == 3
+    assert place_of_step(values[:-1], 5, plain=0.0, least=1e-8, shortest=2) == 5
+
+
+def test_without_noise_nothing_moves_and_up_and_down_are_the_same() -> None:
+    assert placed(np.zeros(20), 10) == placed(np.repeat([0.0, 0.03], 10), 10) == 10
+    assert [placed(in_modes(seed), 60) for seed in range(10)] == [placed(-in_modes(seed), 60) for seed in range(10)]
+
+
+def test_the_best_cut_is_that_of_fits_one_by_one() -> None:
+    for seed in range(10):
+        values = in_modes(seed, 30)
+        values -= values.mean()
+        before, after = values > -0.01, values > 0.01
+        likelihoods = {cut: by_hand(values, cut, before, after) for cut in range(4, 27)}
+        fit = changepoint._fitted(values, before, after, 1e-8, 4)
+        assert fit is not None
+        assert fit.cut == max(likelihoods, key=lambda cut: likelihoods[cut])
+        assert fit.likelihood == pytest.approx(likelihoods[fit.cut])
+
+
+def by_hand(values: Floats, cut: int, before: Flags, after: Flags) -> float:
+    """Return the log-likelihood of values and modes, by least squares and by counting."""
+    late = np.arange(len(values)) >= cut
+    modes = np.where(late, after, before)
+    table = np.stack([~late, late, modes], axis=1).astype(float)
+    solved = np.linalg.lstsq(table, values, rcond=None)[0]
+    if solved[2] <= 0:
+        return -math.inf
+    variance = float(np.mean((values - table @ solved) ** 2))
+    chance = math.log(0.5)
+    for mode in (False, True):
+        following = modes[1:][modes[:-1] == mode]
+        for share in (following.mean(), 1 - following.mean()) if len(following) else ():
+            chance += len(following) * share * math.log(share) if share else 0.0
+    return -0.5 * len(values) * math.log(max(variance, 1e-8)) + chance

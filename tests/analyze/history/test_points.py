@@ -98,6 +98,7 @@ def test_the_control_of_a_baseline_is_the_variant_most_often_measured() -> None:
 def test_without_others_there_is_no_control() -> None:
     found = history(only(runs(2), implementation="fused"), "fused")
     assert found.control is None and [point.speedup for point in found.points] == [None, None]
+    assert history([], "fused").points == ()
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, 0.0, -1.0])
@@ -105,10 +106,6 @@ def test_what_is_no_latency_is_a_gap(value: float | None) -> None:
     records = [replace(record, call_p50_ns=value) for record in runs(1)]
     assert [point.p50 for point in history(records, "fused").points] == [None]
     assert history(records, "fused").points[0].speedup is None
-
-
-def test_nothing_is_a_history_too() -> None:
-    assert history([], "fused").points == ()
 
 
 def on_a_gpu(number: int, **columns: object) -> list[Record]:
@@ -129,17 +126,15 @@ def test_on_a_gpu_it_is_the_history_of_the_device() -> None:
     assert history(on_a_gpu(3, device_kind="cpu"), "fused").latency is CALL
 
 
-def test_a_device_latency_of_another_clock_is_another_series() -> None:
-    newest = [replace(record, device_timer="spin") for record in on_a_gpu(4)[-2:]]
-    found = history([*on_a_gpu(3), *newest], "fused")
-    assert len(found.points) == 1
-    assert found.notes == ("3 runs without a device latency by spin left out: another clock is another series",)
-
-
-def test_runs_without_a_device_latency_are_left_out() -> None:
-    found = history([*runs(2), *on_a_gpu(4)[-4:]], "fused")
-    assert len(found.points) == 2
-    assert found.notes == ("2 runs without a device latency by graph_replay left out: another clock is another series",)
+def test_runs_by_another_clock_of_the_device_or_without_one_are_left_out() -> None:
+    spun = [replace(record, device_timer="spin") for record in on_a_gpu(4)[-2:]]
+    for records, points, words in (
+        ([*on_a_gpu(3), *spun], 1, "3 runs without a device latency by spin"),
+        ([*runs(2), *on_a_gpu(4)[-4:]], 2, "2 runs without a device latency by graph_replay"),
+    ):
+        found = history(records, "fused")
+        assert len(found.points) == points
+        assert found.notes == (f"{words} left out: another clock is another series",)
 
 
 def of_commit(number: int, *, committed: int, started: int) -> list[Record]:
@@ -161,22 +156,16 @@ def test_runs_that_fill_in_a_history_are_at_the_place_of_their_commit() -> None:
     assert hours == [0, 50, 100, 150, 200, 250, 300]
 
 
-def test_an_older_commit_that_is_measured_soon_stays_in_the_order_of_clocks() -> None:
-    """As that of a pull request that began before the newest commit of the default branch was made."""
-    order = [
-        of_commit(1, committed=10, started=11),
-        of_commit(2, committed=5, started=12),
-        of_commit(3, committed=12, started=13),
-    ]
+@pytest.mark.parametrize(
+    "runs",
+    [
+        # As the commit of a pull request that began before the newest commit of the default branch was made.
+        [(1, 10, 11), (2, 5, 12), (3, 12, 13)],
+        # Reruns of an old commit with no later one between.
+        [(1, 10, 11), (1, 10, 900), (2, 20, 1000)],
+    ],
+)
+def test_runs_that_fill_in_nothing_stay_in_the_order_of_clocks(runs: list[tuple[int, int, int]]) -> None:
+    order = [of_commit(number, committed=committed, started=started) for number, committed, started in runs]
     points = history([record for run in order for record in run], "fused").points
-    assert [point.record.run_id for point in points] == [run_id_of(11), run_id_of(12), run_id_of(13)]
-
-
-def test_reruns_of_an_old_commit_with_nothing_later_stay_where_they_are() -> None:
-    order = [
-        of_commit(1, committed=10, started=11),
-        of_commit(1, committed=10, started=900),
-        of_commit(2, committed=20, started=1000),
-    ]
-    points = history([record for run in order for record in run], "fused").points
-    assert [point.record.run_id for point in points] == [run_id_of(11), run_id_of(900), run_id_of(1000)]
+    assert [point.record.run_id for point in points] == [run_id_of(started) for _, _, started in runs]

@@ -1,16 +1,19 @@
-"""Trends of made-up runs: where they moved, the likely cause, and what the newest run says."""
+"""Trends of made-up runs: where they moved, the likely cause, and the verdict on the newest runs, before there can be a changepoint."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
-from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.analyze.compare.exact import AcceptedLevel
+from pairbench.analyze.history.changepoint import detect
+from pairbench.analyze.history.trend import NewestRuns, Trend, judge_newest, make_trend
 from pairbench.model.comparison import Acceptance, Attribution, Floor, GateOutcome, Verdict
 from pairbench.model.record import Record, Series
+from pairbench.stats import Floats
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, sha
 
 CASE = CASES[0]
@@ -75,13 +78,10 @@ def test_a_variant_that_moved_alone_is_the_code() -> None:
     assert newest(trend) == (GateOutcome.UNCHANGED, Verdict.SAME, None), "a level that is old is no news"
 
 
-def test_what_moves_both_is_the_machine() -> None:
+def test_what_moves_both_is_the_machine_or_the_environment() -> None:
     (move,) = make_trend(runs(40, {20: {CASE: 1.06}}), FUSED).moves
     assert move.attribution is Attribution.MACHINE
     assert move.control == pytest.approx(1.06, rel=0.003) and "its control moved +6" in move.reason
-
-
-def test_what_moves_both_in_another_environment_is_the_environment() -> None:
     trend = make_trend(runs(40, {20: {CASE: 1.06}}, new_driver(20)), FUSED)
     (move,), (era,) = trend.moves, trend.eras
     assert move.attribution is Attribution.ENVIRONMENT
@@ -177,8 +177,7 @@ def test_a_newest_run_that_failed_is_a_failure() -> None:
 
 
 def test_the_newest_runs_only() -> None:
-    records = runs(40, {20: {"fused": 1.05}})
-    trend = make_trend(records, FUSED, last=15)
+    trend = make_trend(runs(40, {20: {"fused": 1.05}}), FUSED, last=15)
     assert [point.record.run_id for point in trend.points] == [run_id_of(24 * day) for day in range(25, 40)]
     assert trend.moves == ()
 
@@ -208,12 +207,9 @@ def test_a_level_that_was_accepted_is_no_regression(changes: dict[str, Any], out
     assert trend.newest and ("accepted in R: takes odd sizes" in trend.newest.reason) == (not changes)
 
 
-def test_no_runs() -> None:
+def test_few_runs_are_undecided() -> None:
     trend = make_trend([], FUSED)
     assert (trend.points, trend.newest, trend.levels) == ((), None, ())
-
-
-def test_few_runs_are_undecided() -> None:
     for number in (1, 2, 3):
         assert newest(make_trend(runs(number), FUSED))[0] is GateOutcome.UNDECIDED
 
@@ -236,18 +232,118 @@ def test_another_gpu_of_the_model_is_a_level_of_its_own_and_never_the_code() -> 
     assert make_trend(runs(40, {20: {"fused": 1.06}}, new_source(20)), FUSED).moves[0].attribution is Attribution.CODE
 
 
-def test_runs_on_several_gpus_at_once_change_none_of_them() -> None:
-    """As `run --device all` has it on one host: what moves on all of them has moved."""
+def test_several_gpus_at_once_and_unnamed_ones_are_no_other_gpu() -> None:
+    """As `run --device all` has them on one host: a move on all of them is a move."""
     one = runs(40, {20: {"fused": 1.06}}, new_source(20))
-    trend = make_trend([*one, *(replace(record, device_uuid="GPU-1") for record in one)], FUSED)
-    assert not trend.eras
-    assert [move.attribution for move in trend.moves] == [Attribution.CODE]
+    several = [*one, *(replace(record, device_uuid="GPU-1") for record in one)]
+    for records in (several, [replace(record, device_uuid=None) for record in one]):
+        trend = make_trend(records, FUSED)
+        assert not trend.eras and [move.attribution for move in trend.moves] == [Attribution.CODE]
 
 
-def test_runs_that_name_no_gpu_are_of_the_same() -> None:
-    trend = make_trend(
-        runs(40, {20: {"fused": 1.06}}, lambda day, record: replace(new_source(20)(day, record), device_uuid=None)),
-        FUSED,
-    )
-    assert not trend.eras
-    assert [move.attribution for move in trend.moves] == [Attribution.CODE]
+FASTER, SLOWER, SAME, UNDECIDED = Verdict.FASTER, Verdict.SLOWER, Verdict.SAME, Verdict.UNDECIDED
+
+
+def series(cv: float, *steps: tuple[int, float], before: int = 40, seed: int = 0) -> Floats:
+    """Return log latencies: so many runs at 1000 ns, then (runs, times 1000 ns) pieces."""
+    shape = [np.zeros(before), *(np.full(runs, math.log(times)) for runs, times in steps)]
+    values = np.concatenate(shape) + math.log(1000)
+    noisy: Floats = values + cv * np.random.default_rng(seed).standard_normal(len(values))
+    return noisy
+
+
+def judged(levels: Floats, **options: Any) -> NewestRuns:
+    return judge_newest(levels, detect(levels, **options), **options)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+@pytest.mark.parametrize(("times", "verdict"), [(1.06, SLOWER), (0.94, FASTER)])
+def test_a_few_runs_off_the_level_say_so(runs: int, times: float, verdict: Verdict) -> None:
+    levels = series(0.005, (runs, times))
+    found = judged(levels)
+    assert found.verdict is verdict
+    assert found.effect == pytest.approx(times, abs=0.01)
+    assert found.level == pytest.approx(math.log(1000), abs=0.003)
+
+
+MODES = np.tile([0.0, 0.0, 0.05, 0.05, 0.0], 10)
+ODD = np.isin(np.arange(40), [3, 11, 19, 39]) * 0.05
+
+
+@pytest.mark.parametrize(
+    ("levels", "options", "verdict"),
+    [
+        (series(0.003), {}, SAME),
+        (series(0.003, (20, 1.1)), {}, SAME),
+        (series(0.001, (3, 1.015)), {}, SAME),
+        (series(0.001, (3, 1.015)), {"minimum_effect": 0.01}, SLOWER),
+        (series(0.003, (1, 1.05), before=12), {}, SLOWER),
+        (series(0.003, (1, 1.05), before=12), {"floor": 0.08}, UNDECIDED),
+        ((MODES + series(0.004, before=50))[:-1], {}, UNDECIDED),
+        (series(0.004) + ODD, {}, UNDECIDED),
+    ],
+    ids=["quiet", "old step", "small", "small enough", "off", "within its floor", "other mode", "odd among three"],
+)
+def test_the_newest_runs_of_a_series(levels: Floats, options: dict[str, float], verdict: Verdict) -> None:
+    found = judged(levels, **options)
+    assert found.verdict is verdict
+    if verdict is SAME:
+        assert found.effect == pytest.approx(1, abs=0.02)
+        assert found.level == pytest.approx(float(np.median(levels[-20:])), abs=0.003)
+
+
+def test_for_a_speedup_a_rise_is_faster() -> None:
+    levels = series(0.005, (2, 1.06))
+    assert judge_newest(levels, (), rise=FASTER).verdict is FASTER
+    assert judge_newest(-levels, (), rise=FASTER).verdict is SLOWER
+
+
+def test_a_noisy_series_proves_nothing() -> None:
+    found = [judged(series(0.03, seed=seed)) for seed in range(20)]
+    assert {each.verdict for each in found} == {UNDECIDED}
+    assert {each.reason for each in found} == {
+        "too noisy a series to tell from so few runs",
+        "off its level, but noise may explain it",
+    }
+
+
+def test_one_more_spike_is_not_news_but_two_in_a_row_are() -> None:
+    levels = series(0.005, (1, 1.3))
+    levels[[5, 17, 30]] += math.log(1.2)
+    assert judged(levels).verdict is UNDECIDED
+    again = np.append(levels, math.log(1300))
+    assert judged(again).verdict is SLOWER
+
+
+def test_a_new_level_speaks_until_it_has_a_history() -> None:
+    levels = series(0.005, (5, 1.05))
+    (point,) = detect(levels)
+    found = judge_newest(levels, [point])
+    assert (found.verdict, found.runs, found.effect) == (SLOWER, len(levels) - point.index, point.effect)
+    assert found.level == point.before
+    assert judge_newest(levels, [point], rise=FASTER).verdict is FASTER
+
+
+def test_a_run_that_is_back_on_the_old_level_is_undecided() -> None:
+    levels = series(0.005, (5, 1.05))
+    found = judge_newest(np.append(levels, math.log(1000)), detect(levels))
+    assert found.verdict is UNDECIDED and found.reason.endswith("nearer to the old one")
+
+
+@pytest.mark.parametrize("levels", [[], [0.0], [0.0] * 5, [0.0, 0.1] * 2])
+def test_too_short_a_series_is_undecided(levels: list[float]) -> None:
+    found = judge_newest(levels, ())
+    assert (found.verdict, found.runs, found.level, found.effect, found.p_value) == (UNDECIDED, 0, None, None, None)
+
+
+def test_runs_without_a_value() -> None:
+    found = judge_newest([0.0] * 20 + [math.nan], ())
+    assert (found.verdict, found.reason) == (UNDECIDED, "the newest run has no value")
+    levels = series(0.005, (1, 1.06))
+    gaps = np.insert(levels, [3, 20, 40], np.nan)
+    assert judge_newest(gaps, detect(gaps)) == judge_newest(levels, detect(levels))
+
+
+def test_nothing_new_is_seldom_called_slower_or_faster() -> None:
+    wrong = [judged(series(0.02, seed=seed)).verdict in {SLOWER, FASTER} for seed in range(300)]
+    assert np.mean(wrong) <= 0.02

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
+from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import run_head
 from pairbench.analyze.history.trend import Trend, make_trend

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pairbench.analyze.compare.effect import decide
+from pairbench.analyze.compare.effect import decide, estimate_paired
 from pairbench.analyze.compare.rounds import Floats
-from pairbench.analyze.compare.runs import estimate_paired
 from pairbench.features.bisect.posterior import ENOUGH, Round, Spread, candidates, next_probe, posterior, prior_of
 
 MOST = 200

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pairbench.analyze.history.changepoint import detect
-from pairbench.analyze.history.latest import judge_newest
+from pairbench.analyze.history.trend import judge_newest
 from pairbench.model.comparison import Verdict
 from tests.lab.detectors import noises
 from tests.lab.detectors.noises import Floats

@@ -15,7 +15,7 @@ from scipy import stats
 
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
 from pairbench.analyze.compare.floors import noise as floor_of
-from pairbench.analyze.compare.relative import with_relative
+from pairbench.analyze.compare.latency import with_relative
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
 from pairbench.model.comparison import DEFAULT, Policy
 

@@ -8,8 +8,7 @@ import pytest
 
 from pairbench.config import load_config
 from pairbench.model.comparison import GateOutcome
-from pairbench.store.history import read_series
-from pairbench.store.reader import read_run, runs
+from pairbench.store.reader import read_run, read_series, runs
 from pairbench.workflow.compare.comparer import Comparer
 from tests.builders import DEVICE
 from tests.commands import ROOT

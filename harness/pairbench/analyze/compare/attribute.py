@@ -1,7 +1,7 @@
-"""The likely cause of a change, and what a change with that cause means to a gate.
+"""The likely cause of a change, the outcome of a change with that cause at a gate, and the sentences about the change of a latency.
 
 The pair is the experiment: a variant's control is its baseline, measured in the same blocks; a baseline's control is
-its variants. What moves both is not in the code of one.
+its variants. A change of both is not in the code of one.
 
     another GPU of the model                                      machine: GPUs of a model differ by some percent
     an era field changed    control moved too    its source changed    attribution
@@ -10,46 +10,45 @@ its variants. What moves both is not in the code of one.
     no                      yes                  any                   machine
     no                      no, or none there    any                   code
 
-A count can't be moved by a machine, so of exact metrics and failures only the first two and the last line hold.
-
-Which fields of the environment differ between two runs: what besides the code may have moved a latency.
-
-How the lists of kernels of two runs differ: the first place to look for why a call became slower.
+A machine cannot change a count, so of exact metrics and failures only the first two and the last line hold.
 """
 
+import contextlib
 import functools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, KernelChange, Policy
+from pairbench.analyze.compare.rounds import MeasuredSides, latency_of_runs, mean_log
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, KernelChange, Policy, Verdict
+from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.record import KernelCount, Record
 from pairbench.stats import Interval
 
 FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
-"""The columns of a record that belong to its environment; the rest is the JSON in `environment`, without what only
-describes the run."""
+"""The columns of a record's environment; the rest is the JSON in `environment`, without observations of the run."""
 
 _OBSERVED = "observed"
 
 
 def era_changes(reference: Record, current: Record) -> tuple[EraChange, ...]:
-    """Return the differences, most of them none."""
+    """Return the fields of the environment that differ between two runs."""
     return _changes(_era(reference), _era(current))
 
 
 def elsewhere(reference: Record, current: Record) -> str:
-    """Return in words whether two runs were made on different machines or GPUs, which is no change of era; else nothing."""
+    """Return a phrase where two runs were made on different machines or GPUs, which is no change of era; else ""."""
     if reference.hostname != current.hostname:
         return f"another machine, {reference.hostname} -> {current.hostname}"
     return another_gpu(reference.device_uuid, current.device_uuid)
 
 
 def another_gpu(reference: str | None, current: str | None) -> str:
-    """Return in words that two runs were made on different GPUs of a model; nothing where one of them does not say.
+    """Return a phrase where two runs were made on different GPUs of a model; "" where a GPU is not known.
 
-    GPUs of one model differ by some percent, each kernel by another part, so that a move between two says nothing of the code.
+    GPUs of one model differ by some percent, each kernel by another part, so that a move between two is no sign of the code.
     """
     if reference is None or current is None or reference == current:
         return ""
@@ -60,28 +59,33 @@ def _era(record: Record) -> tuple[str | None, ...]:
     return (*(getattr(record, name) for name in FIELDS), record.environment)
 
 
+def source_changed(before: Record | None, after: Record | None) -> bool | None:
+    """Return whether the implementation's hash differs between two records; None where one is not known."""
+    hashes = [record and record.implementation_hash for record in (before, after)]
+    return None if None in hashes else hashes[0] != hashes[1]
+
+
 @functools.lru_cache(maxsize=1024)
 def _changes(reference: tuple[str | None, ...], current: tuple[str | None, ...]) -> tuple[EraChange, ...]:
-    """Return the differences of two eras; runs of thousands of series share a few."""
-    found = [
+    """Return the differences of two eras; thousands of series share a few."""
+    changes = [
         EraChange(field=name, reference=before, current=now)
         for name, before, now in zip(FIELDS, reference, current, strict=False)
         if before != now
     ]
     before, now = _flat(reference[-1]), _flat(current[-1])
-    found += [
+    changes += [
         EraChange(field=name, reference=before.get(name), current=now.get(name))
         for name in dict.fromkeys([*before, *now])
         if before.get(name) != now.get(name)
     ]
-    return tuple(found)
+    return tuple(changes)
 
 
 def _flat(text: str | None) -> dict[str, str]:
-    try:
+    rest = None
+    with contextlib.suppress(ValueError):
         rest = json.loads(text or "{}")
-    except ValueError:
-        return {"environment": text or ""}
     if not isinstance(rest, dict):
         return {"environment": text or ""}
     return dict(_leaves({key: value for key, value in rest.items() if key != _OBSERVED}, ""))
@@ -96,7 +100,7 @@ def _leaves(value: Any, name: str) -> list[tuple[str, str]]:
 
 
 _NOTICEABLE_NS = 500.0
-"""The least difference that is named: profiled times differ by this much from run to run whatever the kernel."""
+"""The least difference that counts: profiled times of every kernel differ by this much from run to run."""
 
 
 def kernel_changes(reference: Record, current: Record, policy: Policy = DEFAULT) -> tuple[KernelChange, ...]:
@@ -150,19 +154,16 @@ _SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What is known of a series besides its own change."""
+    """Facts about a series besides its own change."""
 
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     control_changed: bool | None
-    """Whether the source of the control changed."""
     elsewhere: str = ""
-    """A sentence that says which other machine or GPU it was; empty where it was the same."""
     another_gpu: str = ""
-    """A sentence that says which other GPU of the model it was; empty where it was the same, or nobody knows."""
+    """`elsewhere` and `another_gpu` are phrases about another machine, and another GPU of the model; empty where there is none."""
     interleaved: bool = False
-    """Whether both sides were measured interleaved: then the machine was the same for both, whatever the control
-    did."""
+    """Whether both sides were measured interleaved: then the machine was the same for both."""
 
 
 def of_latency(
@@ -173,15 +174,7 @@ def of_latency(
     *,
     relative: bool = False,
 ) -> tuple[Attribution, str]:
-    """Return the likely cause of a change of latency, and the sentence that says why.
-
-    Args:
-        change: The change.
-        control: That of the control; None where there is none, or where the change is relative to it.
-        known: What else is known.
-        policy: The thresholds.
-        relative: Whether the change is relative to the control already.
-    """
+    """Return the likely cause of a change of latency, which may be `relative` to the control already, and the sentence that says why."""
     moved = control is not None and moved_along(change, control, policy)
     beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
     if known.another_gpu and not known.interleaved:
@@ -199,14 +192,10 @@ def of_latency(
 
 
 def outcome_of_move(change: float, attribution: Attribution | None) -> GateOutcome:
-    """Return what it means to a gate that a latency moved: `compare`, `trend` and the site all ask here.
+    """Return the gate's outcome of a moved latency, after over before, for `compare`, `trend` and the site; 1.02 is 2 % slower.
 
     Slower is a regression only where the code is the likely cause. Faster is an improvement where the code or the
-    environment is. Everything else is undecided: what the machine did, or an environment, is no fault of the code.
-
-    Args:
-        change: The latency after over that before; 1.02 is 2 % slower.
-        attribution: The likely cause; None where only the control moved.
+    environment is. Everything else is undecided: a machine or an environment is no fault of the code.
     """
     if change > 1:
         return GateOutcome.REGRESSION if attribution is Attribution.CODE else GateOutcome.UNDECIDED
@@ -242,3 +231,135 @@ def _source(known: Circumstances) -> str:
             return "its source did not change, so look at what it calls"
         case None:
             return ""
+
+
+WORDS = {
+    DEVICE.p50: "median device latency",
+    DEVICE.p95: "95th percentile on the device",
+    CALL.p50: "median latency",
+    CALL.p95: "95th percentile",
+    HOST.p50: "host time",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """The change of one latency of a series, and its verdict."""
+
+    measured: MeasuredSides
+    metric: str
+    verdict: Verdict
+    ratio: float
+    """Current over reference."""
+    interval: Interval | None
+    """`ratio` with the ends of its 95 % interval; None where nothing tells how far rounds spread."""
+    minimum: float
+    """The smallest relative change that counts."""
+    chance: float | None
+    """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
+    relative: Interval | None
+    """The change relative to the baseline, where only that one is large enough to count; else None."""
+    relative_to_baseline: bool
+    """Whether `ratio` and `interval` themselves are relative to the baseline."""
+
+    @functools.cached_property
+    def shown(self) -> tuple[float, float]:
+        """The latencies of both sides in ns, as they are shown."""
+        sides = (self.measured.reference, self.measured.current)
+        before, now = (latency_of_runs(records, self.metric) for records in sides)
+        return before, now
+
+
+def reason_of(moved: Moved, policy: Policy = DEFAULT) -> str:
+    """Return the sentence about the change of a latency."""
+    before, now = moved.shown
+    words = WORDS[moved.metric]
+    if moved.relative_to_baseline:
+        return _of_ratio(moved, words, policy)
+    parts = [_of_own(moved, words)]
+    if moved.interval is not None:
+        if moved.metric == HOST.p50 and moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
+            parts = [_issuing(now - before, f"{percent(moved.ratio)}, {_span(moved.interval)}")]
+        elif moved.relative is not None:
+            own = f"{words} {percent(moved.ratio)} ({_span(moved.interval)})"
+            parts = [f"{own}, and {_changed(moved.relative, moved.verdict)} relative to its baseline"]
+    if levels_differ(now / before, moved.ratio, moved.minimum):
+        parts.append(_why_levels_differ(moved))
+    return "; ".join(parts)
+
+
+def _why_levels_differ(moved: Moved) -> str:
+    if moved.metric == HOST.p50:
+        return "the change is that of a geometric mean, and the times that are shown are those of the quietest rounds"
+    sides = (moved.measured.reference, moved.measured.current)
+    of_rounds = " -> ".join(micros(math.exp(mean_log(moved.metric, records))) for records in sides)
+    return (
+        f"the rounds of a side disagree: the change is that of their geometric mean, {of_rounds}, "
+        f"and the latencies are medians of all samples, {' -> '.join(map(micros, moved.shown))}"
+    )
+
+
+def _of_ratio(moved: Moved, words: str, policy: Policy) -> str:
+    before, now = moved.shown
+    if moved.interval is not None:
+        if moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
+            # Of the time before: the time now is that of another minute, in which the baseline, too, took more or less.
+            more_ns = before * (moved.ratio - 1)
+            return _issuing(more_ns, f"{percent(moved.ratio)} relative to its baseline, {_span(moved.interval)}")
+        if moved.chance is not None and moved.chance <= policy.false_discovery_rate:
+            relative = f"{percent(moved.ratio)} ({_span(moved.interval)}) relative to its baseline"
+            return f"{words} {relative}, but {percent(now / before)} by itself, so it may be the baseline that moved"
+    return _of_own(moved, f"{words} relative to its baseline")
+
+
+def _of_own(moved: Moved, words: str) -> str:
+    ratio, interval = moved.ratio, moved.interval
+    if interval is None:
+        return (
+            f"{words} {percent(ratio)}, but one round a side tells nothing of how far rounds spread, and neither does "
+            "anything else; measure three rounds or more"
+        )
+    if moved.verdict in (Verdict.SLOWER, Verdict.FASTER):
+        return f"{words} {_changed(interval, moved.verdict)}"
+    span = _span(interval)
+    if moved.verdict is Verdict.SAME:
+        return f"{words} the same: {percent(ratio)} ({span}), within the {_part(moved.minimum)} that count"
+    if moved.chance is not None:
+        unproven = (
+            f"it looks changed, but chance is not ruled out (p = {moved.chance:.2g} among all latencies compared)"
+        )
+    else:
+        unproven = f"neither a change nor its absence is proven at {_part(moved.minimum)}"
+    return f"{words} {percent(ratio)} ({span}): {unproven}"
+
+
+def _issuing(more_ns: float, change: str) -> str:
+    return f"issuing the call takes {micros(abs(more_ns))} {'more' if more_ns > 0 else 'less'} ({change})"
+
+
+def levels_differ(shown: float, judged: float, minimum_effect: float) -> bool:
+    """Return whether the ratio of the latencies that are shown differs from the judged change by the minimum effect."""
+    return abs(math.log(shown / judged)) >= math.log1p(minimum_effect)
+
+
+def micros(value_ns: float) -> str:
+    """Return a latency like `12.34 us`."""
+    return f"{value_ns / 1e3:.4g} us"
+
+
+def percent(ratio: float) -> str:
+    """Return a change like `+2.1 %`."""
+    part = 100 * (ratio - 1)
+    return f"{part:+.1f} %" if abs(part) >= 0.05 else "0.0 %"
+
+
+def _changed(change: Interval, verdict: Verdict) -> str:
+    return f"{_part(abs(change.estimate - 1))} {verdict.value} ({_span(change)})"
+
+
+def _span(change: Interval) -> str:
+    return f"{percent(change.low)} to {percent(change.high)}"
+
+
+def _part(part: float) -> str:
+    return f"{100 * part:.1f} %"

@@ -1,10 +1,8 @@
 """Changes of latency with their uncertainty, all series of a comparison at once: arrays in, arrays out.
 
 A change is the mean of the current runs less that of the reference runs, in log units. A run's mean differs from the
-series' level by what its rounds differ, and by what all rounds of a run have in common; `spread` says how both are
-estimated. The noise floor of a series, where history or calibration know it, can only widen its interval.
-
-How far rounds and runs spread: what a series tells itself, and what others like it lend.
+series' level by the spread of its rounds, and by an error that all rounds of a run have in common. The noise floor of a series,
+where history or calibration know it, can only widen its interval.
 
 Three rounds a side say little about their own spread. Series of one device and mode with similar latency spread alike,
 so each series' variance is moderated by theirs, as limma does for genes (Smyth 2004, doi:10.2202/1544-6115.1027): the
@@ -26,10 +24,10 @@ from pairbench.model.comparison import DEFAULT, Floor, Policy
 _LEAST = 8
 """The number of series below which nothing is lent."""
 _WINDOW = 60
-"""The number of series of neighbouring latency that tell what is usual at a latency."""
+"""The number of series of neighbouring latency that give the usual spread at a latency."""
 _NARROWEST = 15
-"""The least number of neighbouring series, if there are as many; otherwise a third of all series, for what is usual
-is no straight line."""
+"""The least number of neighbouring series, if there are as many; otherwise a third of all series, for the usual
+spread is no straight line."""
 _BAND = 30
 """The number of controls that tell how much further runs spread than their rounds."""
 
@@ -38,21 +36,21 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
     """Return, for each series of a group, the variance that its neighbours suggest and the degrees of freedom of that.
 
     Args:
-        log_latency: What similar means.
+        log_latency: By which series are neighbours.
         variance: Between the rounds of a run, above 0.
         freedom: Degrees of freedom of each variance; where it is 0 the variance is ignored.
         most: Degrees of freedom that may be lent.
     """
-    told = freedom > 0
-    number = int(told.sum())
+    known = freedom > 0
+    number = int(known.sum())
     if number < _LEAST:
         return np.ones_like(variance), np.zeros_like(variance)
-    typical = float(np.median(freedom[told]))
+    typical = float(np.median(freedom[known]))
     # The median of a chi-squared over its degrees of freedom is below 1.
-    centre = np.log(special.chdtri(freedom[told], 0.5) / freedom[told])
-    height = np.log(variance[told]) - centre
-    order = np.argsort(log_latency[told], kind="stable")
-    x, y = log_latency[told][order], height[order]
+    centre = np.log(special.chdtri(freedom[known], 0.5) / freedom[known])
+    height = np.log(variance[known]) - centre
+    order = np.argsort(log_latency[known], kind="stable")
+    x, y = log_latency[known][order], height[order]
     fitted, share = _smooth(x, _clipped(x, y))
     residual = y - fitted
     low, high = np.percentile(residual, [25, 75])
@@ -65,10 +63,10 @@ def prior(log_latency: Floats, variance: Floats, freedom: Floats, most: float) -
 
 
 def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: Floats) -> Floats:
-    """Return by what factor the variance of changes exceeds what the rounds explain, 1 or more.
+    """Return the factor by which the variance of changes exceeds that of the rounds, 1 or more.
 
-    Only controls tell: a change of the code moves variants, perhaps all of them, but what moves baselines this way and
-    that is noise between runs. The shortest interval with half of them tells their spread whatever the other half does,
+    Only controls tell: a change of the code moves variants, perhaps all of them, but moves of baselines to both
+    sides are noise between runs. The shortest interval with half of them tells their spread whatever the other half does,
     and wherever its centre lies, for a machine that is slower altogether is no noise. (The robust scale is that of
     Rousseeuw and Leroy 1988; the idea is that of genomic control, Devlin and Roeder 1999.)
 
@@ -77,12 +75,12 @@ def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: 
         freedom: Of the standard errors.
         log_latency: Neighbours in latency are judged together.
         null: Which series are controls.
-        guess: What to return where they are too few.
+        guess: The factors where controls are too few.
     """
-    told = np.flatnonzero(null)
-    if len(told) < 2 * _LEAST:
+    control_rows = np.flatnonzero(null)
+    if len(control_rows) < 2 * _LEAST:
         return guess
-    order = told[np.argsort(log_latency[told], kind="stable")]
+    order = control_rows[np.argsort(log_latency[control_rows], kind="stable")]
     places, factors = [], []
     for band in np.array_split(order, max(1, len(order) // _BAND)):
         ordered = np.sort(z[band])
@@ -108,12 +106,7 @@ def _fences(values: Floats) -> tuple[float, float]:
 
 
 def _smooth(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return a straight line's value at each point, fitted to its neighbours, and the share of its own noise in it.
-
-    Args:
-        x: Where the values lie, sorted.
-        y: The values.
-    """
+    """Return a straight line's value at each point, fitted to its neighbours, and the share of its own noise in it."""
     width = min(len(x), max(_NARROWEST, min(len(x) // 3, _WINDOW)))
     start = np.clip(np.arange(len(x)) - width // 2, 0, len(x) - width)
     x = x - x.mean()
@@ -148,14 +141,13 @@ def _table(freedom: int) -> tuple[Floats, Floats]:
 
 
 def groups_of(labels: Ints) -> list[Ints]:
-    """Return the places of each label."""
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
 _NORMAL = 1.959963984540054
 _GUESS = 2.0
 """How far runs of a series without a floor spread, as a multiple of the variance that their rounds explain, where too few
-controls tell: what all rounds of a run have in common is taken to be as large as the noise of their mean."""
+controls tell: the error that all rounds of a run have in common is taken to be as large as the noise of their mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +169,7 @@ class Effects:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """What the effects say, given a policy."""
+    """The verdicts of a policy on effects."""
 
     adjusted: Floats
     """The p values after Benjamini-Hochberg over all latencies."""
@@ -196,7 +188,7 @@ def estimate(
 
     Args:
         runs: Of all series.
-        groups: For each series a label; those with the same share what they know about spread.
+        groups: For each series a label; series with the same label share their spread.
         null: Which series are controls, that a change of the code under test does not move.
         floor: For each series its noise floor in log units; NaN where there is none.
         floor_runs: Runs behind each floor.
@@ -212,59 +204,93 @@ def estimate(
     ticks = policy.tick_ns * np.exp(-np.maximum(latency, 0.0))
     least = policy.least_spread**2 + ticks**2 / 12
     variance = np.maximum(square / np.maximum(within, 1), least)
-    lent_variance, lent = np.ones(size), np.zeros(size)
-    for group in groups_of(groups):
-        chosen = group[known[group]]
-        lent_variance[chosen], lent[chosen] = prior(
-            latency[chosen], variance[chosen], within[chosen], policy.most_prior_rounds
-        )
+    alike = [group[known[group]] for group in groups_of(groups)]
+    squares, weight = _moderated(latency, variance, within, alike, policy)
     change = current.mean - reference.mean
-    weight = lent + within
-    squares = lent * lent_variance + within * variance
     guess = np.where(np.isfinite(floor), 1.0, _GUESS)
-    rounds = _Rounds(
-        change=change,
-        latency=latency,
-        squares=squares,
-        weight=weight,
-        of_rounds=reference.inverse_rounds + current.inverse_rounds,
-        per_run=1 / np.maximum(reference.runs, 1) + 1 / np.maximum(current.runs, 1),
-    )
-    common = _common(rounds, [group[known[group]] for group in groups_of(groups)], null=null, guess=guess)
+    # The variance of the change if rounds had a variance of 1 and those of a run nothing in common, and if runs had one of 1.
+    of_rounds = reference.inverse_rounds + current.inverse_rounds
+    per_run = 1 / np.maximum(reference.runs, 1) + 1 / np.maximum(current.runs, 1)
+    # The variance that rounds of a run have in common, as a multiple of the variance between rounds.
+    common = np.zeros(size)
+    for group in alike:
+        chosen = group[weight[group] > 0]
+        if len(chosen):
+            z = change[chosen] / np.sqrt(squares[chosen] / weight[chosen] * of_rounds[chosen])
+            factor = excess(z, weight[chosen], latency[chosen], null[chosen], guess[chosen])
+            common[chosen] = (factor - 1) * of_rounds[chosen] / per_run[chosen]
     # Runs of one side tell as well how far they spread, once it is known how much further than their rounds.
     for side in (reference, current):
         of_mean = np.where(side.runs > 0, side.inverse_rounds * side.runs + common, 1)
         squares = squares + side.square / of_mean
         weight = weight + np.maximum(side.runs - 1, 0)
-    total = squares / np.maximum(weight, 1e-9) * (rounds.of_rounds + common * rounds.per_run)
-    from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * rounds.per_run)
+    total = squares / np.maximum(weight, 1e-9) * (of_rounds + common * per_run)
+    from_floor = np.nan_to_num((floor / _NORMAL) ** 2 / 2 * per_run)
     alone = (weight == 0) & (from_floor > 0)
     total = np.where(alone, from_floor, np.maximum(total, from_floor))
-    # Two estimates, of which the larger is taken: what either is based on makes it surer. Differences of consecutive runs
-    # tell two thirds of what the runs do (von Neumann 1941).
+    # Two estimates, of which the larger is taken: the data of both make it surer. Differences of consecutive runs
+    # have two thirds of the information of the runs (von Neumann 1941).
     weight = weight + np.where(from_floor > 0, np.maximum(2 / 3 * (floor_runs - 1), 1), 0)
-    told = known & (weight > 0)
+    return _effects(np.where(known, change, np.nan), total, np.maximum(weight, 1), known & (weight > 0))
+
+
+def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, policy: Policy = DEFAULT) -> Effects:
+    """Return the change of each series whose sides took turns: the mean of its rounds' log ratios, with a moderated t interval.
+
+    The ratio of a round is free of effects that both sides share, such as the machine's clock of that minute. Rounds are the independent unit;
+    their ratios spread as two fresh processes differ.
+
+    Args:
+        ratios: For each series its rounds' log ratios, current over reference.
+        latency: For each series its latency, log of ns: series of similar latency share their spread.
+        groups: For each series a label; only those with the same lend.
+        policy: The thresholds.
+    """
+    rounds = np.array([len(values) for values in ratios], dtype=np.float64)
+    known = rounds > 0
+    change = np.array([values.mean() if len(values) else np.nan for values in ratios])
+    within = np.maximum(rounds - 1, 0)
+    square = np.array([((values - values.mean()) ** 2).sum() if len(values) else 0.0 for values in ratios])
+    # A ratio has the least spread of two processes, and the steps of two clocks. Every round reads the same step, so
+    # more rounds tell no more of where within it a median lies.
+    variance = np.maximum(square / np.maximum(within, 1), 2 * policy.least_spread**2)
+    step = 2 * (policy.tick_ns * np.exp(-latency)) ** 2 / 12
+    alike = [group[known[group]] for group in groups_of(groups)]
+    squares, freedom = _moderated(latency, variance, within, alike, policy)
+    total = squares / np.maximum(freedom, 1e-9) / np.maximum(rounds, 1) + step
+    return _effects(change, total, freedom, known & (freedom > 0))
+
+
+def _moderated(
+    latency: Floats, variance: Floats, within: Floats, groups: Sequence[Ints], policy: Policy
+) -> tuple[Floats, Floats]:
+    """Return each series' variance times its degrees of freedom, and these, with those that the series of its group lend."""
+    lent_variance, lent = np.ones_like(variance), np.zeros_like(variance)
+    for group in groups:
+        if len(group):
+            lent_variance[group], lent[group] = prior(
+                latency[group], variance[group], within[group], policy.most_prior_rounds
+            )
+    return lent * lent_variance + within * variance, lent + within
+
+
+def _effects(change: Floats, total: Floats, freedom: Floats, told: Bools) -> Effects:
+    """Return changes with their t intervals, by the variances of the changes where these are known."""
     error = np.where(told, np.sqrt(total), np.nan)
-    change = np.where(known, change, np.nan)
-    freedom = np.maximum(weight, 1)
-    reach = special.stdtrit(freedom, 0.975) * error
+    t_freedom = np.maximum(freedom, 1)
+    reach = special.stdtrit(t_freedom, 0.975) * error
     return Effects(
         change=change,
         error=error,
         freedom=np.where(told, freedom, np.nan),
-        p_value=2 * special.stdtr(freedom, -np.abs(change) / error),
+        p_value=2 * special.stdtr(t_freedom, -np.abs(change) / error),
         low=change - reach,
         high=change + reach,
     )
 
 
 def minimum_effects(floor: Floats, policy: Policy = DEFAULT) -> Floats:
-    """Return the smallest relative change that counts in each series: the policy's, and at least twice the noise floor.
-
-    Args:
-        floor: Noise floors in log units; NaN where there is none.
-        policy: The minimum effect of series without a floor.
-    """
+    """Return the smallest relative change that counts in each series: the policy's, and at least twice the noise floor."""
     effects: Floats = np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor)))
     return effects
 
@@ -294,10 +320,10 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
     """
     p_values = np.concatenate([item.p_value for item in effects])
     adjusted = np.full_like(p_values, np.nan)
-    told = np.isfinite(p_values)
-    if told.any():
-        adjusted[told] = _adjusted(p_values[told])
-    found, start = [], 0
+    finite = np.isfinite(p_values)
+    if finite.any():
+        adjusted[finite] = _adjusted(p_values[finite])
+    decided, start = [], 0
     for item, floor in zip(effects, floors, strict=True):
         mine = adjusted[start : start + len(item.change)]
         start += len(item.change)
@@ -307,8 +333,8 @@ def decide(effects: list[Effects], floors: list[Floats], policy: Policy = DEFAUL
         slower, faster = real & (item.change >= least), real & (item.change <= -least)
         inside = (item.low > -minimum) & (item.high < minimum)
         same = inside & ~slower & ~faster
-        found.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
-    return found
+        decided.append(Verdicts(adjusted=mine, minimum=minimum, slower=slower, faster=faster, same=same))
+    return decided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,42 +360,3 @@ def _side(runs: Runs, size: int, current: bool) -> _Side:
         square=np.bincount(series, (mean - average[series]) ** 2, minlength=size).astype(np.float64),
         inverse_rounds=np.bincount(series, 1 / runs.count[here], minlength=size) / whole**2,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rounds:
-    """What the rounds of each series say before it is known how much those of a run have in common."""
-
-    change: Floats
-    """The logarithm of current over reference."""
-    latency: Floats
-    """The mean of both sides as the logarithm of ns."""
-    squares: Floats
-    """The sum of the squared distances between the rounds of a run, with what other series lend."""
-    weight: Floats
-    """The degrees of freedom behind that sum; 0 where nothing tells how far rounds spread."""
-    of_rounds: Floats
-    """The variance of the change if rounds had a variance of 1 and the rounds of a run nothing in common."""
-    per_run: Floats
-    """The variance of the change if runs had a variance of 1 and each were known exactly."""
-
-
-def _common(rounds: _Rounds, groups: Sequence[Ints], *, null: Bools, guess: Floats) -> Floats:
-    """Return the variance that rounds of a run have in common, as a multiple of the variance between rounds.
-
-    Args:
-        rounds: Of all series.
-        groups: The places of the series that share what they know about spread, as far as both sides have them.
-        null: Which series are controls.
-        guess: For each series the factor that is taken where too few controls tell.
-    """
-    common = np.zeros(len(rounds.change))
-    for group in groups:
-        chosen = group[rounds.weight[group] > 0]
-        if not len(chosen):
-            continue
-        variance = rounds.squares[chosen] / rounds.weight[chosen]
-        z = rounds.change[chosen] / np.sqrt(variance * rounds.of_rounds[chosen])
-        factor = excess(z, rounds.weight[chosen], rounds.latency[chosen], null[chosen], guess[chosen])
-        common[chosen] = (factor - 1) * rounds.of_rounds[chosen] / rounds.per_run[chosen]
-    return common

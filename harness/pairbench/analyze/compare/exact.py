@@ -1,13 +1,16 @@
-"""Metrics that are counted, not timed: any increase is a regression, any decrease an improvement, without statistics."""
+"""Metrics that need no statistics: any increase of a count is a regression, any decrease an improvement. Levels that were accepted on purpose."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pairbench.analyze.compare.match import representative
-from pairbench.analyze.compare.rounds import usable
-from pairbench.model.comparison import DEFAULT, GateOutcome, Judgement, Policy
+from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
+from pairbench.errors import UsageError
+from pairbench.model.comparison import DEFAULT, Acceptance, GateOutcome, Judgement, Policy, Verdict
+from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Series
 
 LAUNCHES = {
     "launches_per_call": "launches",
@@ -26,16 +29,14 @@ METRICS = (*LAUNCHES, *COUNTS, "peak_bytes")
 
 
 def judge_exact(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
-    """Return what the counts of two measured records say."""
     return [
         *_launches(reference, current),
-        *(_count(reference, current, metric, words) for metric, words in COUNTS.items() if _stated(reference, metric)),
+        *_counts(reference, current, COUNTS),
         *_memory(reference, current, policy),
     ]
 
 
 def worsened(judgements: Sequence[Judgement]) -> list[Judgement]:
-    """Return the regressions among some judgements."""
     return [item for item in judgements if item.outcome is GateOutcome.REGRESSION]
 
 
@@ -45,16 +46,10 @@ def number(record: Record, metric: str) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def _stated(record: Record, metric: str) -> bool:
-    return number(record, metric) is not None
-
-
 def _launches(reference: Record, current: Record) -> Iterator[Judgement]:
     before, now = reference.launch_status, current.launch_status
     if before == now == "exact":
-        for metric, words in LAUNCHES.items():
-            if _stated(reference, metric):
-                yield _count(reference, current, metric, words)
+        yield from _counts(reference, current, LAUNCHES)
     elif before == "exact" or "unreliable" in (before, now):
         yield Judgement(
             metric="launch_status",
@@ -65,23 +60,20 @@ def _launches(reference: Record, current: Record) -> Iterator[Judgement]:
         )
 
 
-def _count(reference: Record, current: Record, metric: str, words: str) -> Judgement:
-    before, now = number(reference, metric), number(current, metric)
-    if now is None or before is None:
-        outcome, reason = GateOutcome.UNDECIDED, f"{words} a call were {_plain(before)} and are not known now"
-    elif now > before:
-        outcome, reason = (
-            GateOutcome.REGRESSION,
-            f"{_plain(now - before)} more {words} a call, {_plain(before)} -> {_plain(now)}",
-        )
-    elif now < before:
-        outcome, reason = (
-            GateOutcome.IMPROVEMENT,
-            f"{_plain(before - now)} fewer {words} a call, {_plain(before)} -> {_plain(now)}",
-        )
-    else:
-        outcome, reason = GateOutcome.UNCHANGED, f"{now} {words} a call, as before"
-    return Judgement(metric=metric, outcome=outcome, reference=before, current=now, reason=reason)
+def _counts(reference: Record, current: Record, metrics: Mapping[str, str]) -> Iterator[Judgement]:
+    for metric, words in metrics.items():
+        before, now = number(reference, metric), number(current, metric)
+        if before is None:
+            continue
+        if now is None:
+            outcome, reason = GateOutcome.UNDECIDED, f"{words} a call were {before:.0f} and are not known now"
+        elif now == before:
+            outcome, reason = GateOutcome.UNCHANGED, f"{now} {words} a call, as before"
+        else:
+            outcome = GateOutcome.REGRESSION if now > before else GateOutcome.IMPROVEMENT
+            moved = f"{abs(now - before):.0f} {'more' if now > before else 'fewer'}"
+            reason = f"{moved} {words} a call, {before:.0f} -> {now:.0f}"
+        yield Judgement(metric=metric, outcome=outcome, reference=before, current=now, reason=reason)
 
 
 def _memory(reference: Record, current: Record, policy: Policy) -> Iterator[Judgement]:
@@ -102,73 +94,46 @@ def _memory(reference: Record, current: Record, policy: Policy) -> Iterator[Judg
     yield Judgement(metric="peak_bytes", outcome=outcome, reference=before, current=now, reason=reason)
 
 
-def _plain(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0f}"
-
-
 _RATIO_LIMIT = 2.0
 """The oracle rule allows an error of at most this multiple of the baseline's."""
 
 
 def judge_margin(reference: Record, current: Record, policy: Policy = DEFAULT) -> list[Judgement]:
-    """Return what the correctness of two measured records says; nothing where the reference's is not known."""
-    found = [
-        _judge_part_left(
-            "margin", "tolerance", reference.margin, current.margin, reference.margin, current.margin, policy
-        ),
-        _judge_part_left(
-            "oracle_ratio",
-            "oracle rule",
-            reference.oracle_ratio,
-            current.oracle_ratio,
-            _left(reference.oracle_ratio),
-            _left(current.oracle_ratio),
-            policy,
-        ),
-    ]
-    return [item for item in found if item is not None]
-
-
-def _left(ratio: float | None) -> float | None:
-    return None if ratio is None else 1 - ratio / _RATIO_LIMIT
-
-
-def _judge_part_left(
-    metric: str,
-    words: str,
-    reference: float | None,
-    current: float | None,
-    before: float | None,
-    now: float | None,
-    policy: Policy,
-) -> Judgement | None:
-    if before is None or not math.isfinite(before):
-        return None
-    if now is None or not math.isfinite(now):
-        outcome, reason = GateOutcome.UNDECIDED, f"how much of the {words} is left is not known now"
-    elif (
-        before > 0 and now < policy.margin_safe and now <= policy.margin_part * before
-    ):  # else nothing was left to lose
-        outcome = GateOutcome.UNDECIDED
-        reason = f"still right, but only {100 * now:.0f} % of the {words} is left, before {100 * before:.0f} %"
-    else:
-        outcome, reason = GateOutcome.UNCHANGED, f"{100 * now:.0f} % of the {words} is left"
-    return Judgement(metric=metric, outcome=outcome, reference=reference, current=current, reason=reason)
+    """Return the judgements of the correctness of two measured records; none where the reference's is not known."""
+    ratios = (reference.oracle_ratio, current.oracle_ratio)
+    left = [None if ratio is None else 1 - ratio / _RATIO_LIMIT for ratio in ratios]
+    margins = [reference.margin, current.margin]
+    judged = (("margin", "tolerance", margins, margins), ("oracle_ratio", "oracle rule", ratios, left))
+    judgements = []
+    for metric, words, stored, (before, now) in judged:
+        if before is None or not math.isfinite(before):
+            continue
+        if now is None or not math.isfinite(now):
+            outcome, reason = GateOutcome.UNDECIDED, f"how much of the {words} is left is not known now"
+        elif before > 0 and now < policy.margin_safe and now <= policy.margin_part * before:
+            outcome = GateOutcome.UNDECIDED
+            reason = f"still right, but only {100 * now:.0f} % of the {words} is left, before {100 * before:.0f} %"
+        else:  # where nothing was left before, nothing is lost
+            outcome, reason = GateOutcome.UNCHANGED, f"{100 * now:.0f} % of the {words} is left"
+        judgements.append(
+            Judgement(metric=metric, outcome=outcome, reference=stored[0], current=stored[1], reason=reason)
+        )
+    return judgements
 
 
 _BAD = frozenset(status.value for status in Status if status.bad)
 
 
 def bad(record: Record) -> bool:
-    """Return whether a record says that its implementation did not do what it promises; unknown words count as bad."""
+    """Return whether an implementation went wrong by its record's status; unknown statuses count as wrong."""
     return record.status in _BAD or record.status not in {status.value for status in Status}
 
 
 def judge_status(reference: Sequence[Record], current: Sequence[Record]) -> Judgement:
-    """Return what the status says; `unchanged` where both sides were measured, or both skipped.
+    """Return the judgement of the status; `unchanged` where both sides were measured, or both skipped.
 
-    Of several current runs the newest of its own speaks, not one that measured suspects again: what fails and then
-    works is not known to work.
+    Of several current runs the newest counts that did not measure suspects again: an implementation that fails and then works is not
+    known to work.
     """
     before = representative(reference)
     own = [record for record in current if record.confirms is None] or list(current)
@@ -206,3 +171,70 @@ def _judge_ending(before: Record, now: Record) -> tuple[GateOutcome, str]:
 
 def _why(record: Record) -> str:
     return record.reason or "no reason was stored"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedLevel:
+    """An acceptance, with the smallest relative change of its series' latencies that counts: 0.08 is 8 %."""
+
+    acceptance: Acceptance
+    minimum_effect: float
+
+    def covers(self, metric: str, value: float | None, definition_hash: str | None, policy: Policy = DEFAULT) -> bool:
+        """Return whether a value of a column, measured with a definition, is no worse than the accepted one."""
+        accepted = self.acceptance
+        limit = accepted.latencies.get(metric, accepted.exact.get(metric))
+        if limit is None or value is None or accepted.definition_hash != definition_hash:
+            return False
+        if metric == "margin":
+            return value >= limit
+        if metric in accepted.latencies:
+            return value <= limit * (1 + self.minimum_effect)
+        slack = max(policy.memory_part * limit, policy.memory_bytes) if metric == "peak_bytes" else 0
+        return value <= limit + slack
+
+
+def accepted(
+    judgement: Judgement, acceptance: Acceptance, definition_hash: str | None, policy: Policy = DEFAULT
+) -> Judgement | None:
+    """Return a worsening as unchanged where it stays within the accepted level; None where it goes beyond, or is none."""
+    worse = judgement.outcome is GateOutcome.REGRESSION or judgement.verdict is Verdict.SLOWER
+    margin = judgement.metric == "margin" and judgement.outcome is GateOutcome.UNDECIDED
+    if not worse and not margin:
+        return None
+    level = AcceptedLevel(acceptance=acceptance, minimum_effect=judgement.minimum_effect or policy.minimum_effect)
+    value = judgement.current if isinstance(judgement.current, int | float) else None
+    if not level.covers(judgement.metric, value, definition_hash, policy):
+        return None
+    reason = f"{judgement.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
+    return replace(judgement, outcome=GateOutcome.UNCHANGED, reason=reason)
+
+
+def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at: str, reason: str) -> Acceptance:
+    """Return an acceptance of a series' latencies, as `show` prints them, and counts; UsageError where no record has a latency.
+
+    The records are those of run `run_id` and of the run that confirms it; `at` is in ISO 8601, UTC.
+    """
+    sound = [record for record in records if usable(record) and damage(record) is None]
+    if not sound:
+        last = records[-1]
+        why = damage(last) if usable(last) else f"{last.status}: {last.reason or 'no reason was stored'}"
+        raise UsageError(f"{series.name} has no level to accept in run {run_id}: {why}")
+    last = sound[-1]
+    known = {
+        metric: latency_of_runs(sound, metric) for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50)
+    }
+    latencies = {metric: value for metric, value in known.items() if math.isfinite(value)}
+    return Acceptance(
+        series=series,
+        definition_hash=last.definition_hash,
+        p50_ns=latencies.get(CALL.p50),
+        p95_ns=latencies.get(CALL.p95),
+        device_p50_ns=latencies.get(DEVICE.p50),
+        device_p95_ns=latencies.get(DEVICE.p95),
+        host_p50_ns=latencies.get(HOST.p50),
+        exact={name: value for name in (*METRICS, "margin") if (value := number(last, name)) is not None},
+        run_id=run_id,
+        at=at,
+        reason=reason,
+    )

@@ -1,7 +1,7 @@
 """Noise floors: how far a series moves between runs of the same code, told by its own past.
 
-Spikes and steps are left out. One run that went wrong is what second measurements are for, and a step is what is looked
-for; were they in the floor, each would hide the next. A series that keeps changing between levels has neither: its
+Spikes and steps are left out. Second measurements deal with one run that went wrong, and steps are to be
+found; were they in the floor, each would hide the next. A series that keeps changing between levels has neither: its
 changes are its noise, and stay in.
 """
 
@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.compare.relative import relative_rounds
-from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, usable
+from pairbench.analyze.compare.rounds import Bools, Floats, Ints, damage, mean_log, pair_of, relative_rounds, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Policy
 from pairbench.model.latency import DEVICE, HOST, result_of
@@ -22,7 +21,7 @@ from pairbench.model.record import Record, Series
 LEAST_RUNS = 5
 """The number of runs below which nothing can be said of a series' noise."""
 _LATEST = 30
-"""The number of newest runs that are looked at: what was usual long ago is not usual now."""
+"""The number of newest runs that count: older ones are no measure of the present noise."""
 _TELLING = 8
 """The number of changes that it takes to tell a spike or a step from noise."""
 _FAR = 4.0
@@ -33,39 +32,33 @@ _NORMAL = 1.959963984540054
 
 
 class Past(NamedTuple):
-    """A run's latencies of one series, and what has to be the same for the next run to differ by noise alone."""
+    """A run's latencies of one series, and the facts that the next run must share to differ by noise alone."""
 
     p50_ns: float | None
     p95_ns: float | None
     host_ns: float | None
     """The median host time; None on a CPU."""
     latency: str
-    """The latency that `p50_ns` and `p95_ns` are of: `device` or `call`."""
+    """The latency of `p50_ns` and `p95_ns`: `device` or `call`."""
     sameness: tuple[str | None, ...]
-    """The hashes of environment, implementation and definition, the timer, and the latency with its timer."""
     host_relative: float | None = None
     """The host's time as a multiple of the baseline's; None for a baseline, and on a CPU."""
 
 
 class Calibrated(NamedTuple):
-    """What comparing runs of the same code with one another has shown."""
+    """The result of comparing runs of the same code with one another."""
 
     floors: dict[Series, Floor]
     comparisons: int
-    """The number of pairs of runs that were compared."""
+    """The number of pairs of runs."""
     judged: int
-    """The number of series that were judged in all these comparisons."""
+    """The number of judged series in all pairs."""
     alarms: int
-    """The number of regressions and improvements that were found, all of them false."""
+    """The number of regressions and improvements, all of them false."""
 
 
 def past_of(record: Record, baseline: Record | None = None) -> Past | None:
-    """Return a measured record as part of a series' past; None for any other.
-
-    Args:
-        record: The record.
-        baseline: That of its baseline in the same run; None for a baseline, or where there is none.
-    """
+    """Return a measured record as part of a series' past; None for any other."""
     if not usable(record) or damage(record):
         return None
     latency = result_of(record)
@@ -87,13 +80,7 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
 def floors_of(
     history: Mapping[Series, Sequence[Past]], *, source: str = "history", least_runs: int = LEAST_RUNS
 ) -> dict[Series, Floor]:
-    """Return the floor of each series with enough runs.
-
-    Args:
-        history: The runs of each series, oldest first.
-        source: What they are: history or calibration.
-        least_runs: Runs that it takes.
-    """
+    """Return the floor of each series with enough runs."""
     enough = {series: past[-_LATEST:] for series, past in history.items() if len(past) >= least_runs}
     if not enough:
         return {}
@@ -125,12 +112,7 @@ def floors_of(
 
 
 def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
-    """Return what 95 % of the changes between runs stay below, and from how many changes that is known.
-
-    Args:
-        logs: Levels, one row a series, one column a run in order of time, log units; NaN where there is none.
-        kinds: Same shape; runs of different kinds differ by more than noise.
-    """
+    """Return the bound of 95 % of the changes between runs, and the number of changes behind it."""
     alike = kinds[:, 1:] == kinds[:, :-1]
     with np.errstate(invalid="ignore"):
         all_ = _differences(logs, alike)
@@ -142,7 +124,7 @@ def noise(logs: Floats, kinds: Ints) -> tuple[Floats, Floats]:
         spike = np.abs(middle - _median_of_three(logs)) > _FAR * rough / np.sqrt(2)
         cleaned[:, 1:-1] = np.where(spike & alike[:, 1:] & alike[:, :-1], np.nan, middle)
         differences = _differences(cleaned, alike)
-        # A step is large, and what comes after it stays there.
+        # A step is large, and lasts.
         wide = np.pad(cleaned, ((0, 0), (2, 2)), mode="edge")
         medians = _median_of_three(wide)
         lasting = medians[:, 3:] - medians[:, :-3]
@@ -160,10 +142,6 @@ def calibrate_from(runs: Sequence[Sequence[Record]], *, policy: Policy = DEFAULT
     """Compare every run with every later one of the same code, as if it were the reference, and count false alarms.
 
     No floors are used: they would come from these very runs, and find them quiet.
-
-    Args:
-        runs: The records of each run, oldest first.
-        policy: The thresholds.
     """
     judged = alarms = comparisons = 0
     for reference, current in itertools.combinations(runs, 2):

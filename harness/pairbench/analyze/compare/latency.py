@@ -1,42 +1,38 @@
-"""What latencies say, in verdicts and sentences: all series of a comparison at once.
+"""Verdicts and sentences about latencies, for all series of a comparison at once.
 
-A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is
-what was tested: the geometric mean of the current rounds over that of the reference rounds. Where the two tell another
-story, the reason gives both.
+A judgement's `reference` and `current` are latencies as `show` prints them, of several runs the median. Its `change` is the tested
+one: the geometric mean of the current rounds over that of the reference rounds. Where the two differ, the reason gives both.
 
-Where the host's time is judged: relative to the baseline's where that repeats, by itself where the whole host is quiet.
+A change relative to the baseline counts only where the variant's own latency moved in the same direction, and not by chance. So
+nothing is blamed where a baseline moved alone, for example because another kernel was chosen for it.
 
-On many hosts a core has two speeds and changes between them every few seconds. It does so for baseline and variant alike, so
-the ratio of the two repeats far better than either. Its floor tells how far, and as with every latency no change below twice the
-floor counts. The floor of a host's own time tells less, for a few runs may all have had one speed.
+The host's time is judged relative to the baseline's where that repeats, and by itself where the whole host is quiet. On many hosts a
+core has two speeds and changes between them every few seconds, for baseline and variant alike, so the ratio of the two repeats far better
+than either. Its floor tells how far, and as with every latency no change below twice the floor counts. The floor of a host's own time
+tells less, for a few runs may all have had one speed.
 """
 
 import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
-from pairbench.analyze.compare.reasons import WORDS, Moved, Shown, micros, percent, reason_of
-from pairbench.analyze.compare.relative import (
-    own_moves,
-    relative_or_own,
-    relative_to_baselines,
-    with_own,
-    with_relative,
-)
+from pairbench.analyze.compare.attribute import WORDS, Moved, micros, percent, reason_of
+from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate, estimate_paired
 from pairbench.analyze.compare.rounds import (
     Bools,
     Floats,
     Ints,
     MeasuredSides,
-    Runs,
+    baselines_of,
     collect,
     is_median,
     latency_of_runs,
+    relative_to_baselines,
+    round_values,
 )
 from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Judgement, Policy, Verdict
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
@@ -111,21 +107,18 @@ def judge_latencies(
         relative[metric] = estimated(rounds, null=none, floor=floor_of[metric])
     of_ratios = relative_host_floors(floors, policy)
     ratio_floors = np.array([of_ratios.get(one.series, math.nan) for one in all_measured], dtype=np.float64)
-    of_host = estimated(_host_ratios(all_measured, ratio_floors), null=none, floor=ratio_floors)
+    divisible = [
+        _is_judged(one, HOST.p50, floor) and _has_rounds(one, HOST_JUDGED)
+        for one, floor in zip(all_measured, ratio_floors.tolist(), strict=True)
+    ]
+    of_host = estimated(relative_to_baselines(all_measured, HOST.p50, divisible), null=none, floor=ratio_floors)
     host_relative = np.isfinite(of_host.change)
-    effects[HOST.p50] = relative_or_own(of_host, effects[HOST.p50])
+    own = effects[HOST.p50]
+    ends = {item.name: (getattr(of_host, item.name), getattr(own, item.name)) for item in fields(Effects)}
+    effects[HOST.p50] = Effects(**{name: np.where(host_relative, *pair) for name, pair in ends.items()})
     floor_of[HOST.p50] = np.where(host_relative, ratio_floors, floor_of[HOST.p50])
     judged = judgements(all_measured, effects, floor_of, policy, relative=relative, host_relative=host_relative)
     return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
-
-
-def _host_ratios(all_measured: Sequence[MeasuredSides], floors: Floats) -> Runs:
-    """Return the host's rounds of variants relative to their baselines', where their ratio is known to repeat."""
-    chosen = [
-        _is_judged(one, HOST.p50, floor) and _has_rounds(one, HOST_JUDGED)
-        for one, floor in zip(all_measured, floors.tolist(), strict=True)
-    ]
-    return relative_to_baselines(all_measured, HOST.p50, chosen)
 
 
 def _floors_of(
@@ -163,7 +156,7 @@ def _has_rounds(measured: MeasuredSides, column: str) -> bool:
 
 
 def with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Return a series' judgements with what it has beside the latencies that are judged: on a GPU the host's and the call's."""
+    """Return a series' judgements with its latencies that are not judged: on a GPU the host's and the call's."""
     if measured.latency is not DEVICE:
         return dict(judged)
     why = {
@@ -206,41 +199,124 @@ def judgements(
     relative: Mapping[str, Effects] | None = None,
     host_relative: Bools | None = None,
 ) -> list[dict[str, Judgement]]:
-    """Return for each series the judgement of each latency, all of them decided together.
-
-    Args:
-        all_measured: The series.
-        effects: Of each latency, a value for each series.
-        floor_of: Noise floors in log units, likewise; NaN where there is none.
-        policy: The thresholds.
-        relative: Changes relative to the baselines, of the latencies for which there are any.
-        host_relative: In which series the change of the host's time is relative to the baseline; None for in none.
-    """
+    """Return for each series the judgement of each latency, all of them decided together."""
     verdicts = decide(list(effects.values()), list(floor_of.values()), policy)
     by_series: list[dict[str, Judgement]] = [{} for _ in all_measured]
     for (metric, effect), verdict in zip(effects.items(), verdicts, strict=True):
         of_pairs = (relative or {}).get(metric)
-        said = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
-        only_relative = (said.slower & ~verdict.slower) | (said.faster & ~verdict.faster)
-        is_relative = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(said.same)
+        decided = verdict if of_pairs is None else with_relative(effect, verdict, of_pairs, floor_of[metric], policy)
+        only_relative = (decided.slower & ~verdict.slower) | (decided.faster & ~verdict.faster)
+        is_relative = host_relative if metric == HOST.p50 and host_relative is not None else np.zeros_like(decided.same)
         if is_relative.any():
-            said = with_own(said, own_moves(all_measured, metric, is_relative), is_relative, policy)
-        column = _Column.of(
-            metric,
-            effect,
-            said,
-            floor_of[metric],
-            relative=_intervals(of_pairs or effect, only_relative),
-            relative_to_baseline=is_relative.tolist(),
-        )
-        for index, measured in enumerate(all_measured):
-            if not math.isnan(column.change[index]):
-                by_series[index][metric] = _judge(measured, column, index)
+            # Such a change counts only where the latency that is shown moved as far.
+            own = [
+                math.log(latency_of_runs(one.current, metric) / latency_of_runs(one.reference, metric)) if chosen else 0
+                for one, chosen in zip(all_measured, is_relative.tolist(), strict=True)
+            ]
+            least = policy.least_estimate * decided.minimum
+            slower = decided.slower & (~is_relative | (np.array(own) >= least))
+            decided = replace(
+                decided, slower=slower, faster=decided.faster & (~is_relative | (np.array(own) <= -least))
+            )
+        beyond = (effect.low > decided.minimum) | (effect.high < -decided.minimum)
+        words = np.select([decided.slower, decided.faster, decided.same], ["slower", "faster", "same"], "undecided")
+        columns = (words, beyond, is_relative, decided.adjusted, np.expm1(decided.minimum), np.expm1(floor_of[metric]))
+        ratios = (_ratio(ends) for ends in (effect.change, effect.low, effect.high))
+        pairs = of_pairs or effect
+        relatives = zip(only_relative.tolist(), *map(_ratio, (pairs.change, pairs.low, pairs.high)), strict=True)
+        # Lists are faster to read value by value than arrays.
+        rows = zip(*(column.tolist() for column in columns), *ratios, relatives, strict=True)
+        for measured, judged, row in zip(all_measured, by_series, rows, strict=True):
+            word, far, is_divided, p_value, minimum, floor, ratio, low, high, of_pair = row
+            if math.isnan(ratio):
+                continue
+            moved = Moved(
+                measured=measured,
+                metric=metric,
+                verdict=Verdict(word),
+                ratio=ratio,
+                interval=None if math.isnan(low) else Interval(ratio, low, high),
+                minimum=minimum,
+                chance=p_value if far else None,
+                relative=Interval(*of_pair[1:]) if of_pair[0] else None,
+                relative_to_baseline=is_divided,
+            )
+            judged[metric] = Judgement(
+                metric=metric,
+                outcome=_OUTCOMES[moved.verdict],
+                verdict=moved.verdict,
+                reference=moved.shown[0],
+                current=moved.shown[1],
+                change=moved.interval,
+                relative_to_baseline=is_divided,
+                minimum_effect=minimum,
+                floor=None if math.isnan(floor) else floor,
+                p_value=None if math.isnan(p_value) else p_value,
+                reason=reason_of(moved),
+            )
     return by_series
 
 
+def with_relative(
+    own: Effects, decided: Verdicts, relative: Effects, floor: Floats, policy: Policy = DEFAULT
+) -> Verdicts:
+    """Return verdicts in which changes count that are large enough only relative to the baseline.
+
+    `decided` are the verdicts on `own`, `relative` has NaN where there is no change relative to the baseline.
+    """
+    (found,) = decide([relative], [floor], policy)
+    moved = decided.adjusted <= policy.false_discovery_rate
+    slower = decided.slower | (found.slower & moved & (own.change > 0))
+    faster = decided.faster | (found.faster & moved & (own.change < 0))
+    return replace(decided, slower=slower, faster=faster, same=decided.same & ~slower & ~faster)
+
+
+def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DEFAULT) -> list[dict[str, Judgement]]:
+    """Return the judgements of series whose sides took turns: both have the same runs in the same order, and each run the same rounds."""
+    if not all_measured:
+        return []
+    groups = spread_groups(all_measured)
+    metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
+    found = {metric: _ratios(all_measured, metric) for metric in metrics}
+    ratios, latency = found[HOST.p50]
+    divided, host_relative = _ratios_to_baselines(all_measured, ratios)
+    found[HOST.p50] = divided, latency
+    effects = {metric: estimate_paired(*of_metric, groups, policy) for metric, of_metric in found.items()}
+    none = np.full(len(all_measured), np.nan)
+    judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy, host_relative=host_relative)
+    return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
+
+
+def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Floats], Floats]:
+    """Return the log ratios of each series' rounds, and its log latency."""
+    ratios, latency = [], []
+    for measured in all_measured:
+        # Both sides were on one machine at one time, so no calibration has to say that the host's time repeats.
+        wanted = (measured.latency.p50, measured.latency.p95, *([HOST.p50] if measured.latency is DEVICE else []))
+        sides = (measured.reference, measured.current) if metric in wanted else ((), ())
+        before, now = (
+            np.log(np.array([value for record in side for value in round_values(record, metric)], dtype=np.float64))
+            for side in sides
+        )
+        if len(before) != len(now):
+            raise ValueError(f"{measured.series.name}: {len(before)} rounds against {len(now)}, expected pairs")
+        ratios.append(now - before)
+        latency.append(float((before.mean() + now.mean()) / 2) if len(now) else math.nan)
+    return ratios, np.array(latency)
+
+
+def _ratios_to_baselines(all_measured: Sequence[MeasuredSides], ratios: Sequence[Floats]) -> tuple[list[Floats], Bools]:
+    """Return the rounds' log ratios, those of variants less those of their baselines, and which series these are."""
+    beside = [
+        index if index is not None and len(ratios[index]) == len(own) > 0 else None
+        for own, index in zip(ratios, baselines_of(all_measured), strict=True)
+    ]
+    relative = [own if index is None else own - ratios[index] for own, index in zip(ratios, beside, strict=True)]
+    return relative, np.array([index is not None for index in beside])
+
+
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Return the latencies of a series as what was measured and not judged, for its machine is not known to be quiet."""
+    """Return the judgements of a series as undecided, for its machine is not known to be quiet."""
     return {metric: _unjudged(judgement) for metric, judgement in judgements.items()}
 
 
@@ -266,96 +342,7 @@ def suspicious(judgement: Judgement, policy: Policy = DEFAULT) -> bool:
     return judgement.change.low > 1 and judgement.change.estimate >= least and itself
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Column:
-    """One latency of all series as plain lists, which are faster to read one by one than arrays."""
-
-    metric: str
-    change: list[float]
-    low: list[float]
-    high: list[float]
-    ratio: list[float]
-    adjusted: list[float]
-    minimum: list[float]
-    floor: list[float]
-    relative: list[Interval | None]
-    """The change relative to the baseline, of the series in which only that one is large enough to count; else None."""
-    relative_to_baseline: list[bool]
-    """Whether the change itself is relative to the baseline."""
-    beyond: list[bool]
-    """Whether the whole interval of a series is beyond the minimum effect; among many series that happens by chance."""
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls,
-        metric: str,
-        effects: Effects,
-        verdicts: Verdicts,
-        floor: Floats,
-        *,
-        relative: list[Interval | None],
-        relative_to_baseline: list[bool],
-    ) -> "_Column":
-        beyond = (effects.low > verdicts.minimum) | (effects.high < -verdicts.minimum)
-        words = np.select(
-            [verdicts.slower, verdicts.faster, verdicts.same],
-            [Verdict.SLOWER.value, Verdict.FASTER.value, Verdict.SAME.value],
-            Verdict.UNDECIDED.value,
-        )
-        return cls(
-            metric=metric,
-            change=effects.change.tolist(),
-            low=_ratio(effects.low),
-            high=_ratio(effects.high),
-            ratio=_ratio(effects.change),
-            adjusted=verdicts.adjusted.tolist(),
-            minimum=np.expm1(verdicts.minimum).tolist(),
-            floor=np.expm1(floor).tolist(),
-            relative=relative,
-            relative_to_baseline=relative_to_baseline,
-            beyond=beyond.tolist(),
-            verdicts=[Verdict(word) for word in words.tolist()],
-        )
-
-
 def _ratio(logs: Floats) -> list[float]:
     # A clock that went mad may leave rounds so far apart that the end of their interval is no number any more.
     ratios: list[float] = np.exp(np.clip(logs, -_LARGEST, _LARGEST)).tolist()
     return ratios
-
-
-def _intervals(effects: Effects, chosen: Bools) -> list[Interval | None]:
-    rows = zip(chosen.tolist(), *(_ratio(end) for end in (effects.change, effects.low, effects.high)), strict=True)
-    return [Interval(*ends) if wanted else None for wanted, *ends in rows]
-
-
-def _judge(measured: MeasuredSides, column: _Column, index: int) -> Judgement:
-    verdict, ratio, minimum = column.verdicts[index], column.ratio[index], column.minimum[index]
-    known = not math.isnan(column.low[index])
-    interval = Interval(ratio, column.low[index], column.high[index]) if known else None
-    floor = column.floor[index]
-    shown = Shown.of(measured, column.metric)
-    moved = Moved(
-        metric=column.metric,
-        verdict=verdict,
-        ratio=ratio,
-        interval=interval,
-        minimum=minimum,
-        chance=column.adjusted[index] if column.beyond[index] else None,
-        relative=column.relative[index],
-        relative_to_baseline=column.relative_to_baseline[index],
-    )
-    return Judgement(
-        metric=column.metric,
-        outcome=_OUTCOMES[verdict],
-        verdict=verdict,
-        reference=shown.reference,
-        current=shown.current,
-        change=interval,
-        relative_to_baseline=moved.relative_to_baseline,
-        minimum_effect=minimum,
-        floor=None if math.isnan(floor) else floor,
-        p_value=None if math.isnan(column.adjusted[index]) else column.adjusted[index],
-        reason=reason_of(moved, shown),
-    )

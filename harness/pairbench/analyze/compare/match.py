@@ -13,15 +13,13 @@ from pairbench.model.record import Record, Series
 
 @dataclass(frozen=True, kw_only=True)
 class Matched:
-    """One series with its records on both sides, oldest first."""
+    """One series with its records on both sides, oldest first; the reference without records that cannot be compared, if others can."""
 
     series: Series
     reference: tuple[Record, ...]
-    """The reference records, without those that cannot be compared as long as there are others."""
     current: tuple[Record, ...]
     outcome: GateOutcome | None = None
-    """The outcome where there is nothing to judge: new, missing, incomparable, or failed with the whole suite; else
-    None."""
+    """New, missing, incomparable, or failed with the whole suite; None where there is something to judge."""
     reason: str = ""
     attribution: Attribution | None = None
     left_out_runs: tuple[str, ...] = ()
@@ -45,7 +43,9 @@ def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matche
         if series in before:
             matches.append(_both(series, before[series], records))
         elif twin := elsewhere.get(series):
-            matches.append(_moved(series, twin, before[twin], records))
+            pairs = (("device model", twin.device_name, series.device_name), ("mode", twin.mode, series.mode))
+            reason = "; ".join(f"another {name}: {old} -> {new}" for name, old, new in pairs if old != new)
+            matches.append(_incomparable(series, before[twin], records, reason))
         else:
             matches.append(_new(series, records))
     moved = set(elsewhere.values())
@@ -56,12 +56,11 @@ def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matche
 
 
 def representative(records: Sequence[Record]) -> Record:
-    """Return the record to speak for several: the newest that was measured, else the newest."""
+    """Return the newest record that was measured, else the newest."""
     return next((record for record in reversed(records) if usable(record)), records[-1])
 
 
 def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], dict[str, Record]]:
-    """Return records by series, oldest first, and by suite those that say that it could not be loaded."""
     by_series: defaultdict[Series, list[Record]] = defaultdict(list)
     broken: dict[str, Record] = {}
     for record in records:
@@ -78,6 +77,24 @@ def _by_series(records: Iterable[Record]) -> tuple[dict[Series, list[Record]], d
     return dict(by_series), broken
 
 
+def _unjudged(
+    series: Series,
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    outcome: GateOutcome,
+    reason: str,
+    attribution: Attribution | None = None,
+) -> Matched:
+    return Matched(
+        series=series,
+        reference=tuple(reference),
+        current=tuple(current),
+        outcome=outcome,
+        reason=reason,
+        attribution=attribution,
+    )
+
+
 def _incomparable(
     series: Series,
     reference: Sequence[Record],
@@ -85,22 +102,20 @@ def _incomparable(
     reason: str,
     attribution: Attribution | None = None,
 ) -> Matched:
-    """Return that two sides can't be compared; what fails now fails without any comparison."""
-    wrong = _failure(current)
-    return Matched(
-        series=series,
-        reference=tuple(reference),
-        current=tuple(current),
-        outcome=GateOutcome.FAILED if wrong else GateOutcome.INCOMPARABLE,
-        reason=f"{wrong}; {reason}" if wrong else reason,
-        attribution=attribution,
-    )
+    """Return two sides that cannot be compared; a current record that failed fails without any comparison."""
+    if wrong := _failure(current):
+        return _unjudged(series, reference, current, GateOutcome.FAILED, f"{wrong}; {reason}", attribution)
+    return _unjudged(series, reference, current, GateOutcome.INCOMPARABLE, reason, attribution)
 
 
 def _failure(records: Sequence[Record]) -> str:
-    """Return what the last record that went wrong says; "" where none did."""
+    """Return the status and the reason of the last record that went wrong; "" where none did."""
     wrong = [record for record in records if record.status in _BAD]
-    return f"{wrong[-1].status}: {wrong[-1].reason or 'no reason was stored'}" if wrong else ""
+    return f"{wrong[-1].status}: {_reason(wrong[-1])}" if wrong else ""
+
+
+def _reason(record: Record) -> str:
+    return record.reason or "no reason was stored"
 
 
 def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
@@ -123,11 +138,11 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
         kept = timed
         current = [record for record in current if not usable(record) or record.timer == present.timer]
     kept = _of_same_gpus(kept, current)
-    # A change of era was judged when it came; while runs of the present era remain, they alone tell what is usual.
+    # A change of era was judged when it came; while there are runs of the present era, they alone are the reference.
     same_era = [record for record in kept if record.environment_hash == present.environment_hash]
     if any(usable(record) for record in same_era) and usable(present):
         kept = same_era
-    # An average over several versions of the code is the latency of none: the newest of them is what there was before.
+    # An average over several versions of the code is the latency of none: the newest of them is the reference.
     source = representative(kept).implementation_hash
     others = dict.fromkeys(record.run_id for record in kept if record.implementation_hash != source)
     return Matched(
@@ -139,10 +154,7 @@ def _both(series: Series, reference: Sequence[Record], current: Sequence[Record]
 
 
 def _of_same_gpus(reference: Sequence[Record], current: Sequence[Record]) -> Sequence[Record]:
-    """Return the reference without the GPUs of the model that the current side has not, where they share one.
-
-    Records without a UUID, as of a CPU, are of whichever it was.
-    """
+    """Return the reference without GPUs that the current side lacks, where they share one; records without a UUID stay."""
     here = {record.device_uuid for record in current if usable(record)}
     if not any(usable(record) and record.device_uuid in here for record in reference):
         return reference
@@ -163,72 +175,33 @@ def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, 
     return twin_of
 
 
-def _moved(series: Series, twin: Series, reference: Sequence[Record], current: Sequence[Record]) -> Matched:
-    differences = [
-        f"another {what}: {before} -> {now}"
-        for what, before, now in (
-            ("device model", twin.device_name, series.device_name),
-            ("mode", twin.mode, series.mode),
-        )
-        if before != now
-    ]
-    return _incomparable(series, reference, current, "; ".join(differences))
-
-
 def _new(series: Series, records: Sequence[Record]) -> Matched:
     record = representative(records)
     if record.reason == OUT_OF_BUDGET:
         return _incomparable(series, (), records, f"not measured: {OUT_OF_BUDGET}")
     if wrong := _failure(records):
-        return Matched(
-            series=series,
-            reference=(),
-            current=tuple(records),
-            outcome=GateOutcome.FAILED,
-            reason=f"new, and {wrong}",
-        )
-    state = "" if usable(record) else f"; {record.status}: {record.reason or 'no reason was stored'}"
-    return Matched(
-        series=series,
-        reference=(),
-        current=tuple(records),
-        outcome=GateOutcome.NEW,
-        reason=f"the reference does not have it{state}",
-    )
+        return _unjudged(series, (), records, GateOutcome.FAILED, f"new, and {wrong}")
+    state = "" if usable(record) else f"; {record.status}: {_reason(record)}"
+    return _unjudged(series, (), records, GateOutcome.NEW, f"the reference does not have it{state}")
 
 
 def _gone(series: Series, records: Sequence[Record], broken: Mapping[str, Record], names: "_Renamed") -> Matched:
     if loaded := broken.get(series.suite):
-        return Matched(
-            series=series,
-            reference=tuple(records),
-            current=(),
-            outcome=GateOutcome.FAILED,
-            reason=f"its suite could not be loaded: {loaded.reason or 'no reason was stored'}",
-        )
+        reason = f"its suite could not be loaded: {_reason(loaded)}"
+        return _unjudged(series, records, (), GateOutcome.FAILED, reason)
     likely = names.of(series, representative(records))
     hint = f"; renamed to {likely.name}?" if likely else ""
-    return Matched(
-        series=series,
-        reference=tuple(records),
-        current=(),
-        outcome=GateOutcome.MISSING,
-        reason=f"renamed, vanished or not selected: the current side does not have it{hint}",
-    )
+    reason = f"renamed, vanished or not selected: the current side does not have it{hint}"
+    return _unjudged(series, records, (), GateOutcome.MISSING, reason)
 
 
 def _broken(record: Record) -> Matched:
-    return Matched(
-        series=Series(device_name=record.device_name, suite=record.suite, case="", implementation="", mode=""),
-        reference=(),
-        current=(record,),
-        outcome=GateOutcome.FAILED,
-        reason=f"the suite could not be loaded: {record.reason or 'no reason was stored'}",
-    )
+    series = Series(device_name=record.device_name, suite=record.suite, case="", implementation="", mode="")
+    return _unjudged(series, (), (record,), GateOutcome.FAILED, f"the suite could not be loaded: {_reason(record)}")
 
 
 class _Renamed:
-    """Guesses what a vanished series is called now."""
+    """Guesses the present name of a vanished series."""
 
     def __init__(self, fresh: Iterable[Series], current: Sides) -> None:
         self._fresh: defaultdict[tuple[str, str], list[tuple[Series, Record]]] = defaultdict(list)

@@ -1,15 +1,17 @@
-"""Latencies of records: those that are shown, and those of each round, which are judged.
+"""Latencies of records: as they are shown, by round, as they are judged, and relative to a baseline.
 
-What is judged is the device's latency where both sides have it, taken in the same way, else the call's; see
-`pairbench.model.latency`. The latency of a run, wherever it is shown, is the record's: the median of all samples of its
-rounds, as `show` prints it; the 95th percentile likewise. A side of several runs has the median of its runs' latencies.
+The device's latency is judged where both sides have it, taken in the same way, else the call's; see `pairbench.model.latency`.
+The latency of a run, wherever it is shown, is the record's: the median of all samples of its rounds, as `show` prints it; the 95th
+percentile likewise. A side of several runs has the median of its runs' latencies.
 
-What is judged is the change between the means of the rounds' logarithms, for rounds are the independent unit: processes of
+The judged change is that between the means of the rounds' logarithms, for rounds are the independent unit: processes of
 their own, whose spread says how sure a change is. A round counts by its median or 95th percentile; of the host, by the mean
 of its lower half. Where rounds disagree, by more than one state of the machine, say, the two can differ: a median of pooled
 samples takes the side of most samples, a mean of rounds counts each round alike.
 
-How often something can happen at most, from how often it was seen.
+A variant and its baseline are measured in the same blocks, so a machine that got faster or slower changes both. Where the
+machine got 0.7 % faster between two sides and the variant 1.9 % slower, the variant's own latency shows +1.2 %, which is less than
+counts. Relative to the baseline all of it shows.
 """
 
 import functools
@@ -21,26 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED, LATENCIES, Latency, result_of
 from pairbench.model.record import Record, Series
-
-
-def upper_bound(seen: int, tries: int, *, confidence: float = 0.95) -> float:
-    """Return the largest rate that the count does not contradict (Clopper and Pearson 1934, one-sided).
-
-    Args:
-        seen: times it happened.
-        tries: times it could have; taken as independent.
-        confidence: with which the true rate is below.
-    """
-    if not 0 <= seen <= tries:
-        raise ValueError(f"seen {seen} times in {tries} tries, expected 0 to {tries}")
-    if seen == tries:
-        return 1.0
-    return float(special.betaincinv(seen + 1, tries - seen, confidence))
-
 
 _ROUNDS = {
     **{
@@ -48,7 +33,7 @@ _ROUNDS = {
         for latency in LATENCIES
         for metric, rounds in zip((latency.p50, latency.p95), latency.rounds, strict=True)
     },
-    # What interrupts the host only adds to its time, so the lower half of a round's samples repeats better than their median.
+    # Interruptions of the host only add to its time, so the lower half of a round's samples repeats better than their median.
     HOST.p50: HOST_JUDGED,
 }
 """The column with the latency of each round that is judged, by the column with that of all of them."""
@@ -83,7 +68,6 @@ class LogRounds(NamedTuple):
 
     @classmethod
     def of(cls, logs: Sequence[float]) -> "LogRounds":
-        """Return what is kept of the logarithms of a run's rounds; there is one at least."""
         mean = sum(logs) / len(logs)
         return cls(len(logs), mean, sum([(value - mean) ** 2 for value in logs]))
 
@@ -98,12 +82,10 @@ class MeasuredSides:
 
     @functools.cached_property
     def latency(self) -> Latency:
-        """The latency by which the series is judged."""
         return judged_latency((*self.reference, *self.current))
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is a baseline, which its variants are held against."""
         return self.current[-1].role == "baseline"
 
 
@@ -111,24 +93,23 @@ Pair = tuple[str, str, str, str]
 
 
 def pair_of(series: Series) -> Pair:
-    """Return what a variant shares with its baseline: the device model, the suite, the case and the mode."""
+    """Return the device model, the suite, the case and the mode, which a variant shares with its baseline."""
     return series.device_name, series.suite, series.case, series.mode
 
 
 def usable(record: Record) -> bool:
-    """Return whether a record says that it was measured."""
     return record.status == "measured"
 
 
 def judged_latency(records: Iterable[Record]) -> Latency:
-    """Return the latency that is judged where these records are compared: the device's if all have it from one clock."""
-    several = list(records)
-    of_device = all(result_of(record) is DEVICE for record in several)
-    return DEVICE if of_device and len({record.device_timer for record in several}) == 1 else CALL
+    """Return the latency by which records are compared: the device's if all have it from one clock."""
+    known = list(records)
+    of_device = all(result_of(record) is DEVICE for record in known)
+    return DEVICE if of_device and len({record.device_timer for record in known}) == 1 else CALL
 
 
 def is_median(metric: str) -> bool:
-    """Return whether a metric is the median of the latency that is judged, by which a series gets its verdict."""
+    """Return whether a metric is the median of a latency that gives a series its verdict."""
     return metric in (DEVICE.p50, CALL.p50)
 
 
@@ -138,7 +119,7 @@ def is_tail(metric: str) -> bool:
 
 
 def damage(record: Record) -> str | None:
-    """Return what is wrong with the latencies of a measured record, as a sentence; None where nothing is."""
+    """Return a sentence about damaged latencies of a measured record; None where they are sound."""
     for metric in (CALL.p50, CALL.p95, DEVICE.p50, DEVICE.p95, HOST.p50):
         values = round_values(record, metric)
         if metric == CALL.p50 and not values:
@@ -152,8 +133,7 @@ def damage(record: Record) -> str | None:
 def log_rounds(record: Record, metric: str) -> LogRounds | None:
     """Return the rounds of a measured, undamaged record; None where it does not have this latency.
 
-    Files written before a latency was stored by round have one number a run. It counts as one round, for nothing tells
-    how far the rounds behind it spread.
+    Files without this latency by round have one number a run. It counts as one round, for the spread of its rounds is not known.
     """
     values = round_values(record, metric)
     if not values:
@@ -185,18 +165,18 @@ def latency_of_run(record: Record, metric: str) -> float | None:
 def collect(sides: Sequence[tuple[Sequence[Record], Sequence[Record]]], metric: str, *, pooled: bool = False) -> Runs:
     """Return the runs of many series, each given as its reference and its current records, measured and undamaged.
 
-    Args:
-        sides: The records of each series.
-        metric: The latency.
-        pooled: Whether a run counts as one round with the latency that is shown of it.
+    `pooled` takes one number a run, as it is shown, instead of its rounds.
     """
-    several = [
-        (index, bool(side), _as_one_round(record, metric) if pooled else log_rounds(record, metric))
-        for index, both in enumerate(sides)
-        for side, records in enumerate(both)
-        for record in records
-    ]
-    return as_runs([(index, side, values) for index, side, values in several if values is not None])
+    known = []
+    for index, both in enumerate(sides):
+        for current, record in ((bool(side), record) for side, records in enumerate(both) for record in records):
+            if not pooled:
+                rounds = log_rounds(record, metric)
+            else:
+                shown = latency_of_run(record, metric)
+                rounds = None if shown is None else LogRounds(1, math.log(shown), 0.0)
+            known += [(index, current, rounds)] if rounds is not None else []
+    return as_runs(known)
 
 
 def as_runs(known: Sequence[tuple[int, bool, LogRounds]]) -> Runs:
@@ -210,11 +190,6 @@ def as_runs(known: Sequence[tuple[int, bool, LogRounds]]) -> Runs:
     )
 
 
-def _as_one_round(record: Record, metric: str) -> LogRounds | None:
-    shown = latency_of_run(record, metric)
-    return None if shown is None else LogRounds(1, math.log(shown), 0.0)
-
-
 def round_values(record: Record, metric: str) -> tuple[float, ...]:
     """Return a latency of each round in ns, or of all together where rounds were not stored; empty where there is none."""
     rounds: tuple[float, ...] | None = getattr(record, _ROUNDS[metric])
@@ -222,3 +197,56 @@ def round_values(record: Record, metric: str) -> tuple[float, ...]:
         return tuple([math.nan if value is None else value for value in rounds]) if None in rounds else rounds
     pooled = getattr(record, metric)
     return () if pooled is None else (float(pooled),)
+
+
+def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, chosen: Sequence[bool]) -> Runs:
+    """Return the rounds of the chosen variants, divided by those of their baselines and multiplied by the baselines' mean over all runs.
+
+    Runs are left out in which variant and baseline differ in their number of rounds; variants, whose baseline's source changed or is
+    not known, or which are judged by another latency.
+    """
+    known: list[tuple[int, bool, LogRounds]] = []
+    for index, place in enumerate(baselines_of(all_measured)):
+        if place is None or not chosen[index]:
+            continue
+        variant, baseline = all_measured[index], all_measured[place]
+        controls = {_run_of(record): record for record in (*baseline.reference, *baseline.current)}
+        level = mean_log(metric, list(controls.values()))
+        for current, side in enumerate((variant.reference, variant.current)):
+            known += [
+                (index, bool(current), rounds._replace(mean=rounds.mean + level))
+                for record in side
+                if (rounds := relative_rounds(record, controls.get(_run_of(record)), metric)) is not None
+            ]
+    return as_runs(known)
+
+
+def baselines_of(all_measured: Sequence[MeasuredSides]) -> list[int | None]:
+    """Return for each variant the index of its baseline, if the two can be divided; None for others, and for baselines."""
+    places = {}
+    for place, one in enumerate(all_measured):
+        sources = {record.implementation_hash for record in (*one.reference, *one.current)}
+        if one.is_baseline and len(sources) == 1 and None not in sources:
+            places[pair_of(one.series), one.latency] = place
+    return [None if one.is_baseline else places.get((pair_of(one.series), one.latency)) for one in all_measured]
+
+
+def _run_of(record: Record) -> tuple[str, str | None]:
+    """Return the run and the device, which a variant's record shares with its baseline's."""
+    return record.run_id, record.device_uuid
+
+
+def relative_rounds(variant: Record, baseline: Record | None, metric: str) -> LogRounds | None:
+    """Return the rounds of a variant's record divided by those of its baseline's; None where these are not as many, or none."""
+    mine, its = round_values(variant, metric), round_values(baseline, metric) if baseline is not None else ()
+    if not mine or len(mine) != len(its):
+        return None
+    return LogRounds.of([math.log(value / other) for value, other in zip(mine, its, strict=True)])
+
+
+def mean_relative(metric: str, records: Iterable[Record], baselines: Iterable[Record]) -> float:
+    """Return the mean of a variant's runs relative to its baseline's, in log units; NaN where no run has both."""
+    of_run = {_run_of(record): record for record in baselines}
+    pairs = [relative_rounds(record, of_run.get(_run_of(record)), metric) for record in records]
+    means = [rounds.mean for rounds in pairs if rounds is not None]
+    return math.fsum(means) / len(means) if means else math.nan

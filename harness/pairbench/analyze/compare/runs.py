@@ -1,128 +1,415 @@
-"""Current runs against reference runs: one change for every series that either side has, each with its reason.
+"""Current runs against reference runs: the change of every series that either side has.
 
-Changes between two sides that took turns: round for round a pair of processes, measured block by block in one place.
-
-The ratio of a round has lost what both sides share, the machine's mood of that minute above all. Rounds are the
-independent unit; their ratios spread by what two fresh processes differ.
+The metrics of a series are judged one by one, attributed, confirmed by second measurements, and joined into one outcome.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-from scipy import special
-
-from pairbench.analyze.compare.change import Control, Evidence, change_of
-from pairbench.analyze.compare.effect import Effects, groups_of, prior
-from pairbench.analyze.compare.latency import judge_latencies, judgements, spread_groups, unjudged, with_shown
-from pairbench.analyze.compare.match import Matched, match
-from pairbench.analyze.compare.relative import baselines_of
+from pairbench.analyze.compare.attribute import (
+    Circumstances,
+    another_gpu,
+    elsewhere,
+    era_changes,
+    kernel_changes,
+    of_count,
+    of_latency,
+    outcome_of_move,
+    percent,
+    source_changed,
+)
+from pairbench.analyze.compare.exact import METRICS, accepted, judge_exact, judge_margin, judge_status, number, worsened
+from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
+from pairbench.analyze.compare.match import Matched, match, representative
 from pairbench.analyze.compare.rounds import (
-    Bools,
-    Floats,
-    Ints,
     MeasuredSides,
     Pair,
     damage,
+    is_median,
+    is_tail,
+    mean_log,
+    mean_relative,
     pair_of,
-    round_values,
     usable,
 )
-from pairbench.model.comparison import DEFAULT, Acceptance, Change, Floor, Judgement, Policy
-from pairbench.model.latency import CALL, DEVICE, HOST
+from pairbench.model.comparison import (
+    DEFAULT,
+    Acceptance,
+    Across,
+    Attribution,
+    Change,
+    EraChange,
+    Floor,
+    GateOutcome,
+    Judgement,
+    Policy,
+    Verdict,
+)
+from pairbench.model.latency import CALL, HOST, p50_of, result_of, speedup_of
 from pairbench.model.record import Record, Series
+from pairbench.stats import Interval
 
 
-def judge_interleaved(all_measured: Sequence[MeasuredSides], policy: Policy = DEFAULT) -> list[dict[str, Judgement]]:
-    """Return for each series the judgement of each latency.
-
-    Args:
-        all_measured: Both sides have the same runs in the same order, and each run the same rounds.
-        policy: The thresholds.
-    """
-    if not all_measured:
-        return []
-    groups = spread_groups(all_measured)
-    metrics = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
-    found = {metric: _ratios(all_measured, metric) for metric in metrics}
-    ratios, latency = found[HOST.p50]
-    divided, host_relative = _relative_to_baselines(all_measured, ratios)
-    found[HOST.p50] = divided, latency
-    effects = {metric: estimate_paired(*of_metric, groups, policy) for metric, of_metric in found.items()}
-    none = np.full(len(all_measured), np.nan)
-    judged = judgements(all_measured, effects, dict.fromkeys(effects, none), policy, host_relative=host_relative)
-    return [with_shown(one, of_one) for one, of_one in zip(all_measured, judged, strict=True)]
-
-
-def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Floats], Floats]:
-    """Return the log ratios of each series' rounds, and its log latency."""
-    ratios, latency = [], []
-    for measured in all_measured:
-        # Both sides were on one machine at one time, so no calibration has to say that the host's time repeats.
-        wanted = (measured.latency.p50, measured.latency.p95, *([HOST.p50] if measured.latency is DEVICE else []))
-        sides = (measured.reference, measured.current) if metric in wanted else ((), ())
-        before, now = (
-            np.log(np.array([value for record in side for value in round_values(record, metric)], dtype=np.float64))
-            for side in sides
-        )
-        if len(before) != len(now):
-            raise ValueError(f"{measured.series.name}: {len(before)} rounds against {len(now)}, expected pairs")
-        ratios.append(now - before)
-        latency.append(float((before.mean() + now.mean()) / 2) if len(now) else math.nan)
-    return ratios, np.array(latency)
-
-
-def _relative_to_baselines(
-    all_measured: Sequence[MeasuredSides], ratios: Sequence[Floats]
-) -> tuple[list[Floats], Bools]:
-    """Return the rounds' log ratios, those of variants less those of their baselines, and which series these are."""
-    beside = [
-        place if place is not None and len(ratios[place]) == len(own) > 0 else None
-        for own, place in zip(ratios, baselines_of(all_measured), strict=True)
-    ]
-    relative = [own if place is None else own - ratios[place] for own, place in zip(ratios, beside, strict=True)]
-    return relative, np.array([place is not None for place in beside])
-
-
-def estimate_paired(ratios: Sequence[Floats], latency: Floats, groups: Ints, policy: Policy = DEFAULT) -> Effects:
-    """Return the change of each series: the mean of its rounds' log ratios, with a moderated t interval.
-
-    Args:
-        ratios: For each series its rounds' log ratios, current over reference.
-        latency: For each series its latency, log of ns: those of similar latency lend each other what they know of spread.
-        groups: For each series a label; only those with the same lend.
-        policy: The thresholds.
-    """
-    rounds = np.array([len(values) for values in ratios], dtype=np.float64)
-    known = rounds > 0
-    change = np.array([values.mean() if len(values) else math.nan for values in ratios])
-    within = np.maximum(rounds - 1, 0)
-    square = np.array([((values - values.mean()) ** 2).sum() if len(values) else 0.0 for values in ratios])
-    # A ratio has the least spread of two processes, and the steps of two clocks. Every round reads the same step, so
-    # more rounds tell no more of where within it a median lies.
-    variance = np.maximum(square / np.maximum(within, 1), 2 * policy.least_spread**2)
-    step = 2 * (policy.tick_ns * np.exp(-latency)) ** 2 / 12
-    lent_variance, lent = np.ones(len(ratios)), np.zeros(len(ratios))
-    for group in groups_of(groups):
-        chosen = group[known[group]]
-        if len(chosen):
-            lent_variance[chosen], lent[chosen] = prior(
-                latency[chosen], variance[chosen], within[chosen], policy.most_prior_rounds
-            )
-    freedom = lent + within
-    told = known & (freedom > 0)
-    total = (lent * lent_variance + within * variance) / np.maximum(freedom, 1e-9) / np.maximum(rounds, 1) + step
-    error = np.where(told, np.sqrt(total), np.nan)
-    reach = special.stdtrit(np.maximum(freedom, 1), 0.975) * error
-    return Effects(
-        change=change,
-        error=error,
-        freedom=np.where(told, freedom, np.nan),
-        p_value=2 * special.stdtr(np.maximum(freedom, 1), -np.abs(change) / error),
-        low=change - reach,
-        high=change + reach,
+def suspects(changes: Iterable[Change]) -> tuple[Series, ...]:
+    """Return the series to measure again, together with their controls, before anything fails."""
+    return tuple(
+        change.series
+        for change in changes
+        if change.outcome in (GateOutcome.REGRESSION, GateOutcome.FAILED)
+        and change.series.case
+        and change.confirmed is None
     )
+
+
+def again(current: Sequence[Record]) -> list[Record]:
+    """Return the records that measured suspects of the other current runs again."""
+    runs = {record.run_id for record in current}
+    return [record for record in current if record.confirms in runs]
+
+
+def confirm(
+    judgement: Judgement,
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    policy: Policy = DEFAULT,
+    *,
+    controls: Sequence[Record] = (),
+) -> tuple[Judgement, bool | None]:
+    """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again.
+
+    Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
+    """
+    second = [record for record in again(current) if usable(record)]
+    if not second:
+        return judgement, None
+    if judgement.verdict is not None:
+        unseen = _seen_again(judgement, reference, current, second, policy, controls)
+    elif judgement.metric in METRICS and judgement.outcome is GateOutcome.REGRESSION:
+        unseen = _count_seen_again(judgement, reference[-1], second[-1], policy)
+    else:
+        return judgement, None
+    if not unseen:
+        return judgement, None if unseen is None else True
+    outcome = GateOutcome.UNDECIDED if judgement.outcome is GateOutcome.REGRESSION else judgement.outcome
+    return replace(judgement, outcome=outcome, reason=f"{judgement.reason}; {unseen}"), False
+
+
+def _seen_again(
+    judgement: Judgement,
+    reference: Sequence[Record],
+    current: Sequence[Record],
+    second: Sequence[Record],
+    policy: Policy,
+    controls: Sequence[Record],
+) -> str | None:
+    """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
+
+    def level(records: Sequence[Record]) -> float:
+        metric = judgement.metric
+        return mean_relative(metric, records, controls) if judgement.relative_to_baseline else mean_log(metric, records)
+
+    seen = level(second) - level(reference)
+    if judgement.outcome is GateOutcome.REGRESSION and judgement.change is not None:
+        moved = math.log(judgement.change.estimate)
+    elif not is_median(judgement.metric):
+        return None
+    else:
+        # Both measurements together may prove nothing any more; the first alone made it a suspect.
+        moved = level([record for record in current if record not in second]) - level(reference)
+        if not moved >= policy.least_estimate * math.log1p(judgement.minimum_effect or policy.minimum_effect):
+            return None
+    if math.isnan(seen):
+        return None
+    if seen >= policy.confirmed_part * moved:
+        return "" if judgement.outcome is GateOutcome.REGRESSION else None
+    return f"not seen again when measured again ({percent(math.exp(seen))})"
+
+
+def _count_seen_again(judgement: Judgement, reference: Record, second: Record, policy: Policy) -> str:
+    """Return in words that a higher count was not seen again; "" where it was."""
+    repeated = any(item.metric == judgement.metric for item in worsened(judge_exact(reference, second, policy)))
+    value = number(second, judgement.metric)
+    # Peak memory need not be the same to the byte.
+    if repeated and (value == judgement.current or judgement.metric == "peak_bytes"):
+        return ""
+    return f"not seen again when measured again ({'not counted' if value is None else f'{value:.0f}'})"
+
+
+SEVERITY = (
+    GateOutcome.FAILED,
+    GateOutcome.REGRESSION,
+    GateOutcome.INCOMPARABLE,
+    GateOutcome.MISSING,
+    GateOutcome.UNDECIDED,
+    GateOutcome.NEW,
+    GateOutcome.IMPROVEMENT,
+    GateOutcome.UNCHANGED,
+)
+"""The outcomes, the worst first. Where the metrics of a series disagree, the worst decides: faster with one more
+launch is a regression."""
+
+_MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
+_NOT_THE_CODE = (
+    "so it is not shown that the code became slower; `pairbench ab` measures both sides in one place and would tell"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """The implementation that a series is held against."""
+
+    changes: Mapping[str, Interval]
+    """The change of each latency, current over reference."""
+    measured: MeasuredSides
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that one series is judged by; `measured` are the records whose latencies can be compared."""
+
+    matched: Matched
+    measured: MeasuredSides | None
+    latencies: Mapping[str, Judgement]
+    control: Control | None
+    acceptance: Acceptance | None
+    policy: Policy
+    interleaved: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Finding:
+    """A judgement with its cause and its weight in the outcome."""
+
+    judgement: Judgement
+    attribution: Attribution | None = None
+    why: str = ""
+    confirmed: bool | None = None
+    accepted: bool = False
+    decides: bool = True
+    """Whether this metric may make the outcome of its series worse."""
+    median: bool = False
+    """Whether this is the median latency by which the series is judged."""
+
+
+def change_of(evidence: Evidence) -> Change:
+    matched = evidence.matched
+    if matched.outcome is not None:
+        return _described(
+            evidence,
+            outcome=matched.outcome,
+            reason=matched.reason,
+            attribution=matched.attribution,
+            across=_across(matched) if matched.outcome is GateOutcome.INCOMPARABLE else None,
+        )
+    before, now = representative(matched.reference), representative(matched.current)
+    era = era_changes(before, now)
+    findings = [_finished(finding, evidence) for finding in _findings(evidence, _circumstances(evidence, era))]
+    # Worst first; of equal ones the median, then the tail.
+    findings.sort(
+        key=lambda found: (
+            not found.decides,
+            SEVERITY.index(found.judgement.outcome),
+            not found.median,
+            not is_tail(found.judgement.metric),
+        )
+    )
+    first = findings[0]
+    outcome = first.judgement.outcome if first.decides else GateOutcome.UNCHANGED
+    named = [item for item in findings if item.decides and item.judgement.outcome in (*_MOVED, outcome)]
+    if outcome is GateOutcome.UNCHANGED:
+        named = [item for item in findings if item.accepted or item.median] or named[:1]
+    # Metrics that moved together have one cause, which the first of them names.
+    causes = {item.attribution: item for item in reversed(named)}
+    parts = [
+        part
+        for item in named
+        for part in (item.judgement.reason, item.why * (causes[item.attribution] is item))
+        if part
+    ]
+    if any(item.judgement.metric == HOST.p50 for item in named) and first.judgement.metric != "status":
+        parts.insert(1, _of_the_device(findings))
+    # A change that was seen again counts, whatever other metrics did.
+    seen = {item.confirmed for item in findings if item.confirmed is not None}
+    return _described(
+        evidence,
+        outcome=outcome,
+        reason="; ".join(dict.fromkeys(filter(None, parts + _left_out(evidence)))),
+        verdict=next((item.judgement.verdict for item in findings if item.median), None),
+        attribution=next((item.attribution for item in findings if item.attribution), None),
+        judgements=tuple(item.judgement for item in findings),
+        control=evidence.control.changes.get(evidence.measured.latency.p50)
+        if evidence.control and evidence.measured
+        else None,
+        era=era,
+        kernels=kernel_changes(before, now, evidence.policy) if usable(before) and usable(now) else (),
+        implementation_changed=source_changed(before, now),
+        confirmed=(True in seen) if seen else None,
+        accepted=evidence.acceptance.reason
+        if evidence.acceptance and any(item.accepted for item in findings) and outcome is GateOutcome.UNCHANGED
+        else None,
+    )
+
+
+def _across(matched: Matched) -> Across | None:
+    """Return the medians of a series on two device models, where both answer the same question by the same clock."""
+    if not matched.reference or not matched.current:
+        return None
+    before, now = representative(matched.reference), representative(matched.current)
+    same = (before.definition_hash, before.mode, before.timer, result_of(before))
+    if before.device_name == now.device_name or same != (now.definition_hash, now.mode, now.timer, result_of(now)):
+        return None
+    medians = p50_of(before), p50_of(now)
+    if medians[0] is None or medians[1] is None or not (usable(before) and usable(now)):
+        return None
+    speedups = [one and one.estimate for one in (speedup_of(before), speedup_of(now))]
+    return Across(
+        reference_device=before.device_name,
+        latency=result_of(now).name,
+        reference_ns=medians[0].estimate,
+        current_ns=medians[1].estimate,
+        reference_speedup=speedups[0],
+        current_speedup=speedups[1],
+    )
+
+
+def _described(evidence: Evidence, **more: object) -> Change:
+    matched = evidence.matched
+    record = representative(matched.current or matched.reference)
+    fields: dict[str, object] = {
+        "series": matched.series,
+        "role": record.role or "",
+        "tier": record.tier,
+        "left_out_runs": matched.left_out_runs,
+        "reference_runs": tuple(dict.fromkeys(item.run_id for item in matched.reference)),
+        "current_runs": tuple(dict.fromkeys(item.run_id for item in matched.current)),
+    }
+    return Change(**(fields | more))  # type: ignore[arg-type]
+
+
+def _findings(evidence: Evidence, known: Circumstances) -> list[_Finding]:
+    matched, policy = evidence.matched, evidence.policy
+    status = judge_status(matched.reference, matched.current)
+    moved = status.outcome in _MOVED
+    attribution, why = of_count(known) if moved else (None, "")
+    failed_again = None
+    if again(matched.current) and status.current not in ("measured", "skipped"):
+        failed_again = status.outcome is GateOutcome.FAILED
+    findings = [_Finding(judgement=status, attribution=attribution, why=why, confirmed=failed_again)]
+    if status.outcome is not GateOutcome.UNCHANGED or not usable(representative(matched.current)):
+        return findings
+    before, now = _counted(matched.reference), _own(matched.current)
+    for judgement in [*judge_exact(before, now, policy), *judge_margin(before, now, policy)]:
+        attribution, why = of_count(known) if judgement.outcome is not GateOutcome.UNCHANGED else (None, "")
+        # Launches that the reference did not count either are listed, and decide nothing.
+        decides = judgement.metric != "launch_status" or judgement.reference == "exact"
+        findings.append(_Finding(judgement=judgement, attribution=attribution, why=why, decides=decides))
+    findings += [_latency(judgement, evidence, known) for judgement in evidence.latencies.values()]
+    if not any(finding.median for finding in findings):
+        both = (*matched.current, *matched.reference)
+        wrong = [text for record in both if usable(record) and (text := damage(record))]
+        unknown = Judgement(
+            metric=CALL.p50,
+            outcome=GateOutcome.UNDECIDED,
+            verdict=Verdict.UNDECIDED,
+            reason=f"the latency cannot be judged: {'; '.join(wrong) or 'one side holds none'}",
+        )
+        findings.append(_Finding(judgement=unknown, median=True))
+    return findings
+
+
+def _of_the_device(findings: list[_Finding]) -> str:
+    """Return a phrase about the device's latency beside that of the host; "" where it is named anyway."""
+    found = next((item.judgement for item in findings if item.median), None)
+    if found is None or found.outcome in _MOVED:
+        return ""
+    return "the device is unchanged" if found.verdict is Verdict.SAME else f"the device: {found.reason}"
+
+
+def _latency(judgement: Judgement, evidence: Evidence, known: Circumstances) -> _Finding:
+    median = evidence.measured is not None and judgement.metric == evidence.measured.latency.p50
+    if judgement.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judgement.change is None:
+        # The verdict is that of the median; a tail that may be noise does not take it back.
+        decides = median or judgement.verdict is Verdict.SAME or suspicious(judgement, evidence.policy)
+        return _Finding(judgement=judgement, decides=decides, median=median)
+    relative = judgement.relative_to_baseline
+    control = evidence.control.changes.get(judgement.metric) if evidence.control and not relative else None
+    attribution, why = of_latency(judgement.change, control, known, evidence.policy, relative=relative)
+    outcome = outcome_of_move(judgement.change.estimate, attribution)
+    if outcome is GateOutcome.UNDECIDED and judgement.verdict is Verdict.SLOWER:
+        why = f"{why}; {_NOT_THE_CODE}"
+    return _Finding(judgement=replace(judgement, outcome=outcome), attribution=attribution, why=why, median=median)
+
+
+def _finished(finding: _Finding, evidence: Evidence) -> _Finding:
+    if finding.judgement.outcome is GateOutcome.UNCHANGED and finding.judgement.verdict is None:
+        return finding
+    matched, policy = evidence.matched, evidence.policy
+    reference = evidence.measured.reference if evidence.measured else matched.reference
+    current = evidence.measured.current if evidence.measured else matched.current
+    beside = evidence.control.measured if evidence.control else None
+    controls = (*beside.reference, *beside.current) if beside else ()
+    judgement, confirmed = confirm(finding.judgement, reference, current, policy, controls=controls)
+    if confirmed is not None:
+        finding = replace(finding, judgement=judgement, confirmed=confirmed)
+    asked = evidence.acceptance
+    covered = accepted(judgement, asked, current[-1].definition_hash, policy) if asked else None
+    return finding if covered is None else replace(finding, judgement=covered, accepted=True, decides=True, why="")
+
+
+def _circumstances(evidence: Evidence, era: tuple[EraChange, ...]) -> Circumstances:
+    matched, control = evidence.matched, evidence.control
+    before, now = representative(matched.reference), representative(matched.current)
+    theirs = (control.measured.reference[-1], control.measured.current[-1]) if control else None
+    return Circumstances(
+        era=era,
+        implementation_changed=source_changed(before, now),
+        control_changed=source_changed(*theirs) if theirs else None,
+        elsewhere=elsewhere(before, now),
+        another_gpu=_another_gpu(matched),
+        interleaved=evidence.interleaved,
+    )
+
+
+def _another_gpu(matched: Matched) -> str:
+    """Return in words that no GPU is on both sides; nothing where one is, or a record does not say."""
+    before, now = (
+        {record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)
+    )
+    if before & now or None in before | now or not (before and now):
+        return ""
+    return another_gpu(*(" ".join(sorted(map(str, side))) for side in (before, now)))
+
+
+def _counted(reference: tuple[Record, ...]) -> Record:
+    """Return the newest measured reference record that was profiled: a run that was cut short may have counted nothing."""
+    counted = [record for record in reference if usable(record) and record.ops_per_call is not None]
+    return counted[-1] if counted else representative(reference)
+
+
+def _own(current: tuple[Record, ...]) -> Record:
+    """Return the newest measured record that is no second measurement."""
+    second = again(current)
+    own = [record for record in current if usable(record) and record not in second]
+    return own[-1] if own else representative(current)
+
+
+def _left_out(evidence: Evidence) -> list[str]:
+    if evidence.measured is None:
+        return []
+    sides = zip(
+        (evidence.matched.reference, evidence.matched.current),
+        (evidence.measured.reference, evidence.measured.current),
+        strict=True,
+    )
+    return [
+        f"left out: {text}"
+        for records, kept in sides
+        if len(kept) < len(records)
+        for record in records
+        if usable(record) and (text := damage(record))
+    ]
 
 
 _Latencies = Mapping[Series, Mapping[str, Judgement]]
@@ -138,16 +425,10 @@ def compare(
     interleaved: bool = False,
     trusted: Collection[Series] | None = None,
 ) -> tuple[Change, ...]:
-    """Return what became of each series.
+    """Return the change of each series that the reference or the current runs have.
 
-    Args:
-        reference: Records of the reference runs.
-        current: Records of the current runs, those that measured suspects again among them.
-        floors: How far series move between runs of the same code, as far as that is known.
-        policy: The thresholds.
-        accepted: Levels that were accepted on purpose.
-        trusted: Series whose machine is quiet enough for their latencies to be judged; None for all.
-        interleaved: Both sides were measured interleaved, so their rounds are pairs; there are no floors to such changes.
+    `current` has the runs that measured suspects again, too. Latencies are judged of `trusted` series, whose machine is quiet enough, or
+    of all. Sides that were measured interleaved are compared round by round, without floors.
     """
     matched = match(reference, current)
     all_measured = [measured for item in matched if (measured := _measured_sides(item)) is not None]
@@ -158,6 +439,7 @@ def compare(
         measured.series: judgements if trusted is None or measured.series in trusted else unjudged(judgements)
         for measured, judgements in zip(all_measured, judged, strict=True)
     }
+    by_series = {measured.series: measured for measured in all_measured}
     beside: defaultdict[Pair, list[MeasuredSides]] = defaultdict(list)
     for measured in all_measured:
         beside[pair_of(measured.series)].append(measured)
@@ -174,7 +456,7 @@ def compare(
             )
         )
         for item in matched
-        for measured in [_find(item, beside)]
+        for measured in [by_series.get(item.series)]
     )
 
 
@@ -189,32 +471,22 @@ def _measured_sides(item: Matched) -> MeasuredSides | None:
     return MeasuredSides(series=item.series, reference=sides[0], current=sides[1]) if all(sides) else None
 
 
-def _find(item: Matched, beside: Mapping[Pair, Sequence[MeasuredSides]]) -> MeasuredSides | None:
-    several = beside.get(pair_of(item.series), ())
-    return next((measured for measured in several if measured.series == item.series), None)
-
-
 def _control(measured: MeasuredSides, beside: Sequence[MeasuredSides], latencies: _Latencies) -> Control | None:
     """Return the baseline for a variant, and for a baseline the variant in the middle."""
     p50 = measured.latency.p50
     others = [
-        other
-        for other in beside
+        (judgement.change.estimate, place, other)
+        for place, other in enumerate(beside)
         if other.is_baseline is not measured.is_baseline
         and (judgement := latencies[other.series].get(p50))
         and judgement.change
     ]
     if not others:
         return None
-    others.sort(key=lambda other: _estimate(latencies[other.series][p50]))
-    middle = others[(len(others) - 1) // 2]
+    *_, middle = sorted(others)[(len(others) - 1) // 2]
     changes = {
         metric: judgement.change
         for metric, judgement in latencies[middle.series].items()
         if judgement.change is not None and not judgement.relative_to_baseline
     }
     return Control(changes=changes, measured=middle)
-
-
-def _estimate(judgement: Judgement) -> float:
-    return judgement.change.estimate if judgement.change else 1.0

@@ -1,1 +1,1 @@
-"""One series over its runs: levels, changepoints, and what its newest run means."""
+"""One series over its runs: levels, changepoints, and the verdict of its newest run."""

@@ -12,7 +12,7 @@ Three steps, after which a change stands only if nothing simpler explains it, an
    explanation without it, in which the same wandering is the noise's own memory. Memory is capped at 0.6: what
    remembers longer than that is called a level.
 4. Where noise with two modes explains the runs around a change clearly better than noise with memory, the change is put
-   where that noise has it: `bimodal.py`. None appears or disappears by this.
+   where that noise has it: `place_of_step`. None appears or disappears by this.
 
 The third is what tells a step from noise that sticks: a series that keeps swapping between two levels is explained more
 cheaply by noise with memory than by that many changes, while one lasting step is not. The idea of judging steps against
@@ -20,9 +20,8 @@ correlated noise is also asv's (`step_detect.py`); weighing whole segmentations 
 et al., Bernoulli 23(2), 2017. The 7 and the 0.6 were set by simulation; tests/lab/detectors/README.md has the error rates,
 on series that were not used for that, beside other tools'.
 
-Where a step is when the noise has two modes, such as two states of the clock or two placements in memory.
-
-A change of mode looks like a small step, and next to a step it can pull the place of that step over to itself. What tells
+The fourth is for noise with two modes, such as two states of the clock or two placements in memory. A change of mode looks like a
+small step, and next to a step it can pull the place of that step over to itself. What tells
 them apart: the modes are as far from each other after the step as before it. So both sides are fitted together, with one
 distance between the modes, one spread within them, and one chance to leave each. Every run's mode is one more unknown:
 it is the one that the run is nearer to, and it is paid for, because the likelihood is that of values and modes together.
@@ -61,15 +60,7 @@ class _Fit:
 
 
 def place_of_step(stretch: Floats, cut: int, *, plain: float, least: float, shortest: int) -> int:
-    """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly.
-
-    Args:
-        stretch: the runs from the changepoint before this one to the one after it.
-        cut: number of the first run after the step, as found without modes.
-        plain: log-likelihood of the stretch with that cut and noise of one mode with memory, as -n/2 ln(variance).
-        least: variance below which noise is not believed.
-        shortest: runs that a level has at least; 2 or more.
-    """
+    """Return where the one step of a stretch is: at the given cut, unless noise of two modes puts it elsewhere, and clearly."""
     values = stretch - stretch.mean()
     best: _Fit | None = None
     borders = _parted(values, cut)
@@ -100,13 +91,7 @@ def _parted(values: Floats, cut: int) -> tuple[float, float]:
 
 
 def _fitted(values: Floats, before: Flags, after: Flags, least: float, shortest: int) -> _Fit | None:
-    """Return the likeliest fit over all cuts, None if none has two modes.
-
-    Args:
-        values: centred on 0.
-        before: whether a run is in the upper mode if it is before the step.
-        after: the same if it is after.
-    """
+    """Return the likeliest fit over all cuts, None if none has two modes."""
     size = len(values)
     cuts = np.arange(shortest, size - shortest + 1)
     rest = size - cuts
@@ -247,11 +232,7 @@ def detect(
 
 
 def finite(levels: ArrayLike) -> tuple[Floats, NDArray[np.intp]]:
-    """Return the values that are there, and their places in the series.
-
-    Raises:
-        ValueError: for anything but one finite number or NaN a run.
-    """
+    """Return the values that are there, and their places in the series."""
     series = np.asarray(levels, dtype=np.float64)
     if series.ndim != 1 or np.isinf(series).any():
         raise ValueError(

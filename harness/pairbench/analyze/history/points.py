@@ -1,4 +1,4 @@
-"""The runs of one series in order: which of them compare, what control each has, and where a new part begins."""
+"""The runs of one series in order: which of them compare, the control of each, and where they moved to a new level, with the likely cause."""
 
 import bisect
 import datetime as dt
@@ -9,11 +9,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from pairbench.analyze.compare.attribute import (
+    Circumstances,
+    another_gpu,
+    elsewhere,
+    era_changes,
+    of_latency,
+    source_changed,
+)
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Policy
 from pairbench.model.latency import CALL, DEVICE, Latency, p50_of, p95_of, result_of
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record
-from pairbench.stats import Interval
+from pairbench.stats import Floats, Interval
 
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
@@ -21,18 +33,16 @@ _FILLED_IN_S = 24 * 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPoint:
-    """What one run says of the series."""
+    """One run of a series."""
 
     record: Record
     control: Record | None
     """The record of the control of the same run on the same device; None where there is none."""
     part: int
-    """The number of the part that the run belongs to, counted from 0; a new part begins with each change of the
-    definition."""
+    """The number of the run's part, from 0; a new part begins with each change of the definition."""
     latency: Latency = CALL
-    """The latency that the history is of."""
     gpu: str | None = None
-    """The GPU's UUID, where the run has the series on one GPU alone: one that has it on several moved to none of them."""
+    """The GPU's UUID, where the run has the series on one GPU alone."""
 
     p50: Interval | None = field(init=False, compare=False, repr=False)
     """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None for a gap."""
@@ -44,7 +54,7 @@ class SeriesPoint:
     """The baseline over the variant, within the run; None where either has no value."""
 
     def __post_init__(self) -> None:
-        """Derive what is asked of every point; a cached property takes a lock each time, and a site has 100,000 points."""
+        """Derive the values of every point; a cached property takes a lock each time, and a site has 100,000 points."""
         p50 = median(self.record, self.latency)
         p95 = p95_of(self.record, self.latency) if p50 else None
         beside = median(self.control, self.latency) if self.control is not None else None
@@ -52,13 +62,13 @@ class SeriesPoint:
         speedup = None
         if p50 is not None and control is not None:
             speedup = p50.estimate / control if self.record.implementation == BASELINE else control / p50.estimate
-        found = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
-        vars(self).update(found)  # frozen for everybody else
+        derived = {"p50": p50, "p95_ns": p95.estimate if p95 else None, "control_ns": control, "speedup": speedup}
+        vars(self).update(derived)  # frozen for everybody else
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The points of a series, oldest first, and what a reader should know of how they were put together."""
+    """The points of a series, oldest first; `notes` are sentences about runs that were left out or moved."""
 
     points: tuple[SeriesPoint, ...]
     timer: str | None
@@ -66,26 +76,18 @@ class History:
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
     notes: tuple[str, ...] = ()
     latency: Latency = CALL
-    """The latency of the points: the one that is the result of the newest run."""
+    """The latency that is the result of the newest run."""
 
 
 def median(record: Record, latency: Latency | None = None) -> Interval | None:
-    """Return a record's median latency with its interval, in ns; None unless it was measured and is a positive number.
-
-    Args:
-        record: Of one run.
-        latency: Which; the record's result where none is named.
-    """
+    """Return a record's median latency with its interval, in ns; None unless it was measured and is a positive number."""
     return p50_of(record, latency) if record.status == Status.MEASURED else None
 
 
 def history(records: Iterable[Record], implementation: str, *, timer: str | None = None) -> History:
-    """Return the history of one implementation of a case.
+    """Return the history of one implementation, from all records of a case in one mode on one device model, in any order.
 
-    Args:
-        records: of one case in one mode on one device model, all implementations, in any order.
-        implementation: whose history.
-        timer: of whose values; that of the newest run where not given. Runs without a value are in every history.
+    It has the values of one timer, by default that of the newest run, and all runs without a value.
     """
     notes: list[str] = []
     ordered, again = _in_order(records)
@@ -106,15 +108,15 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         words = f"a device latency by {clock[1]}" if clock[0] is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(len(others))} without {words} left out: another clock is another series")
         own = [record for record in own if record not in others]
-    late = [record.run_id for record in own if _before_its_commit(record)]
+    late = [record.run_id for record in own if (_moment(record.started_at) or math.inf) < _committed(record)]
     if late:
         notes.append(
             f"{_runs(len(late))} began before its own commit was made, {late[0]} the first: a clock is wrong there, "
             "and runs are in the order of their clocks"
         )
     control = _control(ordered, implementation)
-    controls = {_place(record): record for record in ordered if record.implementation == control}
-    controls = {place: record for place, record in controls.items() if record.timer in (None, timer)}
+    controls = {_run_of(record): record for record in ordered if record.implementation == control}
+    controls = {run: record for run, record in controls.items() if record.timer in (None, timer)}
     counts = Counter(record.run_id for record in own)
     points: list[SeriesPoint] = []
     part, definition = 0, None
@@ -125,7 +127,7 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
         points.append(
             SeriesPoint(
                 record=record,
-                control=controls.get(_place(record)),
+                control=controls.get(_run_of(record)),
                 part=part,
                 latency=clock[0],
                 gpu=record.device_uuid if counts[record.run_id] == 1 else None,
@@ -144,30 +146,29 @@ def history(records: Iterable[Record], implementation: str, *, timer: str | None
 
 
 def _clock(record: Record) -> tuple[Latency, str | None]:
-    """Return which latency is a record's result, and how it was taken on the device."""
     latency = result_of(record)
     return latency, record.device_timer if latency is DEVICE else None
 
 
 def _in_order(records: Iterable[Record]) -> tuple[list[Record], int]:
-    """Return records by when their run started, or by their commit where they fill in a history, each once, and how many runs were there more than once."""
+    """Return records in order, each once, and the number of runs that were there more than once."""
     by_run: dict[tuple[str, str | None, str | None], Record] = {}
     again = set()
     for record in records:
-        key = (*_place(record), record.implementation)
+        key = (*_run_of(record), record.implementation)
         if key in by_run:
             again.add(record.run_id)
-        # Of a run that was stored twice, what has a value.
+        # Of a run that was stored twice, the record with a value.
         if key not in by_run or median(by_run[key]) is None:
             by_run[key] = record
     return _filled_in(sorted(by_run.values(), key=_when)), len(again)
 
 
 def _filled_in(ordered: list[Record]) -> list[Record]:
-    """Return records in order of time, but those that fill in a history at the place of their commit.
+    """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit.
 
-    Such a run began more than a day after its commit was made, and after a run of a later commit. It is put before the first run of a
-    later commit; all others stay in the order of their clocks, as what moved a machine came in that order.
+    Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their
+    clocks, in which the machine changed.
     """
     kept: list[Record] = []
     late: list[Record] = []
@@ -181,7 +182,7 @@ def _filled_in(ordered: list[Record]) -> list[Record]:
         newest = max(newest, committed if committed is not None else newest)
     if not late:
         return ordered
-    # Of each place the newest commit so far, which never falls, so that a place can be looked up.
+    # The newest commit up to each record never falls, so it can be bisected.
     reached = list(itertools.accumulate((_committed(record) for record in kept), max))
     before: dict[int, list[Record]] = {}
     for record in sorted(late, key=_committed):  # stable: runs of one commit stay in the order of their clocks
@@ -211,11 +212,6 @@ def _moment(text: str | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
 
 
-def _before_its_commit(record: Record) -> bool:
-    started, committed = _moment(record.started_at), _moment(record.commit_at)
-    return started is not None and committed is not None and started < committed
-
-
 def _control(records: Sequence[Record], implementation: str) -> str | None:
     if implementation != BASELINE:
         return BASELINE
@@ -227,9 +223,174 @@ def _control(records: Sequence[Record], implementation: str) -> str | None:
     return min(variants, key=lambda name: (-variants[name], name or ""), default=None)
 
 
-def _place(record: Record) -> tuple[str, str | None]:
+def _run_of(record: Record) -> tuple[str, str | None]:
     return record.run_id, record.device_uuid
 
 
 def _runs(number: int) -> str:
     return f"{number:,} run{'' if number == 1 else 's'}"
+
+
+_NEAR = 3
+"""The number of runs within which a move of the latency and one of the speedup are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A changepoint: the series, or its speedup, moved between two runs to a level that lasted."""
+
+    before: int
+    index: int
+    """`before` and `index` are the indices of the last run with a value before the move, and of the first after it."""
+    own: float
+    """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
+    control: float | None
+    """The same of the control; None where there is none."""
+    relative: float | None
+    """The same of the level over the control's, without changes that both share."""
+    before_ns: float
+    after_ns: float
+    attribution: Attribution | None
+    """The likely cause; None where only the control moved."""
+    era: tuple[EraChange, ...]
+    implementation_changed: bool | None
+    reason: str
+
+    @property
+    def size(self) -> float:
+        """The change relative to the control where the code is the likely cause, else the series' own."""
+        return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.own
+
+
+def lines_of(points: Sequence[SeriesPoint]) -> tuple[Floats, Floats]:
+    """Return the natural logarithms of the points' latencies, and of their controls'; NaN where there is none."""
+    own = [math.log(point.p50.estimate) if point.p50 else math.nan for point in points]
+    control = [math.log(point.control_ns) if point.control_ns else math.nan for point in points]
+    return np.array(own), np.array(control)
+
+
+def breaks_of(points: Sequence[SeriesPoint]) -> tuple[int, ...]:
+    """Return the indices of runs whose environment, or GPU, differs from that of the run with a value before them."""
+    measured = [at for at, point in enumerate(points) if point.p50]
+    return tuple(
+        after
+        for before, after in itertools.pairwise(measured)
+        if points[before].record.environment_hash != points[after].record.environment_hash
+        or another_gpu(points[before].gpu, points[after].gpu)
+    )
+
+
+def moves_of(
+    points: Sequence[SeriesPoint],
+    own: Sequence[Changepoint],
+    relative: Sequence[Changepoint],
+    *,
+    first: int = 0,
+    policy: Policy = DEFAULT,
+) -> tuple[Move, ...]:
+    """Return the moves of one part, by the changepoints of its log latency and of that over the control's.
+
+    `first` is the index of the part's first point in the whole series, in which the result has its indices.
+    """
+    lines, indices = lines_of(points), _joined(own, relative)
+    stretches = stretches_of(len(points), indices, breaks_of(points))
+    moves = []
+    for index in indices:
+        at = stretches.index(index)
+        moves.append(_move(points, lines, index, (stretches[at - 1], stretches[at + 1]), first, policy))
+    return tuple(moves)
+
+
+def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
+    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides.
+
+    So a driver's effect on a series is no part of the effect of code some runs later.
+    """
+    starts = sorted({0, *moves, size})
+    for place in breaks:
+        if all(abs(place - start) >= MIN_RUNS for start in starts):
+            starts = sorted([*starts, place])
+    return tuple(starts)
+
+
+def median_level(values: Floats) -> float:
+    """Return the median of the values that are known, NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def shift(values: Floats, index: int, ends: tuple[int, int]) -> Interval | None:
+    """Return the level from an index on over that before it, as a ratio with a rough 95 % interval; None without either."""
+    sides = [side[~np.isnan(side)] for side in (values[ends[0] : index], values[index : ends[1]])]
+    if not all(len(side) for side in sides):
+        return None
+    moved = median_level(sides[1]) - median_level(sides[0])
+    errors = [float(np.std(side, ddof=1)) / math.sqrt(len(side)) for side in sides if len(side) > 1]
+    # A side of one run says nothing of its error; the other's is the best guess.
+    reach = 1.96 * math.hypot(*(errors if len(errors) == 2 else errors * 2)) if errors else 0.0
+    return Interval(math.exp(moved), math.exp(moved - reach), math.exp(moved + reach))
+
+
+def cause_of(
+    own: Interval, control: Interval | None, before: SeriesPoint, after: SeriesPoint, policy: Policy = DEFAULT
+) -> tuple[Attribution | None, str]:
+    """Return the likely cause of a move between two runs, None where only the control moved, and the sentence that says why."""
+    moved = math.log(own.estimate)
+    beside = math.log(control.estimate) if control is not None else 0.0
+    if abs(moved) < policy.control_part * abs(moved - beside):
+        return None, f"its control moved {100 * math.expm1(beside):+.1f} % and it hardly did: only the speedup changed"
+    return of_latency(
+        own,
+        control,
+        Circumstances(
+            era=era_changes(before.record, after.record),
+            implementation_changed=source_changed(before.record, after.record),
+            control_changed=source_changed(before.control, after.control),
+            elsewhere=elsewhere(before.record, after.record),
+            another_gpu=another_gpu(before.gpu, after.gpu),
+        ),
+        policy,
+    )
+
+
+def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list[int]:
+    """Return the indices of all moves; of two nearby changepoints that of the stronger."""
+    indices = {change.index: change.strength for change in own}
+    for change in relative:
+        near = [other for other in indices if abs(other - change.index) <= _NEAR]
+        other = min(near, key=lambda other: abs(other - change.index), default=None)
+        if other is not None and indices[other] >= change.strength:
+            continue
+        if other is not None:
+            del indices[other]
+        indices[change.index] = change.strength
+    return sorted(indices)
+
+
+def _move(
+    points: Sequence[SeriesPoint],
+    lines: tuple[Floats, Floats],
+    index: int,
+    ends: tuple[int, int],
+    first: int,
+    policy: Policy,
+) -> Move:
+    latency, beside = lines
+    # A changepoint has values on both sides, of the latency and so of all that it is found in.
+    before = max(at for at in range(index) if points[at].p50)
+    own, control, relative = (shift(line, index, ends) for line in (latency, beside, latency - beside))
+    assert own is not None
+    attribution, reason = cause_of(own, control, points[before], points[index], policy)
+    return Move(
+        before=first + before,
+        index=first + index,
+        own=own.estimate,
+        control=control.estimate if control else None,
+        relative=relative.estimate if relative else None,
+        before_ns=math.exp(median_level(latency[ends[0] : index])),
+        after_ns=math.exp(median_level(latency[index : ends[1]])),
+        attribution=attribution,
+        era=era_changes(points[before].record, points[index].record),
+        implementation_changed=source_changed(points[before].record, points[index].record),
+        reason=reason,
+    )

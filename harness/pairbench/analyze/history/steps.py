@@ -1,7 +1,7 @@
-"""Where what is counted rather than timed took another value: launches, operators, memory, correctness and status.
+"""Steps of metrics that are counted rather than timed: launches, operators, memory, correctness and status.
 
-A count needs no statistics, so a step of it is there from the first run that shows it, and it stays: what a comparison of
-the newest run says is forgotten with the next run. Each value is judged against the last one that counted, as `compare` judges
+A count needs no statistics, so a step begins with the first run that shows it, and stays, where a comparison of the newest run is
+forgotten with the next run. Each value is judged against the last one that counted, as `compare` judges
 two runs, so that a slow drift within the slack of memory becomes a step, too.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 
-from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count
+from pairbench.analyze.compare.attribute import Circumstances, era_changes, of_count, source_changed
 from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact, judge_margin, judge_status, number
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.points import SeriesPoint
@@ -20,7 +20,7 @@ from pairbench.model.record import Record
 MARGINS = ("margin", "oracle_ratio")
 STATUS = "status"
 COLUMNS = (*METRICS, *MARGINS, "launch_status")
-"""Columns of a record that steps are found in, besides its status; what a record lacks has no steps."""
+"""Columns of a record that steps are found in, besides its status."""
 
 _WORSE = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
 _METRICS = (*METRICS, *MARGINS)
@@ -30,16 +30,14 @@ _values = attrgetter(*_WATCHED)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One metric that took another value at a run, and what became of that."""
+    """One metric that took another value at a run, and whether that lasts."""
 
     metric: str
-    """The column of the record."""
     level: int | None
-    """Index of the first run that had the value before; None where the first run of all failed."""
     before: int | None
-    """Index among the points of the last run with the value before; None where the first run of all failed."""
+    """`level` and `before` are the indices of the first and the last run with the value before; None where the first run of all failed."""
     index: int
-    """Index of the first run with the new value."""
+    """The index of the first run with the new value."""
     outcome: GateOutcome
     reference: float | str | None
     current: float | str | None
@@ -56,17 +54,11 @@ class Step:
 
     @property
     def worse(self) -> bool:
-        """Whether the new value is worse, or may be."""
         return self.outcome in _WORSE
 
 
 def steps_of(points: Sequence[SeriesPoint], policy: Policy = DEFAULT) -> tuple[Step, ...]:
-    """Return the steps of a series, oldest first; a return to an earlier value ends the step away from it, and is none itself.
-
-    Args:
-        points: of one series, oldest first.
-        policy: how much peak memory and correctness may differ.
-    """
+    """Return the steps of a series; a return to an earlier value ends the step away from it, and is none itself."""
     walk = _Walk(points, policy)
     for index, point in enumerate(points):
         if index and point.part != points[index - 1].part:
@@ -76,7 +68,7 @@ def steps_of(points: Sequence[SeriesPoint], policy: Policy = DEFAULT) -> tuple[S
 
 
 class _Walk:
-    """Goes along a series, and knows for each metric which run has the present value, and which was the last to have one."""
+    """Goes along a series, and keeps for each metric the first run with the present value and the last with any."""
 
     def __init__(self, points: Sequence[SeriesPoint], policy: Policy) -> None:
         self._points, self._policy = points, policy
@@ -92,17 +84,15 @@ class _Walk:
         self._lasting: defaultdict[str, list[Step]] = defaultdict(list)
 
     def new_definition(self, index: int) -> None:
-        """End what lasted until then: another definition has other counts."""
+        """End all steps: another definition has other counts."""
         for metric in list(self._lasting):
             self._end(metric, index, superseded=True)
         self._begin()
 
     def steps(self) -> list[Step]:
-        """Return all steps so far."""
         return [*self._done, *(step for several in self._lasting.values() for step in several)]
 
     def take(self, index: int, record: Record) -> None:
-        """Look at the next run."""
         values = _values(record)
         if values == self._last:
             self._until = index
@@ -113,7 +103,9 @@ class _Walk:
         self._last, self._until = values, index
         if not same[STATUS]:
             self._status(index, record)
-        self._counted = [metric for metric in _METRICS if usable(record) and _is_counted(record, metric)]
+        exact = record.launch_status == "exact"  # else launches are not known
+        known = (metric for metric in _METRICS if number(record, metric) is not None)
+        self._counted = [metric for metric in known if usable(record) and (exact or metric not in LAUNCHES)]
         for metric in self._counted:
             if not same[metric] or not same["launch_status"] or not same[STATUS]:
                 self._metric(metric, index)
@@ -126,26 +118,26 @@ class _Walk:
             self._end(STATUS, index)
         elif not failed:  # skipped on purpose
             self._end(STATUS, index, lambda step: step.outcome is GateOutcome.FAILED, superseded=True)
-        said = self._judged(STATUS, before, index)
+        judgement = self._judged(STATUS, before, index)
         was = before is not None and bad(self._points[before].record)
-        if (failed and not was) or said.outcome is GateOutcome.REGRESSION:
-            self._lasting[STATUS].append(self._step(said, index))
+        if (failed and not was) or judgement.outcome is GateOutcome.REGRESSION:
+            self._lasting[STATUS].append(self._step(judgement, index))
         self._levels[STATUS] = index
 
     def _metric(self, metric: str, index: int) -> None:
         level = self._levels.setdefault(metric, index)
-        said = self._judged(metric, level, index)
-        moved = said.outcome is not GateOutcome.UNCHANGED
-        if said.outcome in _WORSE:
-            # What was gained before is gone.
+        judgement = self._judged(metric, level, index)
+        moved = judgement.outcome is not GateOutcome.UNCHANGED
+        if judgement.outcome in _WORSE:
+            # Earlier improvements are lost.
             self._end(metric, index, lambda step: not step.worse and not self._holds(step, index), superseded=True)
-            self._lasting[metric].append(self._step(said, index))
+            self._lasting[metric].append(self._step(judgement, index))
         else:
             ended = self._end(metric, index, lambda step: step.worse and self._holds(step, index))
             if ended:
-                said = self._judged(metric, ended[0].level, index)
-            if said.outcome is GateOutcome.IMPROVEMENT:
-                self._lasting[metric].append(self._step(said, index))
+                judgement = self._judged(metric, ended[0].level, index)
+            if judgement.outcome is GateOutcome.IMPROVEMENT:
+                self._lasting[metric].append(self._step(judgement, index))
         if moved or metric in MARGINS:
             self._levels[metric] = index
 
@@ -170,30 +162,25 @@ class _Walk:
         judgements = (
             judge_margin(then, now, self._policy) if metric in MARGINS else judge_exact(then, now, self._policy)
         )
-        return next(said for said in judgements if said.metric == metric)
+        return next(judgement for judgement in judgements if judgement.metric == metric)
 
-    def _step(self, said: Judgement, index: int) -> Step:
-        before, now = self._seen.get(said.metric), self._points[index].record
+    def _step(self, judgement: Judgement, index: int) -> Step:
+        before, now = self._seen.get(judgement.metric), self._points[index].record
         then = self._points[before].record if before is not None else now
-        hashes = then.implementation_hash, now.implementation_hash
         era = era_changes(then, now)
-        changed = None if None in hashes else hashes[0] != hashes[1]
-        cause, why = of_count(Circumstances(era=era, implementation_changed=changed, control_changed=None))
+        cause, why = of_count(
+            Circumstances(era=era, implementation_changed=source_changed(then, now), control_changed=None)
+        )
         return Step(
-            metric=said.metric,
-            level=self._levels.get(said.metric),
+            metric=judgement.metric,
+            level=self._levels.get(judgement.metric),
             before=before,
             index=index,
-            outcome=said.outcome,
-            reference=said.reference if before is not None else None,
-            current=said.current,
-            reason=said.reason.partition("; it was ")[0],
+            outcome=judgement.outcome,
+            reference=judgement.reference if before is not None else None,
+            current=judgement.current,
+            reason=judgement.reason.partition("; it was ")[0],
             attribution=cause,
             why=why,
             era=era,
         )
-
-
-def _is_counted(record: Record, metric: str) -> bool:
-    """Return whether a record says what a metric was: launches only where they are known exactly."""
-    return number(record, metric) is not None and (metric not in LAUNCHES or record.launch_status == "exact")

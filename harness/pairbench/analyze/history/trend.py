@@ -1,21 +1,307 @@
-"""The history of one series: where it moved, between which commits, the likely cause, and what its newest run says."""
+"""The history of one series: its levels, where it moved and why, and whether its newest run is on its level or off it.
+
+A changepoint needs some runs before it can be told from noise; `judge_newest` judges the newest one, two or three runs. It is
+apart from the detector because it answers for the end of the series only, and may be undecided.
+"""
 
 import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
-from pairbench.analyze.compare.attribute import another_gpu, era_changes
-from pairbench.analyze.history.changepoint import Changepoint, detect
-from pairbench.analyze.history.latest import Latest, latest, unless_accepted
-from pairbench.analyze.history.moves import Move, breaks_of, lines_of, median_level, moves_of, stretches_of
-from pairbench.analyze.history.points import SeriesPoint, history
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike
+from scipy import special
+
+from pairbench.analyze.compare.attribute import another_gpu, era_changes, outcome_of_move
+from pairbench.analyze.compare.exact import AcceptedLevel
+from pairbench.analyze.compare.rounds import latency_of_runs
+from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, clean, detect, finite
+from pairbench.analyze.history.points import (
+    Move,
+    SeriesPoint,
+    breaks_of,
+    cause_of,
+    history,
+    lines_of,
+    median_level,
+    moves_of,
+    shift,
+    stretches_of,
+)
 from pairbench.analyze.history.steps import Step, steps_of
-from pairbench.model.comparison import DEFAULT, EraChange, Floor, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Policy, Verdict
 from pairbench.model.latency import CALL, Latency
+from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import Record, Series
+from pairbench.stats import Floats, Interval
+
+_ALPHA = 0.01
+"""The share of newest runs on an unchanged level that may be called slower or faster."""
+_LEAST_HISTORY = 5
+_FAR = 4.0
+"""A number of standard deviations: one run so far off is as little news after another as one farther off."""
+_SHORTEST = 3
+"""The number of runs that a level must have besides the ones that are judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestRuns:
+    """The verdict of the newest runs of a series on its current level."""
+
+    verdict: Verdict
+    reason: str
+    runs: int = 0
+    """The number of newest runs that were judged together."""
+    level: float | None = None
+    """Natural logarithm of the level that they are judged against: the current one without them, or the one before a new one."""
+    effect: float | None = None
+    """The mean of these runs over that level: 1.03 is 3 % more."""
+    p_value: float | None = None
+    """The chance that noise alone takes so many runs so far; None where a changepoint is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tail:
+    """The newest runs against the runs before them on the same level."""
+
+    runs: int
+    level: float
+    shift: float
+    halfwidth: float
+    """Half the width of the 95 % interval of the shift, in log units."""
+    gaussian: float
+    """The p value of the run that is least far off to the side of the shift, if noise were normal."""
+    seen: float
+    """The share of earlier windows of as many runs that all lay as far off to that side, or far enough."""
+
+    @property
+    def p_value(self) -> float:
+        return max(self.gaussian, self.seen)
+
+
+def judge_newest(
+    levels: ArrayLike,
+    changepoints: Sequence[Changepoint],
+    *,
+    floor: float | None = None,
+    minimum_effect: float = 0.02,
+    rise: Verdict = Verdict.SLOWER,
+) -> NewestRuns:
+    """Say whether the newest run, or the newest two or three, lie on the current level.
+
+    Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier
+    place where as many neighbouring runs were all as far off to that side, so that one more spike, or the other of two
+    modes, is not news. Same means: the 95 % interval of the shift lies within the minimum effect. On a level that began
+    at a changepoint less than seven runs ago, the answer is the changepoint's.
+
+    Args:
+        levels: as given to `detect`.
+        changepoints: the result of `detect` for them.
+        floor: as given to `detect`.
+        minimum_effect: as given to `detect`.
+        rise: the verdict of higher values: slower for a latency, faster for a speedup.
+    """
+    series = np.asarray(levels, dtype=np.float64)
+    values, places = finite(series)
+    if not len(series) or np.isnan(series[-1]):
+        return NewestRuns(verdict=Verdict.UNDECIDED, reason="the newest run has no value")
+    cuts = [0, *np.searchsorted(places, [point.index for point in changepoints]).tolist(), len(values)]
+    if changepoints and cuts[-1] - cuts[-2] < MIN_RUNS + _SHORTEST:
+        return _arrived(values, cuts[-1] - cuts[-2], changepoints[-1], rise)
+    most = min(MIN_RUNS - 1, cuts[-1] - cuts[-2] - _SHORTEST)
+    tails = [tail for runs in range(1, most + 1) if (tail := _tail(values, cuts, runs, floor)) is not None]
+    if not tails:
+        return NewestRuns(verdict=Verdict.UNDECIDED, reason="too few runs before it on its level")
+    return _judged(tails, math.log1p(minimum_effect), rise)
+
+
+def _arrived(values: Floats, runs: int, last: Changepoint, rise: Verdict) -> NewestRuns:
+    """Judge a run on a level that is too new to have a history: by the changepoint itself."""
+    back = abs(values[-1] - last.before) < abs(values[-1] - last.after)
+    return NewestRuns(
+        verdict=Verdict.UNDECIDED if back else _towards(last.after - last.before, rise),
+        runs=runs,
+        level=last.before,
+        effect=last.effect,
+        p_value=None,
+        reason=f"a new level began {runs} runs ago" + (", but the newest run is nearer to the old one" if back else ""),
+    )
+
+
+def _towards(shift: float, rise: Verdict) -> Verdict:
+    fall = Verdict.FASTER if rise is Verdict.SLOWER else Verdict.SLOWER
+    return rise if shift > 0 else fall
+
+
+def _judged(tails: Sequence[_Tail], smallest: float, rise: Verdict) -> NewestRuns:
+    off = [tail for tail in tails if tail.p_value < _ALPHA / len(tails) and abs(tail.shift) >= smallest]
+    if off:
+        tail = min(off, key=lambda tail: tail.p_value)
+        return _said(_towards(tail.shift, rise), tail, "beyond what the noise of the series explains")
+    # A run that is odd by itself is not the one to prove that nothing changed.
+    odd = tails[0].gaussian < 0.05 and abs(tails[0].shift) >= smallest
+    inside = [tail for tail in tails if abs(tail.shift) + tail.halfwidth <= smallest]
+    if inside and not odd:
+        return _said(Verdict.SAME, inside[-1], "the 95 % interval lies within the minimum effect")
+    if odd:
+        return _said(Verdict.UNDECIDED, tails[0], "off its level, but noise may explain it")
+    return _said(Verdict.UNDECIDED, tails[-1], "too noisy a series to tell from so few runs")
+
+
+def _tail(values: Floats, cuts: Sequence[int], runs: int, floor: float | None) -> _Tail | None:
+    """Return how the newest runs lie; None where too few runs tell how the series spreads."""
+    history = values[:-runs]
+    ends = [*cuts[:-1], len(history)]
+    cleaned = clean(history)
+    spans = [slice(start, end) for start, end in itertools.pairwise(ends)]
+    freedom = len(history) - len(spans)
+    if len(history) < _LEAST_HISTORY or freedom < _SHORTEST:
+        return None
+    means = [float(cleaned[span].mean()) for span in spans]
+    # Noise that remembers makes means of neighbours spread more than independent runs would: ask the means themselves.
+    tame = _windows([cleaned[span] - mean for span, mean in zip(spans, means, strict=True)], runs).mean(axis=1)
+    wild = _windows([history[span] - mean for span, mean in zip(spans, means, strict=True)], runs)
+    if not len(tame):
+        return None
+    variance = float(np.mean(tame**2)) * len(history) / freedom
+    variance = max(variance, ((floor or 0.0) * FLOOR_TO_SIGMA) ** 2 / runs, 1e-8)
+    spread = math.sqrt(variance * (1 + runs / (spans[-1].stop - spans[-1].start)))
+    shift = float(values[-runs:].mean()) - means[-1]
+    side = math.copysign(1, shift)
+    least = float((side * (values[-runs:] - means[-1])).min())
+    return _Tail(
+        runs=runs,
+        level=means[-1],
+        shift=shift,
+        halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
+        gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
+        seen=float(np.mean((side * wild).min(axis=1) >= min(least, _FAR * spread))),
+    )
+
+
+def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
+    """Return all windows of so many neighbours as rows, none across two pieces."""
+    rows = [sliding_window_view(piece, runs) for piece in pieces if len(piece) >= runs]
+    return np.concatenate(rows or [np.empty((0, runs))])
+
+
+def _said(verdict: Verdict, tail: _Tail, reason: str) -> NewestRuns:
+    return NewestRuns(
+        verdict=verdict,
+        runs=tail.runs,
+        level=tail.level,
+        effect=math.exp(tail.shift),
+        p_value=tail.p_value,
+        reason=reason,
+    )
+
+
+_NEWS = 2 * MIN_RUNS
+"""The number of runs for which a new level is news: half of them it takes to be seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latest:
+    """The verdict of the newest run."""
+
+    index: int
+    outcome: GateOutcome
+    verdict: Verdict | None = None
+    """None where there is no latency to judge."""
+    change: float | None = None
+    """The median latency of the newest run over its level, or the new level over the one before; 1.02 is 2 % slower."""
+    attribution: Attribution | None = None
+    reason: str
+
+
+def latest(
+    points: Sequence[SeriesPoint],
+    first: int,
+    moves: Sequence[Move],
+    own: Sequence[Changepoint],
+    *,
+    floor: float | None = None,
+    policy: Policy = DEFAULT,
+) -> Latest:
+    """Return the verdict of the newest of some points, one at least.
+
+    `first` is the index at which the newest definition begins, and from which the indices of `own`, the changepoints of the latency, count.
+    """
+    index = len(points) - 1
+    record = points[index].record
+    if points[index].p50 is None:
+        bad = record.status not in (Status.MEASURED, Status.SKIPPED)
+        return Latest(
+            index=index,
+            outcome=GateOutcome.FAILED if bad else GateOutcome.UNDECIDED,
+            reason=f"{record.status}: {record.reason or 'no value was stored'}",
+        )
+    recent = next((move for move in reversed(moves) if move.index >= max(first, len(points) - _NEWS)), None)
+    if recent is not None and abs(math.log(recent.own)) >= math.log1p(policy.minimum_effect):
+        verdict = Verdict.SLOWER if recent.own > 1 else Verdict.FASTER
+        return Latest(
+            index=index,
+            outcome=outcome_of_move(recent.own, recent.attribution),
+            verdict=verdict,
+            change=recent.own,
+            attribution=recent.attribution,
+            reason=f"on a new level since run {points[recent.index].record.run_id}: {recent.reason}",
+        )
+    here = points[first:]
+    judged = judge_newest(lines_of(here)[0], own, floor=floor, minimum_effect=policy.minimum_effect)
+    if judged.verdict in (Verdict.SLOWER, Verdict.FASTER) and judged.effect is not None:
+        return _off_level(here, judged.effect, judged, own, index=index, policy=policy)
+    outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
+    if first and len(here) == 1:
+        return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
+    return Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
+
+
+def unless_accepted(judged: Latest, points: Sequence[SeriesPoint], accepted: AcceptedLevel | None) -> Latest:
+    """Return a slower newest run as unchanged where its level, or a slower one, was accepted on purpose."""
+    if accepted is None or judged.verdict is not Verdict.SLOWER:
+        return judged
+    last = points[judged.index].record
+    run_id = last.confirms or last.run_id
+    # A run and those that measured its suspects again count as one, as in a comparison.
+    together = [
+        point.record for point in points if point.p50 and run_id in (point.record.run_id, point.record.confirms)
+    ]
+    metric = points[judged.index].latency.p50
+    if not accepted.covers(metric, latency_of_runs(together, metric), last.definition_hash):
+        return judged
+    acceptance = accepted.acceptance
+    reason = f"{judged.reason}; accepted in {acceptance.run_id}: {acceptance.reason}"
+    return replace(judged, outcome=GateOutcome.UNCHANGED, reason=reason)
+
+
+def _off_level(
+    points: Sequence[SeriesPoint],
+    effect: float,
+    judged: NewestRuns,
+    own: Sequence[Changepoint],
+    *,
+    index: int,
+    policy: Policy,
+) -> Latest:
+    measured = [at for at, point in enumerate(points) if point.p50]
+    after, before = measured[-judged.runs], measured[-judged.runs - 1]
+    start = own[-1].index if own else 0
+    control = shift(lines_of(points)[1], after, (start, len(points)))
+    attribution, why = cause_of(Interval(effect, effect, effect), control, points[before], points[-1], policy)
+    if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
+        outcome = GateOutcome.UNDECIDED
+        told = "one run alone is a suspect: another one, or `pairbench run --confirm`, will tell"
+    else:
+        outcome = outcome_of_move(effect, attribution)
+        told = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
+    reason = "; ".join(filter(None, [judged.reason, told, why]))
+    return Latest(
+        index=index, outcome=outcome, verdict=judged.verdict, change=effect, attribution=attribution, reason=reason
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +310,9 @@ class Level:
 
     start: int
     stop: int
-    """`start` and `stop` are the indices of the first and the last of the level's runs among the points."""
+    """The indices of the level's first and last point."""
     p50_ns: float
-    """The median of the runs' median latencies in ns; NaN where no run has a value."""
+    """The median of the runs' medians; NaN where no run has a value."""
     speedup: float | None
 
 
@@ -40,7 +326,7 @@ class Era:
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """What became of a series; places count its points from 0, oldest first."""
+    """The history of a series; indices count its points from 0, oldest first."""
 
     series: Series
     points: tuple[SeriesPoint, ...]
@@ -49,16 +335,14 @@ class Trend:
     """The implementation that serves as control; None where there is none."""
     moves: tuple[Move, ...]
     steps: tuple[Step, ...]
-    """Where what is counted took another value, as far as the points have counts."""
+    """Where counts took another value, as far as the points have counts."""
     levels: tuple[Level, ...]
     eras: tuple[Era, ...]
     definitions: tuple[int, ...]
     """The indices of the runs with which a new definition, and so a new series, begins."""
     newest: Latest | None
-    """What the newest run says; None where there is no run."""
     notes: tuple[str, ...] = ()
     latency: Latency = CALL
-    """The latency that this is the trend of."""
 
 
 def make_trend(
@@ -71,16 +355,9 @@ def make_trend(
     accepted: AcceptedLevel | None = None,
     policy: Policy = DEFAULT,
 ) -> Trend:
-    """Return the trend of a series.
+    """Return the trend of a series, from all records of its case in its mode on its device model, in any order.
 
-    Args:
-        records: of the series' case in its mode on its device model, all implementations, in any order.
-        series: whose trend.
-        timer: of whose values; that of the newest run where not given.
-        last: runs to take, the newest; all where not given.
-        floor: the series' noise floor, where it is known; one of another latency than the trend's says nothing.
-        accepted: the level of this series that was accepted on purpose, if there is one.
-        policy: thresholds.
+    It has the values of one timer, by default that of the newest run, of all runs or of the `last` newest.
     """
     past = history(records, series.implementation, timer=timer)
     points = past.points[-last:] if last else past.points
@@ -91,10 +368,11 @@ def make_trend(
     own: tuple[Changepoint, ...] = ()
     for part in parts:
         here = points[part[0] : part[-1] + 1]
-        lines, breaks = lines_of(here), breaks_of(here)
+        latency, control = lines_of(here)
+        over_control, breaks = latency - control, breaks_of(here)
         own, relative = (
             detect(line, floor=limit, minimum_effect=policy.minimum_effect, breaks=breaks)
-            for line in (lines.own, lines.relative)
+            for line in (latency, over_control)
         )
         moved = moves_of(here, own, relative, first=part[0], policy=policy)
         moves += moved
@@ -102,10 +380,10 @@ def make_trend(
         cuts = stretches_of(len(here), [move.index - part[0] for move in moved], breaks)
         for begin, end in itertools.pairwise(cuts):
             side, start, stop = slice(begin, end), part[0] + begin, part[0] + end
-            ratio = median_level(lines.relative[side])
+            ratio = median_level(over_control[side])
             speedup = None if math.isnan(ratio) else math.exp(sign * ratio)
             levels.append(
-                Level(start=start, stop=stop - 1, p50_ns=math.exp(median_level(lines.own[side])), speedup=speedup)
+                Level(start=start, stop=stop - 1, p50_ns=math.exp(median_level(latency[side])), speedup=speedup)
             )
     newest = latest(points, parts[-1][0], moves, own, floor=limit, policy=policy) if parts else None
     return Trend(
@@ -125,15 +403,13 @@ def make_trend(
 
 
 def _eras(points: tuple[SeriesPoint, ...]) -> tuple[Era, ...]:
-    eras = [
-        Era(index=index, changes=(*era_changes(before.record, after.record), *_gpu_change(before, after)))
-        for index, (before, after) in enumerate(itertools.pairwise(points), start=1)
-        if before.record.environment_hash != after.record.environment_hash or another_gpu(before.gpu, after.gpu)
-    ]
-    return tuple(era for era in eras if era.changes)
-
-
-def _gpu_change(before: SeriesPoint, after: SeriesPoint) -> tuple[EraChange, ...]:
-    if not another_gpu(before.gpu, after.gpu):
-        return ()
-    return (EraChange(field="another GPU of the model", reference=before.gpu, current=after.gpu),)
+    eras = []
+    for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
+        changes: tuple[EraChange, ...] = ()
+        gpu = another_gpu(before.gpu, after.gpu)
+        if gpu or before.record.environment_hash != after.record.environment_hash:
+            changes = era_changes(before.record, after.record)
+        if gpu:
+            changes += (EraChange(field="another GPU of the model", reference=before.gpu, current=after.gpu),)
+        eras += [Era(index=index, changes=changes)] if changes else []
+    return tuple(eras)

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pairbench.analyze.compare.change import SEVERITY, suspects
 from pairbench.analyze.compare.latency import suspicious
-from pairbench.analyze.compare.runs import compare
+from pairbench.analyze.compare.runs import SEVERITY, compare, suspects
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, UsageError

@@ -37,11 +37,10 @@ from pairbench.model.record import COLUMNS as SERIES
 from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, one_of_each
 from pairbench.stats import Interval
-from pairbench.store.documents import KeptCeilings
-from pairbench.store.history import TREND_COLUMNS, read_series
 from pairbench.store.location import StoreLocation
+from pairbench.store.reader import TREND_COLUMNS, read_series
 from pairbench.store.reading import stored_files
-from pairbench.store.user_cache import KeptValues, user_folder
+from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
 from pairbench.workflow.one_case import one_device
 from pairbench.workflow.run.devices import plan_for

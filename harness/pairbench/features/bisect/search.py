@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pairbench.analyze.compare.reasons import percent
+from pairbench.analyze.compare.attribute import percent
 from pairbench.analyze.compare.rounds import round_values
-from pairbench.analyze.history.commits import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, StoreError, UsageError
 from pairbench.features.ab.arguments import Arguments, load_side
@@ -29,6 +28,7 @@ from pairbench.features.bisect.posterior import (
     prior_of,
     still_open,
 )
+from pairbench.model.commits import Bisection, HistoryCommit, Skipped, Suspect
 from pairbench.model.comparison import Change, Comparison, Policy, Verdict
 from pairbench.model.environment import Device
 from pairbench.model.latency import CALL, DEVICE, Latency

@@ -43,9 +43,8 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import DEVICE
 from pairbench.model.plain import plain
 from pairbench.model.record import Record
-from pairbench.store.files.conform import UnsoundError, check_table
 from pairbench.store.location import is_run_id
-from pairbench.store.schema import from_rows, to_table
+from pairbench.store.schema import UnsoundError, check_table, from_rows, to_table
 
 KEY = "pairbench"
 """Name under which pairbench's own fields stand in `machine_info`, and in the document."""

@@ -29,8 +29,8 @@ from pairbench.model.outcome import Status
 from pairbench.model.plain import plain
 from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult, unit_of
 from pairbench.plan import Selection, parse_selection
-from pairbench.store.history import read_distinct
 from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.reader import read_distinct
 from pairbench.store.reading import dataset_files, stored_files
 
 _STEPS = (16, 112, 896)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pairbench.analyze.compare.rounds import upper_bound
 from pairbench.model.comparison import Calibration, Change, Comparison, EraChange, GateOutcome, Judgement
 from pairbench.model.latency import HOST
 from pairbench.report import units
 from pairbench.report.comparison import words
 from pairbench.report.render import Column
+from pairbench.stats import upper_bound
 
 FEW = 15
 """Number of unchanged series up to which they are listed rather than counted."""

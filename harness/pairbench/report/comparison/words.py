@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pairbench.analyze.compare.reasons import levels_differ
+from pairbench.analyze.compare.attribute import levels_differ
 from pairbench.model.comparison import (
     Change,
     Comparison,

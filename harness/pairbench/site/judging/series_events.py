@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import era_changes, outcome_of_move
-from pairbench.analyze.compare.exact import METRICS, number
+from pairbench.analyze.compare.exact import METRICS, AcceptedLevel, number
 from pairbench.analyze.history.changepoint import MIN_RUNS
-from pairbench.analyze.history.moves import Move
+from pairbench.analyze.history.points import Move
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Judgement, Policy

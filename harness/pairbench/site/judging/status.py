@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pairbench.analyze.history.latest import Latest
+from pairbench.analyze.history.trend import Latest
 from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.outcome import Status
 from pairbench.model.site import STATES, Moved, SeriesStatus

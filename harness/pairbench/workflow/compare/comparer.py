@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.attribute import another_gpu
+from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pairbench.analyze.compare.accepted import AcceptedLevel
 from pairbench.analyze.compare.effect import minimum_effect
+from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.compare.floors import Past, floors_of
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor, Policy
 from pairbench.model.latency import CALL, DEVICE

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pairbench.analyze.history.commits import HistoryCommit
 from pairbench.errors import UsageError
 from pairbench.execute.protocol import StandIn
+from pairbench.model.commits import HistoryCommit
 from pairbench.model.environment import Commit
 from pairbench.own_folders import held_folder, is_held, make_own, state_folder, sweep_folders
 from pairbench.workflow.git.repository import git, run_git

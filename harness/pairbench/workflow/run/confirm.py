@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pairbench.analyze.compare.change import suspects
+from pairbench.analyze.compare.runs import suspects
 from pairbench.model.record import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison.render import document, render_comparison

@@ -1,17 +1,16 @@
-"""A file with the rows of many runs of one device model and month, of which a reader of one case reads a piece.
+"""A file with the records of many runs of one device model and month; a reader of one case reads only a part of it.
 
     <store>/records/device=<slug>/month=YYYY-MM/<newest run_id>.compact-<hash>.parquet
 
-It is parquet like any other, with the columns of the runs' own files and one more, `row`: the place that a row had in its run's file. Rows
-lie in the order of their cases, so that one series over all runs is in one row group. The footer names the runs, with how many rows each
-has, and the cases of each group. Whole files have one checksum; this one has one more for the footer and for each group, in front of it:
+It is parquet with the columns of the runs' own files and one more, `row`: the index that a row had in its run's file. Rows are
+sorted by case, so that one series over all runs is in one row group. The footer names the runs, with the number of rows of
+each, and the cases of each group. Beside the checksum of the whole file it has one for the footer and for each group:
 
     groups | "pairbench:groups:", 4 bytes for each group, 4 bytes for these and the footer | the whole file's checksum | footer
 
-Which file each run is read from, where one that was compacted, or that will be, lies beside the runs' own files.
-
-Whatever happens to whoever compacts, and whatever is copied into a store, a run may be in several files of a folder: its own, and compacted
-ones. It is read from the one that has most rows of it, for rows are only ever added; of equal ones from the compacted file with most runs.
+Whatever happens to a process that compacts, and whatever is copied into a store, a run may be in several files of a folder: its own, and
+compacted ones. It is read from the file that has most rows of it, for rows are only ever added; of equal ones from the compacted file with
+most runs.
 """
 
 import hashlib
@@ -30,57 +29,50 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.store.files.conform import UnsoundError
-from pairbench.store.files.opened import (
+from pairbench.store.location import RunFile, StoreLocation
+from pairbench.store.opened import (
     BROKEN,
     LARGEST,
     MOST_ROWS,
     SEAL,
-    ForeignFileError,
     OpenedFile,
     check_footer,
     check_size,
+    problem_of,
     read_content,
+    read_errors,
     sealed,
-    telling,
+    sound_rows,
 )
-from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.schema import texts_of
+from pairbench.store.schema import UnsoundError, texts_of
 
 ROW = "row"
-"""The column with the place that a row had in its run's file."""
+"""The column with the index that a row had in its run's file."""
 GROUP_ROWS = 8192
 """Rows of a group. A reader of one case reads one group of a file and the footer, which has some 10 kB for each group."""
 _KEY = b"pairbench.compacted"
 _MARK = b"pairbench:groups:"
 _ORDER = ("run_id", "mode", "implementation", "suite", "case")
-"""The columns that rows are ordered by; the last is the first to look at."""
+"""The sort keys, the most significant last."""
 _STATISTICS = ["run_id", "suite", "case", "implementation"]
 _TAIL = 2**19
-"""How many bytes are read from the end of a file at first: nearly always they hold the footer."""
+"""The bytes at the end of a file that are read first: nearly always they hold the footer."""
 _END = 8
 _WIDTH = 4
 
 
 class CompactedFile(OpenedFile):
-    """Some runs of a compacted file. Its groups are read as they are asked for, each checked by its own checksum."""
+    """Some runs of a compacted file, all where `file` names none. Groups are read as they are asked for, and verified."""
 
     _decoded_at_once = ()
 
     def __init__(self, place: StoreLocation, file: RunFile, dataset: str) -> None:
-        """Read the footer.
-
-        Args:
-            place: The store.
-            file: The file; all of its runs are read where it names none.
-            dataset: As for `OpenedFile`, which also has what is raised.
-        """
         self._place = place
         super().__init__(place, file.path, dataset)
-        told = _told(self.metadata)
-        self.runs: dict[str, int] = told["runs"]
-        """How many rows each run has in the file."""
-        self._cases: list[list[str]] = told["cases"]
+        content = _content_of(self.metadata)
+        self.runs: dict[str, int] = content["runs"]
+        """The number of rows of each run in the file."""
+        self._cases: list[list[str]] = content["cases"]
         if len(self._cases) != self.metadata.num_row_groups or sum(self.runs.values()) != self.metadata.num_rows:
             raise UnsoundError("does not hold the runs that it names")
         wanted = set(file.among) & self.runs.keys()
@@ -89,19 +81,14 @@ class CompactedFile(OpenedFile):
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has of the wanted runs."""
+        """The number of rows of the wanted runs."""
         return sum(self.runs.values() if self._wanted is None else (self.runs[run_id] for run_id in self._wanted))
 
     def check(self) -> None:
-        """Read all of it.
-
-        Raises:
-            UnsoundError: some of it has changed since it was written.
-        """
         self._fetch(None)
 
     def raw(self) -> pa.Table:
-        """Return the wanted runs as they were written, one after the other, with the column `row`."""
+        """Return the wanted runs as they were written, one after another, with the column `row`."""
         groups = self._fetch(None)
         table = self.as_written(self._all_texts().read_row_groups(groups, use_threads=False))
         return self._ordered(table).replace_schema_metadata(
@@ -109,8 +96,8 @@ class CompactedFile(OpenedFile):
         )
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
-        with telling(place, self.path):
-            # It stays open: an object store is asked for its size once, and on this machine it can be deleted meanwhile.
+        with read_errors(place, self.path):
+            # The stream stays open: an object store is asked for its size once, and a local file can be deleted meanwhile.
             self._stream = place.filesystem.open_input_file(self.path)
             size = self._stream.size()
             check_size(size, LARGEST)
@@ -120,7 +107,7 @@ class CompactedFile(OpenedFile):
                 tail = self._stream.read_at(needed, size - needed)
         metadata = pq.read_metadata(pa.BufferReader(tail))
         self._end, self._checksums = _checked_tail(tail, size, metadata.num_row_groups)
-        self._memory = mmap.mmap(-1, size)  # of which only what is read takes memory
+        self._memory = mmap.mmap(-1, size)  # only the pages that are written take memory
         self._memory[size - len(tail) :] = tail
         return pa.py_buffer(self._memory), True, metadata
 
@@ -128,13 +115,13 @@ class CompactedFile(OpenedFile):
         groups = self._fetch(cases)
         names = list(dict.fromkeys([*there, "run_id", "case", ROW]))
         table = self._reader(there).read_row_groups(groups, columns=names, use_threads=False)
-        if cases is not None:  # a group has many, and each row costs
+        if cases is not None:  # a group has many cases, and each row costs
             table = table.filter(pc.is_in(table.column("case"), pa.array(map(str, cases), pa.string())))
         table = self._ordered(table)
         return table.select(list(there)), table.num_rows
 
     def _ordered(self, table: pa.Table) -> pa.Table:
-        """Return the rows of the wanted runs, each run's together and in its own order."""
+        """Return the rows of the wanted runs, oldest run first, in the order of the runs' own files."""
         if self._wanted is not None:
             table = table.filter(pc.is_in(table.column("run_id"), pa.array(sorted(self._wanted), pa.string())))
         if not table.num_rows:
@@ -143,11 +130,7 @@ class CompactedFile(OpenedFile):
         return table.take(pa.array(places))
 
     def _fetch(self, cases: Collection[object] | None) -> list[int]:
-        """Read the groups that may have some cases, or all, and return their numbers.
-
-        Raises:
-            UnsoundError: one of them has changed since it was written.
-        """
+        """Read and verify the groups that may have some cases, or all, and return their numbers."""
         groups = [
             number
             for number, (first, last) in enumerate(self._cases)
@@ -157,7 +140,7 @@ class CompactedFile(OpenedFile):
         if missing:
             check_footer(self.metadata, self.dataset, groups)
             starts = [*(_start(self.metadata.row_group(number)) for number in range(len(self._cases))), self._end]
-            with telling(self._place, self.path):
+            with read_errors(self._place, self.path):
                 for first, last in _neighbours(missing):
                     begin, end = starts[first], starts[last + 1]
                     self._memory[begin:end] = self._stream.read_at(end - begin, begin)
@@ -170,35 +153,29 @@ class CompactedFile(OpenedFile):
 
 
 def open_file(place: StoreLocation, file: RunFile, dataset: str) -> OpenedFile:
-    """Return a file of a store, of whichever kind it is. Raises what `OpenedFile` does."""
     return CompactedFile(place, file, dataset) if file.is_compacted else OpenedFile(place, file.path, dataset)
 
 
 def compacted_name(runs: Mapping[str, int]) -> str:
-    """Return the name of the file that holds some runs, with so many rows each: equal runs, equal name."""
     digest = hashlib.sha256(json.dumps(sorted(runs.items())).encode()).hexdigest()[:16]
     return f"{max(runs)}.compact-{digest}.parquet"
 
 
 def compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[str, int]]:
-    """Return name and content of the file that holds some runs, and how many rows it has of each.
-
-    Args:
-        tables: Whole runs as they were written, all with the same columns but for `row`, which those of compacted files have.
-
-    Raises:
-        UnsoundError: that is more than a file may hold.
-    """
-    table = pa.concat_tables([_with_row(table) for table in tables])
+    """Return name and content of the file that holds whole runs, as `raw` returns them, and the number of rows of each."""
+    table = pa.concat_tables(
+        table if ROW in table.column_names else table.append_column(ROW, pa.array(np.arange(len(table)), pa.int64()))
+        for table in tables
+    )
     if len(table) > MOST_ROWS["records"]:
         raise UnsoundError(f"{len(table):,} rows, expected at most {MOST_ROWS['records']:,}")
     counts = pc.value_counts(table.column("run_id")).to_pylist()
-    runs = {str(one["values"]): int(one["counts"]) for one in sorted(counts, key=lambda one: str(one["values"]))}
+    runs = dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
     table = table.take(pa.array(np.lexsort([ranks(table.column(name)) for name in _ORDER])))
     cases = table.column("case").to_pylist()
     bounds = _bounds(cases)
-    told = {"runs": runs, "cases": [[cases[begin] or "", cases[end - 1] or ""] for begin, end in bounds]}
-    metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(told).encode()}
+    content = {"runs": runs, "cases": [[cases[begin] or "", cases[end - 1] or ""] for begin, end in bounds]}
+    metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(content).encode()}
     table = table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -214,19 +191,30 @@ def compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[
     return compacted_name(runs), _sealed_by_groups(sink.getvalue()), runs
 
 
-def runs_in(place: StoreLocation, path: str) -> dict[str, int]:
-    """Return the runs of a compacted file, with how many rows each has; only its end is read. Raises what `CompactedFile` does."""
-    return CompactedFile(place, RunFile(path=path, run_id="", is_part=False, is_compacted=True), "records").runs
+def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, int]:
+    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path and its bytes.
 
-
-def _with_row(table: pa.Table) -> pa.Table:
-    if ROW in table.column_names:
-        return table
-    return table.append_column(ROW, pa.array(np.arange(len(table)), pa.int64()))
+    Raises StoreFailedError where there is no space, or the file does not come back as it was written.
+    """
+    tables = list(tables)
+    name, content, runs = compacted_content(tables)
+    path = f"{folder}/{name}"
+    place.publish(path, content)
+    file = RunFile(path=path, run_id=max(runs), is_part=False, is_compacted=True, among=tuple(runs))
+    try:
+        back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
+        CompactedFile(place, file, "records").check()
+    except BROKEN as error:
+        raise StoreFailedError(f"store {place.name!r}: {path} cannot be read back: {error}") from error
+    if {str(one["values"]): one["counts"] for one in back} != runs:
+        raise StoreFailedError(
+            f"store {place.name!r}: {path} does not come back as it was written; nothing was deleted"
+        )
+    return path, content.size
 
 
 def _bounds(cases: Sequence[str | None]) -> list[tuple[int, int]]:
-    """Return where groups begin and end: a case is in one of them, unless it is larger than a group."""
+    """Return where groups begin and end: each case is in one group, unless it has more rows than a group."""
     changes = [place for place in range(1, len(cases)) if cases[place] != cases[place - 1]]
     bounds, begin = [], 0
     for place, next_ in zip([*changes, len(cases)], [*changes[1:], len(cases), len(cases)], strict=False):
@@ -237,7 +225,7 @@ def _bounds(cases: Sequence[str | None]) -> list[tuple[int, int]]:
 
 
 def ranks(column: pa.ChunkedArray) -> Any:
-    """Return for each value of a column of text its place among all, as UTF-8 is ordered; a value that is missing is before all others."""
+    """Return the rank of each value of a column of text among all, in the order of UTF-8; nulls come first."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     whole = column.unify_dictionaries().combine_chunks()
@@ -248,17 +236,13 @@ def ranks(column: pa.ChunkedArray) -> Any:
     return ranks[whole.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)]
 
 
-def _told(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return what the footer says of runs and cases.
-
-    Raises:
-        UnsoundError: it says nothing, or nothing that can be.
-    """
+def _content_of(metadata: pq.FileMetaData) -> dict[str, Any]:
     try:
-        told = json.loads((metadata.metadata or {})[_KEY])
-        sound = all(isinstance(run, str) and isinstance(rows, int) and rows > 0 for run, rows in told["runs"].items())
-        if sound and told["runs"] and all(first <= last for first, last in told["cases"]):
-            return dict(told)
+        content = json.loads((metadata.metadata or {})[_KEY])
+        counts = content["runs"].items()
+        sound = counts and all(isinstance(run, str) and isinstance(rows, int) and rows > 0 for run, rows in counts)
+        if sound and all(first <= last for first, last in content["cases"]):
+            return dict(content)
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         pass
     raise UnsoundError("does not name the runs that it holds")
@@ -271,7 +255,7 @@ def _start(group: Any) -> int:
 
 
 def _neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return first and last of each sequence of numbers that follow one another."""
+    """Return first and last of each sequence of consecutive numbers."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and found[-1][1] == number - 1:
@@ -282,7 +266,7 @@ def _neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
-    """Return the content of a parquet file with a checksum of each group, of the footer, and of all of it."""
+    """Return the content of a parquet file with checksums of each group, of the footer, and of the whole file."""
     view = memoryview(content)
     footer = len(view) - _END - int.from_bytes(view[-_END:-_WIDTH], "little")
     metadata = pq.read_metadata(pa.BufferReader(content))
@@ -294,11 +278,7 @@ def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
 
 
 def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
-    """Return where the groups end, and the checksum of each.
-
-    Raises:
-        UnsoundError: there are none, or what describes the groups has changed since.
-    """
+    """Return the offset at which the groups end, and the checksum of each; raise UnsoundError where the footer has changed."""
     footer = len(tail) - _END - int.from_bytes(tail[-_END:-_WIDTH], "little")
     last = footer - SEAL - _WIDTH
     begin = last - groups * _WIDTH
@@ -315,33 +295,24 @@ def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[int]]:
 
 
 INDEX = "records/_compacted.json"
-"""What the compacted files of a store hold, so that each need not be asked. It can be deleted at any time: `pairbench store compact` makes it again."""
+"""The runs of the compacted files, so that not each footer need be read. It may be deleted: `pairbench store compact` makes it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The files of a dataset, no run twice."""
+    """The files of a dataset from which each run is read once."""
 
     files: tuple[RunFile, ...]
-    """What is to be read."""
     left: tuple[RunFile, ...] = ()
-    """Files all of whose rows are in others, too."""
+    """Files all of whose rows are in `files`, too."""
     runs: dict[str, dict[str, int]]
-    """The runs of each compacted file, by its path, with how many rows it has of each."""
+    """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
-    """A sentence for each compacted file that does not say what it holds."""
+    """A sentence for each compacted file that cannot be read."""
 
 
 def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
-    """Return which of some files to read for which run.
-
-    Args:
-        place: The store.
-        files: All of one dataset, or of some of its folders, as they were listed.
-
-    Raises:
-        StoreFailedError: the store is elsewhere, and does not give a file.
-    """
+    """Return which files of a dataset, or of some of its folders, to read for which run."""
     compacted = [file for file in files if file.is_compacted]
     if not compacted:
         return Chosen(files=tuple(files), runs={})
@@ -362,11 +333,11 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
             continue
         if key not in best:
             kept.append(file)
-        elif not file.is_part and _rows(place, file) > best[key][0]:
+        elif not file.is_part and _sound_rows(place, file) > best[key][0]:
             kept.append(file)
             del best[key]
         else:
-            # A part goes with the run's own file, which goes before compacted ones only where it is the fuller one.
+            # A part goes with the run's own file, which is preferred to compacted ones only where it has more rows.
             left.append(file)
     for file in compacted:
         if file.path not in runs:
@@ -378,58 +349,54 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Chosen:
 
 
 def write_index(place: StoreLocation, files: Iterable[RunFile]) -> None:
-    """Write down what the compacted files among some hold, if it is not written down already.
-
-    Raises:
-        StoreFailedError: there is no space or permission, or a file is not given.
-    """
-    compacted = [file for file in files if file.is_compacted]
-    known = _index(place)
-    runs, _ = _runs_of(place, compacted, known)
-    wanted = {_name(place, path): of_file for path, of_file in runs.items()}
+    """Write the index of the compacted files among some, unless it is there already."""
+    known, wanted = _indexes(place, files, trusted=True)
     if wanted != known:
         place.publish(f"{place.root}/{INDEX}", pa.py_buffer(json.dumps(wanted, sort_keys=True).encode()))
 
 
 def index_problem(place: StoreLocation, files: Iterable[RunFile]) -> str:
-    """Return a sentence where what is written down of compacted files is not what they hold; it costs time, and no row.
-
-    Raises:
-        StoreFailedError: a file is not given.
-    """
-    known = _index(place)
-    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], {})
-    if known == {_name(place, path): of_file for path, of_file in runs.items()}:
+    """Return a sentence where the index does not fit the compacted files; that costs time, and no row."""
+    known, wanted = _indexes(place, files, trusted=False)
+    if known == wanted:
         return ""
     return "is not what the compacted files hold, which are asked themselves; `pairbench store compact` makes it again"
+
+
+def _indexes(
+    place: StoreLocation, files: Iterable[RunFile], *, trusted: bool
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Return the index that is stored and the one of the compacted files, for which the stored one may be trusted."""
+    known = _index(place)
+    runs, _ = _runs_of(place, [file for file in files if file.is_compacted], known if trusted else {})
+    return known, {_name(place, path): of_file for path, of_file in runs.items()}
 
 
 def _runs_of(
     place: StoreLocation, compacted: Iterable[RunFile], known: dict[str, dict[str, int]] | None = None
 ) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-    """Return the runs of each compacted file by its path, and what cannot be read."""
+    """Return the runs of each compacted file by its path, from the index or its footer, and a sentence for each that cannot be read."""
     known = _index(place) if known is None else known
     runs, problems = {}, []
     for file in compacted:
         try:
-            runs[file.path] = known.get(_name(place, file.path)) or runs_in(place, file.path)
-        except FileNotFoundError:  # it is in another by now
+            runs[file.path] = known.get(_name(place, file.path)) or CompactedFile(place, file, "records").runs
+        except FileNotFoundError:  # its runs are in another by now
             continue
-        except (ForeignFileError, UnsoundError, *BROKEN) as error:
-            (first, *_) = str(error).splitlines() or [type(error).__name__]
-            problems.append(f"{file.path}: cannot be read, left out: {first}")
+        except BROKEN as error:
+            problems.append(problem_of(file.path, error))
     return runs, tuple(problems)
 
 
 def _index(place: StoreLocation) -> dict[str, dict[str, int]]:
-    """Return what is written down of compacted files, by their names below the root; what does not fit its name is left out."""
-    with suppress(UnsoundError, StoreFailedError, TypeError, AttributeError, *BROKEN):
+    """Return the stored index by the files' names below the root, without entries that do not fit their names."""
+    with suppress(StoreFailedError, TypeError, AttributeError, *BROKEN):
         path = f"{place.root}/{INDEX}"
         content = place.held.get(path) or read_content(place, path)
         if not place.is_local:
             place.held.put(path, content)
-        found = json.loads(content.to_pybytes())
-        return {name: runs for name, runs in found.items() if compacted_name(runs) == name.rpartition("/")[2]}
+        stored = json.loads(content.to_pybytes())
+        return {name: runs for name, runs in stored.items() if compacted_name(runs) == name.rpartition("/")[2]}
     return {}
 
 
@@ -437,9 +404,8 @@ def _name(place: StoreLocation, path: str) -> str:
     return path[len(place.root) + 1 :]
 
 
-def _rows(place: StoreLocation, file: RunFile) -> int:
+def _sound_rows(place: StoreLocation, file: RunFile) -> int:
     try:
-        opened = OpenedFile(place, file.path, "records")
-        return opened.num_rows if opened.sealed else len(opened.raw())
-    except (FileNotFoundError, ForeignFileError, UnsoundError, *BROKEN):
+        return sound_rows(place, file.path)
+    except BROKEN:
         return 0

@@ -1,0 +1,419 @@
+"""Upkeep of a store: merges the records of old runs into fewer files, checks every file, and removes the raw samples of old runs.
+
+A merged file is written, has been read back and holds every row, before the first of the files that it replaces is deleted; until then, and
+for ever if the process is killed, each run is read from one of them (`compacted.choose`). Two that compact at once, or a store that is
+copied into another, leave at most files too many, which the next one removes.
+"""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairbench.store.compacted import (
+    INDEX,
+    ROW,
+    Chosen,
+    CompactedFile,
+    choose,
+    index_problem,
+    open_file,
+    publish_runs,
+    write_index,
+)
+from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations
+from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
+from pairbench.store.opened import BROKEN, ForeignFileError, OpenedFile, doubled, problem_of
+from pairbench.store.reading import SINCE
+from pairbench.store.run_index import named_moment
+from pairbench.store.schema import SCHEMA_VERSION, fields_of
+
+KEEP = 100
+"""The number of newest runs of each device model that keep files of their own: `compare` reads them, and they may still be completed."""
+AT_LEAST = 16
+"""The number of runs that are merged in a month that is not over, so that a nightly job does not write the same rows every night."""
+MOST_ROWS, MOST_RUNS, MOST_BYTES = 190_000, 2_000, 2**28
+"""The most rows and runs of a merged file, and bytes of the files that it is made of."""
+_ANY = 2
+"""The same in a month that is over; there a single run joins a file that has room."""
+_TIMES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """The result of compacting a folder of records, of one device model and one month."""
+
+    folder: str
+    """Below the store's root."""
+    runs: int
+    """The number of runs that were merged."""
+    files: int
+    """The number of files that there are fewer."""
+    size: int
+    now: int
+    """`size` and `now` are the bytes of the merged and of the new files."""
+    problems: tuple[str, ...]
+    """A sentence for each file that cannot be read, and stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A file that may be merged."""
+
+    file: RunFile
+    rows: int
+    size: int
+    form: str
+    """The schema version and columns; only files of one form are merged."""
+    whole: bool
+    """Whether it is a compacted file all of whose runs are read from it."""
+
+
+def compact(place: StoreLocation, *, keep: int = KEEP) -> Iterator[Merged]:
+    """Merge old records, and yield the result of each folder that changed; done again, none does.
+
+    The newest runs of each device model, runs that were never closed, and files of schema versions before 4 or after this one's stay.
+    """
+    place.sweep()
+    files = place.files("records")
+    folders: dict[str, list[RunFile]] = defaultdict(list)
+    for file in files:
+        folders[file.folder].append(file)
+    recent, months = _recent(choose(place, files), keep)
+    done = False
+    for folder, there in sorted(folders.items()):
+        slug = there[0].device_slug
+        merged = _compact_folder(place, folder, recent[slug], is_over=folder < months[slug])
+        if merged is not None:
+            done = True
+            yield merged
+    write_index(place, place.files("records") if done else files)
+
+
+def _recent(chosen: Chosen, keep: int) -> tuple[dict[str, frozenset[str]], dict[str, str]]:
+    """Return the newest runs of each device model, and the folder of its newest month."""
+    runs: dict[str, set[str]] = defaultdict(set)
+    months: dict[str, str] = defaultdict(str)
+    for file in (*chosen.files, *chosen.left):
+        runs[file.device_slug].update(file.run_ids)
+        months[file.device_slug] = max(months[file.device_slug], file.folder)
+    newest = {slug: frozenset(sorted(of_slug)[max(len(of_slug) - keep, 0) :]) for slug, of_slug in runs.items()}
+    return defaultdict(frozenset, newest), months
+
+
+def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *, is_over: bool) -> Merged | None:
+    runs, files, size, now = 0, 0, 0, 0
+    problems: dict[str, None] = {}
+    for _ in range(_TIMES):  # the new file may fit into one with another that was there
+        chosen = choose(place, run_files(place.listing(folder[len(place.root) + 1 :], ".parquet").paths))
+        problems |= dict.fromkeys(chosen.problems)
+        elsewhere = _Elsewhere(place, chosen)
+        left = [file for file in chosen.left if elsewhere.has(file)]
+        sources, missed = _sources(place, chosen, recent)
+        problems |= dict.fromkeys(missed)
+        by_form: dict[str, list[_Source]] = defaultdict(list)
+        for source in sources:
+            by_form[source.form].append(source)
+        at_least = _ANY if is_over else AT_LEAST
+        batches = [batch for several in by_form.values() for batch in _batches(several, at_least)]
+        if not left and not batches:
+            break
+        for batch in batches:
+            try:
+                gone, written = _merge(place, folder, batch)
+            except BROKEN as error:
+                problems[problem_of(batch[0].file.path, error)] = None
+                batches = []
+                break
+            runs += sum(len(source.file.run_ids) for source in batch)
+            size += sum(source.size for source in batch)
+            now += written
+            files += gone
+        place.delete(file.path for file in left)
+        files += len(left)
+        if not batches:
+            break
+    if not files and not problems:
+        return None
+    return Merged(
+        folder=folder[len(place.root) + 1 :], runs=runs, files=files, size=size, now=now, problems=tuple(problems)
+    )
+
+
+class _Elsewhere:
+    """Tells whether the rows of a file are in others, too. Each of these is read whole, once."""
+
+    def __init__(self, place: StoreLocation, chosen: Chosen) -> None:
+        self._place = place
+        own = (file for file in chosen.files if not file.is_compacted and not file.is_part)
+        self._own = {(file.folder, file.run_id): file for file in own}
+        self._compacted = chosen.runs
+        self._sound: dict[str, dict[str, int]] = {}
+
+    def has(self, file: RunFile) -> bool:
+        """Return whether they are; a damaged file stays, to be named."""
+        try:
+            return all(self._has(file, run_id, rows) for run_id, rows in _rows_of(self._place, file).items())
+        except BROKEN:
+            return False
+
+    def _has(self, file: RunFile, run_id: str, rows: int) -> bool:
+        own = self._own.get((file.folder, run_id))
+        others = [own] if own is not None else []
+        others += [
+            RunFile(path=path, run_id=run_id, is_part=False, is_compacted=True)
+            for path, runs in self._compacted.items()
+            if run_id in runs and path.rpartition("/")[0] == file.folder
+        ]
+        return any(self._rows(other).get(run_id, 0) >= rows for other in others if other.path != file.path)
+
+    def _rows(self, file: RunFile) -> dict[str, int]:
+        if file.path not in self._sound:
+            try:
+                self._sound[file.path] = _rows_of(self._place, file)
+            except BROKEN:
+                self._sound[file.path] = {}
+        return self._sound[file.path]
+
+
+def _rows_of(place: StoreLocation, file: RunFile) -> dict[str, int]:
+    """Return the number of rows of each run, after verifying the whole file."""
+    if not file.is_compacted:
+        return {file.run_id: OpenedFile(place, file.path, "records").raw().num_rows}
+    opened = CompactedFile(place, file, "records")
+    opened.check()
+    return opened.runs
+
+
+def _sources(place: StoreLocation, chosen: Chosen, recent: frozenset[str]) -> tuple[list[_Source], list[str]]:
+    """Return the files that may be merged, oldest run first, and a sentence for each that cannot be read."""
+    parts = {file.run_id for file in chosen.files if file.is_part}
+    sources, problems = [], []
+    for file in chosen.files:
+        if file.is_part or file.run_id in parts or (not file.is_compacted and file.run_id in recent):
+            continue
+        try:
+            opened = open_file(place, file, "records")
+            whole = file.is_compacted and len(chosen.runs[file.path]) == len(file.among)
+        except FileNotFoundError:
+            continue
+        except BROKEN as error:
+            problems.append(problem_of(file.path, error))
+            continue
+        if SINCE <= opened.version <= SCHEMA_VERSION and opened.num_rows:
+            schema = opened.metadata.schema.to_arrow_schema()
+            columns = ", ".join(f"{field.name} {field.type}" for field in schema if field.name != ROW)
+            form = f"{opened.version} {columns}"
+            sources.append(_Source(file=file, rows=opened.num_rows, size=opened.size, form=form, whole=whole))
+    return sources, problems
+
+
+def _batches(sources: Sequence[_Source], at_least: int) -> list[list[_Source]]:
+    """Return lists of files to merge into one; `at_least` runs' own files are needed to begin."""
+    own = sum(not source.file.is_compacted for source in sources)
+    torn = any(source.file.is_compacted and not source.whole for source in sources)
+    small = [source for source in sources if not source.whole or source.rows <= MOST_ROWS / 2]
+    joins = at_least == _ANY and own and len(small) > 1
+    if not (torn or joins or own >= at_least or len(small) - own > 1):
+        return []
+    found: list[list[_Source]] = [[]]
+    for source in small:
+        batch = [*found[-1], source]
+        too_much = (
+            sum(one.rows for one in batch) > MOST_ROWS
+            or sum(len(one.file.run_ids) for one in batch) > MOST_RUNS
+            or sum(one.size for one in batch) > MOST_BYTES
+        )
+        if too_much and found[-1]:
+            found.append([source])
+        else:
+            found[-1].append(source)
+    return [batch for batch in found if len(batch) > 1 or any(not one.whole and one.file.is_compacted for one in batch)]
+
+
+def _merge(place: StoreLocation, folder: str, batch: Sequence[_Source]) -> tuple[int, int]:
+    """Make one file of some, and return how many fewer there are, and the bytes of the new one."""
+    path, written = publish_runs(place, folder, [open_file(place, source.file, "records").raw() for source in batch])
+    torn = {source.file.path for source in batch if source.file.is_compacted and not source.whole}
+    stale = [source.file.path for source in batch if source.file.path not in {path, *torn}]
+    place.delete(stale)
+    gone = len(stale) - 1
+    if torn:  # some of their runs are read from files that have not been looked at here
+        now = choose(place, run_files(place.listing(folder[len(place.root) + 1 :], ".parquet").paths))
+        elsewhere = _Elsewhere(place, now)
+        removed = [source.file.path for source in batch if source.file.path in torn and elsewhere.has(source.file)]
+        place.delete(removed)
+        gone += len(removed)
+    return gone, written
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldSamples:
+    """The files of old samples in one folder, named below the store's root, and their bytes."""
+
+    folder: str
+    files: tuple[str, ...]
+    size: int
+
+
+def old_samples(place: StoreLocation, before: dt.datetime) -> list[OldSamples]:
+    """Return the samples of runs that began before a moment, by the runs' ids, or by the age of the files where an id has no time."""
+    files = place.files("samples")
+    infos = {info.path: info for info in place.filesystem.get_file_info([file.path for file in files])} if files else {}
+    old: dict[str, list[str]] = {}
+    for file in files:
+        began = named_moment(file.run_id) or infos[file.path].mtime
+        if began is not None and began < before:
+            old.setdefault(file.folder[len(place.root) + 1 :], []).append(file.path)
+    return [
+        OldSamples(folder=folder, files=tuple(paths), size=sum(infos[path].size or 0 for path in paths))
+        for folder, paths in sorted(old.items())
+    ]
+
+
+def remove(place: StoreLocation, several: Iterable[OldSamples]) -> list[str]:
+    """Delete files, and return those that may not be deleted."""
+    paths = [path for one in several for path in one.files]
+    place.delete(paths)
+    infos = place.filesystem.get_file_info(paths) if paths else []
+    return [info.path for info in infos if info.is_file]
+
+
+DAMAGED, FOREIGN, NEWER, LEFT, UNFINISHED, ORPHANED = (
+    "damaged",
+    "foreign",
+    "newer",
+    "left over",
+    "unfinished",
+    "orphaned",
+)
+"""The kinds of findings; only damage has cost rows."""
+_THREADS, _THREADS_REMOTE = 4, 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something in a store that its owner may want to know of."""
+
+    what: str
+    """One of the kinds above."""
+    path: str
+    told: str
+    """The sentence about the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """The number of files of a store, their bytes, and the findings."""
+
+    files: int
+    size: int
+    findings: tuple[Finding, ...]
+
+
+def check(place: StoreLocation) -> Checked:
+    """Read every file of a store."""
+    findings: list[Finding] = []
+    count = size = 0
+    of_dataset: dict[str, list[RunFile]] = {}
+    for dataset in ("records", "samples"):
+        listing = place.listing(dataset, ".parquet")
+        findings += [_of_sentence(FOREIGN, problem) for problem in listing.problems]
+        of_dataset[dataset] = files = place.files(dataset)
+        with ThreadPoolExecutor(_THREADS if place.is_local else _THREADS_REMOTE) as pool:
+            for finding, read in pool.map(lambda file, of=dataset: _look(place, of, file), files):
+                count, size = count + 1, size + read
+                findings += [] if finding is None else [finding]
+    damaged = {finding.path for finding in findings if finding.what == DAMAGED}
+    for folder, problems in (
+        ("accepted", read_acceptances(place).problems),
+        ("breakdowns", read_breakdowns(place).problems),
+        ("calibrations", read_calibrations(place).problems),
+    ):
+        findings += [_of_sentence(DAMAGED, problem) for problem in problems]
+        infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").paths))
+        count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
+    findings += _superfluous(place, of_dataset, damaged)
+    findings += _orphaned(place, of_dataset)
+    findings += _hidden(place)
+    return Checked(files=count, size=size, findings=tuple(findings))
+
+
+def _look(place: StoreLocation, dataset: str, file: RunFile) -> tuple[Finding | None, int]:
+    """Return the finding about a file, and its bytes."""
+    problem = ""
+    for _ in range(_TIMES if file.is_part else 1):  # another round may have replaced a part meanwhile
+        try:
+            opened = open_file(place, file, dataset)
+            opened.read(list(fields_of(dataset)))
+            opened.raw()
+        except FileNotFoundError:  # a run has closed, or was compacted
+            return None, 0
+        except ForeignFileError as error:
+            return _of_sentence(FOREIGN, problem_of(file.path, error)), 0
+        except BROKEN as error:
+            problem = problem_of(file.path, error)
+            continue
+        if opened.version > SCHEMA_VERSION:
+            told = f"is of schema version {opened.version}, of which this pairbench reads what it knows; update it"
+            return Finding(what=NEWER, path=file.path, told=told), opened.size
+        return None, opened.size
+    return _of_sentence(DAMAGED, problem), 0
+
+
+def _superfluous(place: StoreLocation, of_dataset: dict[str, list[RunFile]], damaged: set[str]) -> Iterator[Finding]:
+    """Yield parts of runs without their one file, and files whose rows are in another, too."""
+    for dataset, files in of_dataset.items():
+        beside = {part for whole, parts in doubled(files).items() if whole not in damaged for part in parts}
+        for file in files:
+            if file.path in beside:
+                yield Finding(
+                    what=LEFT, path=file.path, told="its rows are in the run's one file; the next run removes it"
+                )
+            elif file.is_part and file.path not in damaged:
+                yield Finding(
+                    what=UNFINISHED, path=file.path, told="its run goes on, or was killed; it is as good as one file"
+                )
+        if dataset == "records":
+            for file in choose(place, files).left:
+                if file.path not in beside and file.path not in damaged:
+                    told = "its rows are in a compacted file; `pairbench store compact` removes it"
+                    yield Finding(what=LEFT, path=file.path, told=told)
+    if told := index_problem(place, of_dataset["records"]):
+        yield Finding(what=LEFT, path=f"{place.root}/{INDEX}", told=told)
+
+
+def _orphaned(place: StoreLocation, of_dataset: dict[str, list[RunFile]]) -> Iterator[Finding]:
+    """Yield samples without records: a run goes on, an import was killed between the two, or records were deleted."""
+    known = {
+        (_partition(place, file), run_id)
+        for file in choose(place, of_dataset["records"]).files
+        for run_id in file.run_ids
+    }
+    for file in of_dataset["samples"]:
+        if (_partition(place, file), file.run_id) not in known:
+            yield Finding(
+                what=ORPHANED, path=file.path, told="the store has no records of its run; delete it where nobody has"
+            )
+
+
+def _partition(place: StoreLocation, file: RunFile) -> str:
+    return file.folder[len(place.root) + 1 :].partition("/")[2]
+
+
+def _hidden(place: StoreLocation) -> Iterator[Finding]:
+    """Yield temporary files on this machine's file systems."""
+    if not place.is_local:
+        return
+    for folder in FOLDERS:
+        for path in sorted(Path(place.root, folder).rglob(".*.tmp")):
+            told = "half-written: its writer is at work, or was killed and the next run removes it"
+            yield Finding(what=LEFT, path=str(path), told=told)
+
+
+def _of_sentence(what: str, problem: str) -> Finding:
+    """Return the finding for a sentence that begins with its file."""
+    path, separator, told = problem.partition(": ")
+    return Finding(what=what, path=path if separator else "", told=told or problem)

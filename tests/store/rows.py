@@ -1,0 +1,69 @@
+"""Rows to store: plain ones to tell apart, and any that the types allow."""
+
+import json
+import typing
+from dataclasses import fields, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pairbench.model.record import KernelCount, Record, Samples
+from pairbench.store.schema import IDENTITY
+from tests.builders import make_run, make_samples
+
+_SCALARS: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(max_size=12),
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(),
+    bool: st.booleans(),
+    KernelCount: st.builds(KernelCount, name=st.text(max_size=12), count=st.integers(0, 99), total_ns=st.floats()),
+}
+
+
+def _strategy(hint: Any) -> st.SearchStrategy[Any]:
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    options = [inner for inner in typing.get_args(hint) if inner is not type(None)]
+    if typing.get_origin(hint) is tuple:
+        return st.lists(_strategy(options[0]), max_size=3).map(tuple)
+    return st.none() | _strategy(options[0])
+
+
+def any_row(row_type: type[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy for rows of every value that the annotations allow, and a store takes."""
+    hints = typing.get_type_hints(row_type)
+    columns = {item.name: _strategy(hints[item.name]) for item in fields(row_type)}
+    columns |= {name: _OBJECTS for name in ("axes", "environment") if name in columns}
+    dataset = "records" if row_type is Record else "samples"
+    texts = [name for name in IDENTITY[dataset] if hints[name] is str]
+    columns |= {name: st.text(min_size=1, max_size=12) for name in texts}
+    columns["run_id"] = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,9}", fullmatch=True)
+    return st.builds(row_type, **columns).map(_beside if row_type is Samples else lambda row: row)
+
+
+_OBJECTS = st.dictionaries(st.text(max_size=4), st.integers(), max_size=2).map(json.dumps)
+
+
+def _beside(row: Samples) -> Samples:
+    """Return samples with a value of each kind for each."""
+    lists: dict[str, Any] = {name: value for name, value in vars(row).items() if isinstance(value, tuple)}
+    count = min(map(len, lists.values()))
+    cut: dict[str, Any] = {name: value[:count] for name, value in lists.items()}
+    return replace(row, **cut)
+
+
+def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
+    """Return a record of a run, varied by keyword."""
+    plain: dict[str, Any] = {
+        "call_p50_ns": 12345.5,
+        "call_p95_ns": float("nan"),
+        "round_p50_ns": (12345.0, 12345.5, 12346.0),
+        "kernels": (KernelCount(name="rms<bf16>", count=1, total_ns=9000.0),),
+        "peak_bytes": 2**40,
+    }
+    return replace(make_run()[1], run_id=run_id, **{**plain, **changes})
+
+
+def samples(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
+    """Return the samples of one round, varied by keyword."""
+    return make_samples(replace(make_run()[1], run_id=run_id), **changes)
