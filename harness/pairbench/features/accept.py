@@ -41,21 +41,7 @@ def accept_level(
     device_name: str | None = None,
     wanted: Wanted = ANY,
 ) -> StoredAcceptances:
-    """Accept the level that some series have in a run, and store that.
-
-    Args:
-        config: Where the store is.
-        text: The name of a series, a glob, or a SELECT argument.
-        reason: Why the level is right.
-        run: The run that has the level, as `selectors.WORDS` says; None for the newest that measured a series of the text.
-        device_name: The model of the device, or a part of its name.
-        wanted: Implementations and modes, where the text does not say them.
-
-    Raises:
-        UsageError: the reason is empty, or a series has no latency in that run.
-        SelectionError: the text names no series, or the same on several device models.
-        StoreError: there is no such store or run, or nothing can be written.
-    """
+    """Accept the level that some series have in a run, and store that."""
     if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
     selector = RunSelector.of_store(store_of(config), config.root)
@@ -100,18 +86,7 @@ def _records_of(
 def named_series(
     records: Iterable[Record], text: str, device_name: str | None, run_id: str, wanted: Wanted = ANY
 ) -> dict[Series, Sequence[Record]]:
-    """Return the series that a text names, each with its records.
-
-    Args:
-        records: What some runs recorded.
-        text: The name of a series, or a glob.
-        device_name: The model of the device, or a part of its name; any where not given.
-        run_id: The run that an error names.
-        wanted: Implementations and modes, where the text does not say them.
-
-    Raises:
-        SelectionError: the text names none, or the same on several device models.
-    """
+    """Return the series that a text names, each with its records."""
     by_series: dict[Series, list[Record]] = {}
     for record in records:
         series = Series.of(record)

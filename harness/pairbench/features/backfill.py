@@ -45,12 +45,6 @@ def next_step(
 
     First come both ends, and the commits that change the hash of an implementation; then the middle between two neighbours that were
     measured and differ, the widest gap first.
-
-    Args:
-        changed: For each commit, oldest first, whether it changes a hash.
-        measured: The places of those that were measured.
-        unmeasurable: The places of those that cannot be.
-        differing: Pairs of measured neighbours that differ.
     """
     closed = {*measured, *unmeasurable}
     ends = [0, len(changed) - 1]
@@ -132,17 +126,7 @@ class Backfilled:
 
 
 def backfill(config: Config, arguments: Arguments, device: str, which: Which) -> Backfilled:
-    """Measure commits of a range, oldest first, as far as the store has not what is asked for of them.
-
-    Args:
-        config: The settings, and where results belong.
-        arguments: The range as `base`, and what to take of each commit.
-        device: The value of `--device`.
-        which: The commits to take.
-
-    Raises:
-        UsageError: git knows no such range, or there is nothing in it.
-    """
+    """Measure commits of a range, oldest first, as far as the store has not what is asked for of them."""
     repository = arguments.repository
     commits = list_commits(repository, "--first-parent", arguments.base)
     tagged = _tagged(repository) if which.tags else frozenset()
@@ -288,11 +272,7 @@ class _Walk:
 
 
 def _refuse_nothing(side: LoadedSide) -> None:
-    """Refuse a commit that has nothing of what is asked for.
-
-    Raises:
-        UsageError: it is so.
-    """
+    """Refuse a commit that has nothing of what is asked for."""
     if side.nothing is not None:
         raise side.nothing
     if not side.chosen.survey.operators:

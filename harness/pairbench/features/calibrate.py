@@ -85,22 +85,13 @@ class CalibratedMachine:
 
 
 def check_runs(runs: int) -> None:
-    """Refuse a number of runs that tells nothing, before anything is measured.
-
-    Raises:
-        UsageError: there are fewer than two.
-    """
+    """Refuse a number of runs that tells nothing, before anything is measured."""
     if runs < _LEAST_RUNS:
         raise UsageError(f"--runs is {runs}, expected at least {_LEAST_RUNS}: one run cannot be compared with itself")
 
 
 def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
-    """Run the chosen pairs several times, and store what the runs say of the noise of each device model.
-
-    Raises:
-        StoreError: the store cannot be written, which is known before anything is measured.
-        StoreFailedError: it is elsewhere, and takes nothing.
-    """
+    """Run the chosen pairs several times, and store what the runs say of the noise of each device model."""
     done = []
     for number in range(runs):
         request.progress.notify(f"pairbench: run {number + 1} of {runs}")
@@ -120,12 +111,7 @@ def calibrate_machine(request: Request, *, runs: int) -> CalibratedMachine:
 
 
 def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple[Calibration, ...]:
-    """Return what runs of the same code show of each device model that they were made on.
-
-    Args:
-        runs: The records of each run, oldest first.
-        now: When the calibration is made; its id begins with that.
-    """
+    """Return what runs of the same code show of each device model that they were made on."""
     calibrations = []
     for name in dict.fromkeys(record.device_name for run in runs for record in run):
         of_device = [[record for record in run if record.device_name == name] for run in runs]

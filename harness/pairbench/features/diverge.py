@@ -29,13 +29,7 @@ Rows = list[dict[str, Any]]
 
 
 def render_divergence(divergence: CaseDivergence, output: str, *, everything: bool = False) -> str:
-    """Return a divergence in one of the formats.
-
-    Args:
-        divergence: the divergence of a variant in a case.
-        output: table, markdown or json.
-        everything: show all calls of all modules, however many.
-    """
+    """Return a divergence in one of the formats."""
     if output == "json":
         return to_json({"divergence": _plain(divergence)})
     escape = markdown_text if output == "markdown" else clean
@@ -234,12 +228,7 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
 
 
 def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDivergence:
-    """Return how far the modules of a variant are from the baseline's, one after the other.
-
-    Raises:
-        UsageError: what is wanted is not there, or several.
-        InterruptedRunError: the user interrupted.
-    """
+    """Return how far the modules of a variant are from the baseline's, one after the other."""
     with open_case(config, wanted) as whole:
         entry = _entry(whole.planned, variant)
         one = whole.only((entry,))

@@ -25,19 +25,7 @@ def stored_points(
     device_name: str | None = None,
     wanted: Wanted = ANY,
 ) -> Reading[tuple[Record, ...]]:
-    """Return the records to draw.
-
-    Args:
-        config: Where the store is.
-        select: Operators, `file::operator`, globs, or case keys; everything if empty.
-        run: The id of a run, its beginning, or `latest`; where not given, of each series the newest run that measured it.
-        device_name: A device model, or a part of its name.
-        wanted: Implementations, beside the baseline, and modes.
-
-    Raises:
-        StoreError: there is no such store or run, or it is empty.
-        SelectionError: nothing is selected.
-    """
+    """Return the records to draw."""
     place = store_of(config)
     selections = [parse_selection(current_name(text, place.moved)) for text in select]
 

@@ -20,12 +20,7 @@ PUBLISHED, WAITS = "published", "still waits"
 
 
 def push_waiting(config: Config, *, given: bool) -> list[dict[str, Any]]:
-    """Publish what waits, and return a row for each folder of the spool.
-
-    Args:
-        config: Whose store is the one that credentials may be in, which are never written down.
-        given: Whether that store was named for this command: then everything goes there, wherever it was meant for.
-    """
+    """Publish what waits, and return a row for each folder of the spool."""
     return [_pushed(one, config, given=given) for one in list(waiting())]
 
 
@@ -62,11 +57,7 @@ def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
 
 
 def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:
-    """Return what samples are older than that, and what of them could not be removed; without `sure` nothing is.
-
-    Raises:
-        UsageError: that is no age.
-    """
+    """Return what samples are older than that, and what of them could not be removed; without `sure` nothing is."""
     before = dt.datetime.now(dt.UTC) - dt.timedelta(days=_days(older))
     place = _there(config)
     found = old_samples(place, before)
@@ -74,11 +65,7 @@ def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamp
 
 
 def _there(config: Config) -> StoreLocation:
-    """Return the store.
-
-    Raises:
-        EmptyStoreError: there is none, or nothing in it.
-    """
+    """Return the store."""
     place = StoreLocation.of(config.store)
     if not any(place.listing(folder, "").paths for folder in FOLDERS):
         raise EmptyStoreError(

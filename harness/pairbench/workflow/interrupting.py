@@ -46,12 +46,7 @@ def ends_on_signals() -> Iterator[None]:
 def on_signals(
     handler: Callable[[int, FrameType | None], object], *, more: tuple[signal.Signals, ...] = ()
 ) -> Iterator[None]:
-    """Handle what asks the process to end; SIGHUP is left ignored where it was, as `nohup` has it.
-
-    Args:
-        handler: Called with the number of the signal.
-        more: Other signals that are handled alike.
-    """
+    """Handle what asks the process to end; SIGHUP is left ignored where it was, as `nohup` has it."""
     if threading.current_thread() is not threading.main_thread():  # which alone may
         yield
         return

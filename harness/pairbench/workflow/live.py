@@ -118,13 +118,7 @@ class TellingProgress(PlainProgress):
 
 @contextlib.contextmanager
 def telling(inner: PlainProgress, run_id: str, store: str) -> Iterator[TellingProgress]:
-    """Give progress that is told to a file for as long as the run goes on.
-
-    Args:
-        inner: What shows it besides.
-        run_id: The run.
-        store: Address of the store that it writes to.
-    """
+    """Give progress that is told to a file for as long as the run goes on."""
     progress = TellingProgress(inner, run_id, store)
     try:
         yield progress

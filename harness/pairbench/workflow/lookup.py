@@ -58,21 +58,7 @@ def read_trend(
     policy: Policy = DEFAULT,
     wanted: Wanted = ANY,
 ) -> Reading[Trend]:
-    """Return the trend of the one series that a text names.
-
-    Args:
-        store: A folder or a URL.
-        text: The series' name, or a glob or a part of it, or a SELECT argument.
-        device_name: The model of the device, or a part of its name.
-        timer: Whose values to take; those of the newest run's timer where not given.
-        last: How many of the newest runs to take; all where not given.
-        policy: The thresholds.
-        wanted: The implementation and the mode, where the text does not say them.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-        SelectionError: the text names no series, or several; or no run of it has this timer.
-    """
+    """Return the trend of the one series that a text names."""
     series = find_series(store, text, device_name=device_name, wanted=wanted)
     reading = read_history(store, series.value)
     trend = make_trend(
@@ -93,18 +79,7 @@ def read_trend(
 def find_series(
     store: str | StoreLocation, text: str, *, device_name: str | None = None, wanted: Wanted = ANY
 ) -> Reading[Series]:
-    """Return the one series that a text names.
-
-    Args:
-        store: folder or URL.
-        text: the series' name, or a glob or a part of it, or a SELECT argument.
-        device_name: model of the device, or a part of it.
-        wanted: the implementation and the mode, where the text does not say them.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-        SelectionError: it names none, or several.
-    """
+    """Return the one series that a text names."""
     place = StoreLocation.of(store)
     text = current_name(text, place.moved)
     looked: set[RunFile] = set()
@@ -140,11 +115,7 @@ def find_series(
 
 
 def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
-    """Return the records of a series and of what was measured beside it.
-
-    Raises:
-        StoreError: there is no such store, or it is empty.
-    """
+    """Return the records of a series and of what was measured beside it."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
     reading = read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.

@@ -30,26 +30,14 @@ class HostWatch:
         self.before = HostLoad(cores=count_cores(), before=None)
 
     def begin(self, environment: Environment) -> HostLoad:
-        """Say what computes beside what is about to be timed.
-
-        Args:
-            environment: What probing the device found, which took long enough to tell how busy others are.
-
-        Returns:
-            How busy they are.
-        """
+        """Say what computes beside what is about to be timed."""
         self.before = replace(self.before, before=self._meter.foreign_cores())
         self._say(self.before)
         _warn_of_processes(environment, self._notify)
         return self.before
 
     def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
-        """Return the load with what was seen while cases were timed.
-
-        Args:
-            states: The cases.
-            foreign_cores: Processors that others kept busy during each round of timing.
-        """
+        """Return the load with what was seen while cases were timed."""
         readings = [timed.telemetry for state in states for timed in state.rounds]
         return replace(
             self.before,
@@ -82,17 +70,7 @@ def _warn_of_processes(environment: Environment, notify: Callable[[str], None]) 
 def probe_device(
     context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
 ) -> tuple[Environment, HostLoad]:
-    """Return a device's environment and how busy its host is.
-
-    Args:
-        context: What the workers share.
-        device: Where.
-        watch: Watches the host; it says what computes beside.
-        kept: Ceilings of earlier runs; the user's where not given.
-
-    Raises:
-        PairbenchError: the device cannot be used at all.
-    """
+    """Return a device's environment and how busy its host is."""
     kept = kept or KeptCeilings()
     with Workers(context, device) as workers:
         bare = probe_in(workers, device, ceilings=False)
@@ -106,15 +84,7 @@ def probe_device(
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
-    """Return a row for each thing that was looked at, device by device.
-
-    Args:
-        config: The settings.
-        wanted: The value of `--device`.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Return a row for each thing that was looked at, device by device."""
     rows: list[dict[str, Any]] = []
     with open_context(config) as context:
         for device in pick_devices(wanted, survey(context, ()).devices):

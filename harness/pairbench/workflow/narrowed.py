@@ -34,13 +34,7 @@ class Narrowed:
     def select(
         self, operators: Iterable[OperatorDescription], tiers: Collection[str], named: Collection[str | None]
     ) -> Iterator[tuple[str, str | None]]:
-        """Yield suite and pattern of everything that is asked for, what is gone included: that is missing, and not left out.
-
-        Args:
-            operators: What is measured, with the cases that are selected.
-            tiers: The tiers of cases that are measured.
-            named: The cases that are measured whatever their tier.
-        """
+        """Yield suite and pattern of everything that is asked for, what is gone included: that is missing, and not left out."""
         for operator in operators:
             if (operator.suite, operator.name) in self.whole:
                 yield operator.suite, operator.name

@@ -54,11 +54,7 @@ class OpenCase:
         return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
-        """Do one thing on the device, under its lock, and return what it gives.
-
-        Raises:
-            InterruptedRunError: the user interrupted.
-        """
+        """Do one thing on the device, under its lock, and return what it gives."""
         answers: list[_Answer] = []
         self.progress.expect(self.device, 1)
 
@@ -75,11 +71,7 @@ class OpenCase:
 
 @contextlib.contextmanager
 def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
-    """Load the suites, and find the case and the device.
-
-    Raises:
-        UsageError: what is wanted is not there, or several.
-    """
+    """Load the suites, and find the case and the device."""
     asked = ask(config, [wanted.operator])
     with open_context(config, asked.files) as context, open_progress() as progress:
         chosen = load(context, asked)
@@ -90,11 +82,7 @@ def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
 
 
 def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
-    """Return the device that `--device` names.
-
-    Raises:
-        UsageError: it names none or several.
-    """
+    """Return the device that `--device` names."""
     named = pick_devices(wanted, devices)
     if len(named) > 1:
         raise UsageError(f"--device {wanted!r} is {len(named)} devices here, expected one, such as {named[0].selector}")
@@ -102,11 +90,7 @@ def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
 
 
 def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> PlannedCase:
-    """Return the case to look into: the one that is named, else the first of the size that suits the device.
-
-    Raises:
-        SelectionError: the selection takes several operators, or `wanted` fits no case or several.
-    """
+    """Return the case to look into: the one that is named, else the first of the size that suits the device."""
     if chosen.survey.broken and not plan.cases:
         raise SelectionError(chosen.survey.broken[0].reason)
     operators = {(item.operator.suite, item.operator.name): item.operator for item in plan.cases}

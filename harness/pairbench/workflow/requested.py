@@ -65,12 +65,7 @@ class Requested:
 
     @classmethod
     def read(cls, environment: str | None, moved: Mapping[str, str]) -> "Requested | None":
-        """Return what a record's environment says of it; None for runs that did not store it.
-
-        Args:
-            environment: The column of the record.
-            moved: For each old name of a suite the new one.
-        """
+        """Return what a record's environment says of it; None for runs that did not store it."""
         try:
             stored = json.loads(environment or "{}").get("observed", {}).get(_KEY)
             return stored and cls(
@@ -120,12 +115,7 @@ class Scope:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], moved: Mapping[str, str]) -> "Scope":
-        """Return the scope of rows with the columns `SCOPE_COLUMNS`.
-
-        Args:
-            rows: As read, so that suites have their new names.
-            moved: For each old name of a suite the new one: what a run was asked for is stored as it was called then.
-        """
+        """Return the scope of rows with the columns `SCOPE_COLUMNS`."""
         requested: dict[str, dict[Requested, None]] = {}
         held, broken = set(), set()
         known: dict[str | None, Requested | None] = {}

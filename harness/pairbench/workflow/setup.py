@@ -25,11 +25,7 @@ from pairbench.workflow.narrowed import Narrowed
 
 
 def default_suites(config: Config) -> tuple[Path, ...]:
-    """Return the suite files that are meant when no SELECT argument names a file.
-
-    Raises:
-        SuiteError: there is none in the current folder, where the settings name no other.
-    """
+    """Return the suite files that are meant when no SELECT argument names a file."""
     files = find_suites(default_places(config))
     if not files and config.suites is None:
         raise SuiteError(
@@ -49,11 +45,7 @@ def default_places(config: Config) -> tuple[Path, ...]:
 
 
 def moved_names(config: Config) -> dict[str, str]:
-    """Return where suites are now, by their old names: the catalogue's, unless the settings name suites of a project's own.
-
-    Raises:
-        SuiteError: a `moved.toml` is wrong.
-    """
+    """Return where suites are now, by their old names: the catalogue's, unless the settings name suites of a project's own."""
     own = config.suites is not None and not config.catalogue
     return moved_suites(default_places(config) if own else (catalogue_folder("suites"),))
 
@@ -96,11 +88,7 @@ FORMATS = ("table", "markdown", "json")
 
 
 def configure(output: str = "table", **options: Any) -> Config:
-    """Return the configuration under the current folder and the options of this command.
-
-    Raises:
-        UsageError: a setting, an option or the output format is wrong.
-    """
+    """Return the configuration under the current folder and the options of this command."""
     if output not in FORMATS:
         raise UsageError(f"--format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     return load_config(Path.cwd(), **options)
@@ -115,16 +103,7 @@ def make_context(
     quick: bool = False,
     interrupted: threading.Event | None = None,
 ) -> "Iterator[WorkerContext]":
-    """Give workers a folder for what is compiled, of their own and removed at the end, so that first calls are first calls.
-
-    Args:
-        config: The settings.
-        suites: Suite files that workers are going to load: where these name torch's compiler, all get it loaded.
-        describes: Whether workers only tell what there is, so that they need less.
-        quick: Whether nothing is recorded, as with `try`: then what is compiled stays for the next time, and threads of forked workers wait
-            as those of an interpreter do. See `open_launchers`.
-        interrupted: Is set when the user interrupts; one of its own where nobody does.
-    """
+    """Give workers a folder for what is compiled, of their own and removed at the end, so that first calls are first calls."""
     from pairbench.execute.forking import Preload
     from pairbench.execute.parent.launch import open_launchers
     from pairbench.execute.parent.pool import WorkerContext, available_memory, prepare
@@ -218,19 +197,7 @@ def open_request(
     *,
     meanwhile: Iterable[str] = (),
 ) -> "Iterator[Request]":
-    """Load the suites that are asked for and pick the devices; Ctrl-C and SIGTERM end it in order.
-
-    Args:
-        config: The settings.
-        select: SELECT arguments; None or empty for everything.
-        device: The value of `--device`.
-        implementations: Names or globs, none for all.
-        meanwhile: Modules that the command needs later, which are imported while its workers load torch.
-
-    Raises:
-        UsageError: a file or device does not exist.
-        SuiteError: no file that is asked for is Python.
-    """
+    """Load the suites that are asked for and pick the devices; Ctrl-C and SIGTERM end it in order."""
     from pairbench.workflow.progress import open_progress
 
     asked = ask(config, select)
@@ -275,11 +242,7 @@ def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] 
 
 
 def ask(config: Config, select: list[str] | None) -> Asked:
-    """Find the suites that are asked for: those that are named, and all of the settings' for a name without a file.
-
-    Raises:
-        UsageError: a file does not exist, or there is no suite where nobody says which.
-    """
+    """Find the suites that are asked for: those that are named, and all of the settings' for a name without a file."""
     selections: list[Selection] = []
     files: list[Path] = []
     for text in select or []:
@@ -304,11 +267,7 @@ def ask(config: Config, select: list[str] | None) -> Asked:
 
 
 def _there(name: str, config: Config) -> Path:
-    """Return the file or folder that a user named, under the name that it has now.
-
-    Raises:
-        SuiteError: it was moved, and so is not there.
-    """
+    """Return the file or folder that a user named, under the name that it has now."""
     path = Path(name)
     new = None if path.exists() else moved_here(config).get(name)
     if new is not None:
@@ -322,23 +281,14 @@ def equipment_of(device: Device, devices: tuple[Device, ...]) -> Equipment:
 
 
 def store_of(config: Config) -> "StoreLocation":
-    """Return where results are, with the suites that have moved since earlier runs.
-
-    Raises:
-        StoreError: the URL cannot be resolved.
-        SuiteError: a `moved.toml` is wrong.
-    """
+    """Return where results are, with the suites that have moved since earlier runs."""
     from pairbench.store.location import StoreLocation
 
     return StoreLocation.of(config.store, moved=moved_here(config))
 
 
 def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the devices that `--device` names.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Return the devices that `--device` names."""
     gpus = tuple(device for device in devices if device.kind == "cuda")
     cpu = devices[-1]
     if wanted == "auto":

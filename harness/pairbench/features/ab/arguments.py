@@ -53,11 +53,7 @@ class LoadedSide:
 
 
 def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:
-    """Tell HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name.
-
-    Raises:
-        UsageError: the suites are in no git checkout, or not all in one.
-    """
+    """Tell HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name."""
     named = [path for text in rest if (path := _path_of(text)) is not None]
     repository = repository_of(named[0] if named else Path.cwd())
     for path in named or _defaults(config):

@@ -67,14 +67,7 @@ def compare_interleaved(
     outputs: Mapping[Series, OutputsCompared] | None = None,
     policy: Policy = DEFAULT,
 ) -> tuple[Change, ...]:
-    """Return what became of each series.
-
-    Args:
-        reference: Records of the one commit.
-        current: Records of the other; the same round of both is a pair.
-        outputs: Whether both compute the same, where both are right by themselves.
-        policy: The thresholds.
-    """
+    """Return what became of each series."""
     changes = compare(reference, current, policy=policy, interleaved=True)
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
@@ -83,10 +76,6 @@ def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> fro
     """Return the series that are slower, or look slower where chance is not ruled out: further rounds tell.
 
     Counts need none, for they are exact.
-
-    Args:
-        changes: What the first rounds say.
-        policy: The thresholds.
     """
     worse = set(suspects(changes))
     return frozenset(
@@ -188,18 +177,7 @@ class Turns:
 
 
 def compare_commits(config: Config, arguments: Arguments, device: str, policy: Policy) -> SideBySide:
-    """Measure two commits in turns on one device, what looks slower twice, and compare.
-
-    Args:
-        config: The settings; without rounds of their own they have more than a run has.
-        arguments: Which commits, and which part of their suites.
-        device: The value of `--device`.
-        policy: The thresholds.
-
-    Raises:
-        UsageError: a commit is unknown, neither side has anything of what was asked for, or the device is not one.
-        InterruptedRunError: the user interrupted; half a comparison is none.
-    """
+    """Measure two commits in turns on one device, what looks slower twice, and compare."""
     if config.settings.timer != "auto":
         raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
     if "rounds" not in config.given:
@@ -414,17 +392,7 @@ def _restricted(outcome: Outcome, rounds: range) -> Outcome:
 
 
 def open_store(config: Config, history: Config) -> StoreLocation:
-    """Return a store for sides of comparisons, which can be written and is no history.
-
-    Args:
-        config: The settings with that store.
-        history: The settings without it, whose store is the history.
-
-    Raises:
-        UsageError: it is the history's, or holds runs of one.
-        StoreError: it cannot be written.
-        StoreFailedError: it is elsewhere, and takes nothing or cannot be listed.
-    """
+    """Return a store for sides of comparisons, which can be written and is no history."""
     location = StoreLocation.of(config.store)
     others = [file.run_id for file in stored_files(location, "records").files if not _is_side(file.run_id)]
     if others or location.root == StoreLocation.of(history.store).root:
@@ -442,12 +410,7 @@ def _is_side(run_id: str) -> bool:
 
 
 def keep(found: SideBySide, location: StoreLocation) -> None:
-    """Write both sides, each as a run, and as another one what was measured again.
-
-    Raises:
-        StoreError: its folders cannot be made.
-        StoreFailedError: there is no space or permission.
-    """
+    """Write both sides, each as a run, and as another one what was measured again."""
     for records, parts in zip(found.records, found.parts, strict=True):
         samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
         for run_id in dict.fromkeys(record.run_id for record in records):

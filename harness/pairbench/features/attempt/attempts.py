@@ -118,12 +118,7 @@ class LastTries:
     """The last tries of one project."""
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
-        """Read nothing yet.
-
-        Args:
-            root: The project's folder.
-            folder: Where such things are kept; the user's cache folder where it is not given.
-        """
+        """Read nothing yet."""
         name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=_MOST)
 
@@ -237,17 +232,7 @@ class Attempts:
     """Tries of one selection on one device, one after the other."""
 
     def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, telling: Telling) -> None:
-        """Find the suites; no worker is started yet.
-
-        Args:
-            config: The settings, and where results are.
-            context: What workers share.
-            wanted: What to try.
-            telling: What shows the user how it goes.
-
-        Raises:
-            UsageError: a file does not exist, or there is no suite.
-        """
+        """Find the suites; no worker is started yet."""
         self._config, self._context, self._wanted, self._telling = config, context, wanted, telling
         self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
         self._devices: tuple[Device, ...] = ()
@@ -267,12 +252,7 @@ class Attempts:
             self._look.renew(one_device(self._wanted.device, self._devices))
 
     def once(self) -> Attempt:
-        """Try everything that is selected, up to the first case with something wrong.
-
-        Raises:
-            UsageError: what is selected is not there, or no suite is Python.
-            InterruptedRunError: the user interrupted.
-        """
+        """Try everything that is selected, up to the first case with something wrong."""
         self.asked = ask(self._config, list(self._wanted.select))
         refuse_syntax_errors(self.asked.files)
         self._telling.doing("loading torch" if self._look is None else "loading suites")

@@ -23,11 +23,7 @@ class SuiteFiles:
     """The files that suites are made of: they themselves, what they import of the project, and sources beside these."""
 
     def __init__(self, suites: Callable[[], tuple[Path, ...]]) -> None:
-        """Look for the first time.
-
-        Args:
-            suites: Gives the files of the suites as they are known at the moment.
-        """
+        """Look for the first time."""
         self._suites = suites
         self._files: set[Path] = set()
         self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
@@ -94,17 +90,7 @@ def try_on_changes(
     begin: Callable[[tuple[Path, ...]], None],
     failed: Callable[[PairbenchError], None],
 ) -> Iterator[Attempt]:
-    """Try once, and again after every change, and yield what came out; what the user has to repair first is told, and waiting goes on.
-
-    Args:
-        attempts: What tries.
-        interrupted: Set when the user interrupts.
-        begin: Is told what has changed before it is tried; nothing the first time.
-        failed: Is told why nothing could be tried.
-
-    Raises:
-        InterruptedRunError: the user interrupted: there is no other end.
-    """
+    """Try once, and again after every change, and yield what came out; what the user has to repair first is told, and waiting goes on."""
     files = SuiteFiles(lambda: attempts.asked.files)
     changed: tuple[Path, ...] = ()
     while True:

@@ -46,12 +46,7 @@ def _is_silent(record: Record) -> bool:
 
 
 def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
-    """Return what was not tried, and how to have it tried.
-
-    Args:
-        attempt: What came out.
-        with_left_out: Whether to name the cases that were left out on purpose, and the precision.
-    """
+    """Return what was not tried, and how to have it tried."""
     lines = []
     if attempt.untried:
         lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")

@@ -64,11 +64,7 @@ class LoadedCommit:
 
 
 def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | None) -> tuple[Wanted, str]:
-    """Return the one series that is asked for, and the path of its suite in the repository.
-
-    Raises:
-        UsageError: nothing is asked for, or more than one series.
-    """
+    """Return the one series that is asked for, and the path of its suite in the repository."""
     if loaded.nothing:
         raise loaded.nothing
     survey = loaded.chosen.survey
@@ -116,22 +112,14 @@ class LoadedCommits:
     known: dict[str, LoadedCommit] = field(default_factory=dict)
 
     def commit(self, sha: str) -> LoadedCommit:
-        """Return a commit, which is loaded where it is not yet.
-
-        Raises:
-            UnmeasurableError: it cannot be.
-        """
+        """Return a commit, which is loaded where it is not yet."""
         if sha not in self.known:
             checkout = self.worktrees.add(sha[:16], sha)
             self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
         return self.known[sha]
 
     def take(self, loaded: LoadedSide) -> LoadedCommit:
-        """Return a loaded commit with the plan of the one series.
-
-        Raises:
-            UnmeasurableError: the series is not there.
-        """
+        """Return a loaded commit with the plan of the one series."""
         if loaded.chosen.survey.broken:
             raise UnmeasurableError(loaded.chosen.survey.broken[0].reason)
         plan, why = plan_side(loaded, self.wanted.device)
@@ -149,11 +137,7 @@ class LoadedCommits:
         return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
 
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
-        """Return the logarithm of a commit's latency over that of the good end, from one more round of both in turns.
-
-        Raises:
-            UnmeasurableError: there is none.
-        """
+        """Return the logarithm of a commit's latency over that of the good end, from one more round of both in turns."""
         commit, wanted = self.commit(sha), self.wanted
         first = commit.interleaving is None
         if commit.interleaving is None:
@@ -179,11 +163,7 @@ class LoadedCommits:
         return math.log(own_ns / good_ns)
 
     def record(self, sha: str, environment: Environment) -> Record:
-        """Return a commit's counts: it is verified and profiled, and not timed.
-
-        Raises:
-            UnmeasurableError: it is wrong, or cannot be called.
-        """
+        """Return a commit's counts: it is verified and profiled, and not timed."""
         commit, wanted = self.commit(sha), self.wanted
         session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
         session.verify(impostors=False)
@@ -207,11 +187,7 @@ class Quiet(PlainProgress):
 
 
 def count_of(record: Record, metric: str) -> float:
-    """Return a count.
-
-    Raises:
-        UnmeasurableError: it is not known for sure.
-    """
+    """Return a count."""
     count = number(record, metric)
     if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
         raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")

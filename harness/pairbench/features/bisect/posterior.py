@@ -58,12 +58,7 @@ class Spread:
 
     @classmethod
     def of_floor(cls, floor: float, rounds: int) -> "Spread":
-        """Return what a noise floor says.
-
-        Args:
-            floor: What 95 % of the changes between two runs stay below, in log units.
-            rounds: Of each run. A change between runs has the variance of two means of so many rounds, a log ratio that of two rounds.
-        """
+        """Return what a noise floor says."""
         return cls(deviation=float(floor / 1.959963984540054 * np.sqrt(rounds)), weight=4.0)
 
 
@@ -80,24 +75,14 @@ class Posterior:
 
 
 def prior_of(changed: Sequence[bool | None]) -> Floats:
-    """Return the prior probability of each commit.
-
-    Args:
-        changed: For each commit whether the implementation's hash is another than before it; None where that is not known.
-    """
+    """Return the prior probability of each commit."""
     weight = np.array([UNTOUCHED if one is False else 1.0 for one in changed])
     normed: Floats = weight / weight.sum()
     return normed
 
 
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
-    """Return what is known after some rounds, of which one at least is of the bad end.
-
-    Args:
-        prior: The prior probability of each commit.
-        rounds: All of them, those that confirmed the bad end included.
-        spread: What is known of the noise besides.
-    """
+    """Return what is known after some rounds, of which one at least is of the bad end."""
     number = np.array([one.commit for one in rounds])
     ratios = np.array([one.log_ratio for one in rounds])
     size = len(prior)
@@ -135,12 +120,7 @@ class Candidate:
 
 
 def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate, ...]:
-    """Return the candidates, the most probable first.
-
-    Args:
-        probability: Of each commit.
-        skipped: The numbers of those that cannot be measured.
-    """
+    """Return the candidates, the most probable first."""
     ends = [number for number in range(1, len(probability) + 1) if number not in skipped]
     found = (
         Candidate(first=before + 1, last=end, probability=float(probability[before:end].sum()))
@@ -150,12 +130,7 @@ def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate
 
 
 def next_probe(known: Posterior, skipped: Collection[int]) -> int:
-    """Return the number of the commit to probe next.
-
-    Args:
-        known: What is known so far.
-        skipped: The numbers of commits that cannot be measured.
-    """
+    """Return the number of the commit to probe next."""
     open_ = np.array([number for number in range(1, len(known.probability) + 1) if number not in skipped])
     moved = np.cumsum(known.probability)[open_ - 1]
     fall = expected_fall(moved, abs(known.step) / known.deviation)
@@ -163,12 +138,7 @@ def next_probe(known: Posterior, skipped: Collection[int]) -> int:
 
 
 def expected_fall(moved: Floats, step: float) -> Floats:
-    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet.
-
-    Args:
-        moved: For each commit the probability that the step is at or before it.
-        step: The step in units of the noise.
-    """
+    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet."""
     ratio = np.linspace(-_REACH, step + _REACH, _POINTS)
     width = ratio[1] - ratio[0]
     still, beyond = (np.exp(-((ratio - mean) ** 2) / 2) / np.sqrt(2 * np.pi) for mean in (0.0, step))
@@ -193,12 +163,7 @@ class Open(NamedTuple):
 
 
 def still_open(counts: Mapping[int, float], last: int) -> Open:
-    """Return which commits are in question.
-
-    Args:
-        counts: By the number of the commit; 0 is the good end, whose count is the good one.
-        last: The number of the bad end.
-    """
+    """Return which commits are in question."""
     bad = min((number for number, count in counts.items() if count != counts[0]), default=last)
     good = max(number for number, count in counts.items() if count == counts[0] and number < bad)
     return Open(good, bad)

@@ -140,16 +140,7 @@ class Asked:
 
 
 def bisect_commits(config: Config, asked: Asked) -> Bisection:
-    """Find the commit that moved one series between two commits.
-
-    Args:
-        config: The settings; `rounds` are those that confirm the ends.
-        asked: What is looked for.
-
-    Raises:
-        UsageError: a commit is unknown, or SELECT does not name one series.
-        InterruptedRunError: the user interrupted before anything was known.
-    """
+    """Find the commit that moved one series between two commits."""
     arguments = asked.arguments
     assert arguments.head is not None
     history = commits_between(arguments.repository, arguments.base, arguments.head)
@@ -436,12 +427,7 @@ class _Search:
             return replace(result, interrupted=True)
 
     def _locked(self, work: Callable[[], float]) -> float:
-        """Return what work gives on the device, under its lock.
-
-        Raises:
-            UnmeasurableError: it gives none.
-            InterruptedRunError: the user interrupted.
-        """
+        """Return what work gives on the device, under its lock."""
         context = self.loaded.context
         found: list[float | UnmeasurableError] = []
 

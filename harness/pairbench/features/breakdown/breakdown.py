@@ -49,13 +49,7 @@ Rows = list[dict[str, Any]]
 
 
 def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
-    """Return the breakdown of a case in one of the formats.
-
-    Args:
-        breakdown: the case's breakdowns, of one or more implementations.
-        output: table, markdown or json.
-        expand: each module of a list for itself.
-    """
+    """Return the breakdown of a case in one of the formats."""
     if output == "json":
         return to_json({"breakdown": plain_breakdown(breakdown)})
     escape = markdown_text if output == "markdown" else clean
@@ -263,13 +257,7 @@ class WantedBreakdown(Wanted):
 
 
 def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, str | None]:
-    """Return the breakdowns of a case's implementations, and where they are kept, if they are.
-
-    Raises:
-        UsageError: what is wanted is not there, or several.
-        StoreError: they cannot be kept.
-        InterruptedRunError: the user interrupted.
-    """
+    """Return the breakdowns of a case's implementations, and where they are kept, if they are."""
     with open_case(config, wanted) as whole:
         names = _names(whole.planned, wanted.implementations)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))

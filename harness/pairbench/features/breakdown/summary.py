@@ -83,13 +83,7 @@ _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
 
 
 def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
-    """Return the kind of a piece.
-
-    Args:
-        piece: of a breakdown.
-        spots: that its `spot` is an index of.
-        classes: the class of each module by its name.
-    """
+    """Return the kind of a piece."""
     if piece.spot is not None and spots[piece.spot].what != "sync":
         return "cache" if spots[piece.spot].what == "cache" else "copy"
     ops = [name for name in piece.ops if not _COMPILED.search(name) and not _COMPILER.search(name)]
@@ -262,12 +256,7 @@ def unexplained_waits(breakdown: Breakdown) -> int:
 
 
 def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
-    """Return the tree of modules, the whole call as its root.
-
-    Args:
-        breakdown: of one implementation.
-        alike_together: Add up neighbours of one class in a list of modules, as the blocks of a network are.
-    """
+    """Return the tree of modules, the whole call as its root."""
     root = Node(label="the whole call", calls=1)
     for module in breakdown.modules:
         node = root

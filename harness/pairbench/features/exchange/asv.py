@@ -57,18 +57,7 @@ class AsvTable:
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
-        """Return a row of the file's table.
-
-        Args:
-            name: The benchmark's.
-            row: Its cells.
-            columns: Their names.
-            benchmarks: What is known of each benchmark, by name.
-            where: The file, for messages.
-
-        Raises:
-            ImportFailedError: it is not as asv writes it.
-        """
+        """Return a row of the file's table."""
         if not isinstance(row, list):
             raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
@@ -209,11 +198,7 @@ class AsvFolder:
 
 
 def find_results(folder: str | Path) -> AsvFolder:
-    """Return the result files in a folder: what asv calls `results_dir`, or one machine's folder in it.
-
-    Raises:
-        ImportFailedError: there are none, or what the benchmarks are cannot be read.
-    """
+    """Return the result files in a folder: what asv calls `results_dir`, or one machine's folder in it."""
     root = Path(folder)
     files = tuple(
         sorted(
@@ -235,16 +220,7 @@ def find_results(folder: str | Path) -> AsvFolder:
 
 
 def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> ForeignRun:
-    """Return what one result file holds.
-
-    Args:
-        path: The file.
-        benchmarks: What is known of the benchmarks, by name.
-        at_commit: Whether the run counts as made when its commit was, for a history that was measured afterwards.
-
-    Raises:
-        ImportFailedError: it is not what was expected.
-    """
+    """Return what one result file holds."""
     document, content = read_document(path, EXPECTED)
     where = f"{path}:"
     if document.get("version") != _VERSION or not isinstance(document.get("result_columns"), list):

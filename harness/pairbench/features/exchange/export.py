@@ -52,12 +52,7 @@ class Exported(NamedTuple):
 
 
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> Exported:
-    """Return a run as a document.
-
-    Args:
-        records: Of one run; at least one.
-        samples: Of the same run; those that have been pruned are made up for by the medians of rounds.
-    """
+    """Return a run as a document."""
     first = records[0]
     rounds = _by_place(samples)
     machine = machine_info_of(first)
@@ -242,11 +237,7 @@ class PickedRuns:
 
 
 def pick_runs(config: Config, name: str) -> PickedRuns:
-    """Return the runs that a name stands for, as `pairbench compare` understands names.
-
-    Raises:
-        StoreError: there is no such run, or nothing of it can be read.
-    """
+    """Return the runs that a name stands for, as `pairbench compare` understands names."""
     selector = RunSelector.of_store(store_of(config), config.root)
     picked = selector.pick(name)
     read, problems = picked.index.records(picked.heads)
@@ -259,11 +250,7 @@ def pick_runs(config: Config, name: str) -> PickedRuns:
 
 
 def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
-    """Return a run as a file of pytest-benchmark, and the names of what has no latency and so no part in it.
-
-    Raises:
-        UsageError: the runs are several.
-    """
+    """Return a run as a file of pytest-benchmark, and the names of what has no latency and so no part in it."""
     picked = runs.picked
     # What measured a run's suspects again is a run of its own; it is exported by its own id.
     own = [head.run_id for head in picked.heads if head.confirms is None] or [head.run_id for head in picked.heads]

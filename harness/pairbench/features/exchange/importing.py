@@ -31,11 +31,7 @@ class Intake:
     """A store that takes runs in."""
 
     def __init__(self, store: str | Path) -> None:
-        """Find out which runs are there.
-
-        Raises:
-            StoreError: it cannot be listed.
-        """
+        """Find out which runs are there."""
         self._place = StoreLocation.of(store)
         self._known: dict[str, str] = {}
         self._slugs: defaultdict[str, set[str]] = defaultdict(set)
@@ -44,15 +40,7 @@ class Intake:
                 self._add(run_id, file.device_slug)
 
     def take(self, run: ImportedRun) -> str | None:
-        """Store what the store has not of a run, which may have been interrupted as it was imported.
-
-        Returns:
-            The id that the run has in the store where all of it is there already, else None.
-
-        Raises:
-            ImportFailedError: a value fits no column.
-            StoreFailedError: it cannot be written.
-        """
+        """Store what the store has not of a run, which may have been interrupted as it was imported."""
         run_id = self.run_id_of(run)
         kinds = {record.device_name: record.device_kind for record in run.records}
         slugs = {name: device_slug(name, kind) for name, kind in kinds.items()}
@@ -119,12 +107,7 @@ class WantedImport:
 
 
 def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
-    """Take runs into a store and return a row for each file: what became of it, and what was left out of it.
-
-    Raises:
-        UsageError: the pairing pairs nothing, or the order of the runs is not clear; nothing is stored then.
-        StoreError: the store cannot be listed.
-    """
+    """Take runs into a store and return a row for each file: what became of it, and what was left out of it."""
     pairing = Pairing.parse(wanted.implementation) if wanted.implementation else None
     sources = list(_sources(wanted))
     _look(sources, pairing, order=wanted.tool == ASV and wanted.when is None)
@@ -167,11 +150,7 @@ def _fail(error: Exception) -> ForeignRun:
 
 
 def _look(sources: Sequence[_Source], pairing: Pairing | None, *, order: bool) -> None:
-    """Find out before anything is stored whether the options fit the files.
-
-    Raises:
-        UsageError: the pairing pairs nothing, or the order of the runs is not clear.
-    """
+    """Find out before anything is stored whether the options fit the files."""
     if pairing is None and not order:
         return
     series: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)

@@ -102,17 +102,7 @@ def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> b
 
 
 def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
-    """Return the record that an extra_info was made of.
-
-    Args:
-        extra_info: As from `extra_info_of`; keys that are no column are ignored. Columns of the environment in it go
-            before the machine's: a run on several devices has one `machine_info`.
-        machine: As from `machine_info_of`.
-        run: The run's columns; `run_id` and `started_at` must be there.
-
-    Raises:
-        ValueError: a column that every record has is missing, or a value is not of its column's type.
-    """
+    """Return the record that an extra_info was made of."""
     extra_info = {name: value for name, value in extra_info.items() if name not in RUN_COLUMNS}
     row = {name: {**machine, **extra_info, **run}.get(name) for name in _COLUMNS}
     missing = [name for name in _REQUIRED if row[name] is None]
@@ -133,11 +123,7 @@ _REQUIRED = (
 
 
 def _check(record: Record) -> None:
-    """Refuse what the store would refuse, with the column's name.
-
-    Raises:
-        ValueError: a value is not of its column's type.
-    """
+    """Refuse what the store would refuse, with the column's name."""
     try:
         check_table(to_table([record], Record), "records")
     except (TypeError, UnsoundError) as error:
@@ -158,15 +144,7 @@ _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
 
 def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> ForeignRun:
-    """Return what one file holds.
-
-    Args:
-        path: The file.
-        at_commit: Whether the run counts as made when its commit was.
-
-    Raises:
-        ImportFailedError: it is not what was expected.
-    """
+    """Return what one file holds."""
     document, content = read_document(path, EXPECTED)
     if not isinstance(document.get("benchmarks"), list) or not isinstance(document.get("machine_info"), dict):
         raise ImportFailedError(f"{path}: has no 'benchmarks' and 'machine_info', expected {EXPECTED}")

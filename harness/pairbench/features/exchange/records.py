@@ -35,11 +35,7 @@ class Pairing:
 
     @classmethod
     def parse(cls, text: str) -> "Pairing":
-        """Return what `AXIS` or `AXIS:BASELINE` means.
-
-        Raises:
-            UsageError: it is neither.
-        """
+        """Return what `AXIS` or `AXIS:BASELINE` means."""
         axis, colon, baseline = text.partition(":")
         if not axis or (colon and not baseline):
             raise UsageError(
@@ -56,11 +52,7 @@ class Pairing:
         return BASELINE if value == self.baseline else value, tuple(axes.items())
 
     def check(self, results: Iterable[Result]) -> None:
-        """Refuse a pairing that pairs nothing.
-
-        Raises:
-            UsageError: no result has such a parameter, or it has no such value.
-        """
+        """Refuse a pairing that pairs nothing."""
         values: set[str] = set()
         axes: set[str] = set()
         empty = True

@@ -196,11 +196,7 @@ _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number
 
 
 def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], bytes]:
-    """Return a JSON document and the bytes it was read from.
-
-    Raises:
-        ImportFailedError: there is no such file, or it holds no JSON object.
-    """
+    """Return a JSON document and the bytes it was read from."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -223,11 +219,7 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
 
 
 def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
-    """Return a value that must be there.
-
-    Raises:
-        ImportFailedError: it is not, or is of another type.
-    """
+    """Return a value that must be there."""
     value = holder.get(name)
     if not isinstance(value, kind):
         what = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"

@@ -49,11 +49,7 @@ class Wanted:
 
 
 def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit, ...]:
-    """Return the units of a plan's file, or of SELECT arguments. Those for `any` device are for the fleet to say.
-
-    Raises:
-        UsageError: the file is no plan, or a commit, a file or an operator is not there.
-    """
+    """Return the units of a plan's file, or of SELECT arguments. Those for `any` device are for the fleet to say."""
     if len(arguments) == 1 and arguments[0].endswith(_ENDINGS):
         if wanted != Wanted(commits=(), devices=(), tier=(), mode=(), rounds=None):
             raise UsageError(
@@ -80,11 +76,7 @@ def _of_operators(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple
 
 
 def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
-    """Return units with those for `any` device made into one for each GPU model of the fleet, or each CPU model where it has no GPU.
-
-    Raises:
-        UsageError: there is no host to ask.
-    """
+    """Return units with those for `any` device made into one for each GPU model of the fleet, or each CPU model where it has no GPU."""
     offers = [offer for host in hosts for offer in host.offers]
     models = sorted({offer.model for offer in offers if offer.kind == "cuda"} or {offer.model for offer in offers})
     units = tuple(units)
@@ -100,11 +92,7 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
 
 
 def read_plan(file: Path) -> tuple[Unit, ...]:
-    """Return the units in a file of JSON or TOML: a list of tables under `units`.
-
-    Raises:
-        UsageError: it cannot be read, or is none.
-    """
+    """Return the units in a file of JSON or TOML: a list of tables under `units`."""
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -129,11 +117,7 @@ def _repository(config: Config) -> Path:
 
 
 def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
-    """Return the SELECT arguments of each operator that is asked for: itself, or those of its cases that are.
-
-    Raises:
-        UsageError: a suite cannot be loaded.
-    """
+    """Return the SELECT arguments of each operator that is asked for: itself, or those of its cases that are."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     if chosen.survey.broken:
@@ -158,13 +142,6 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
     """Make an authority and a key and a certificate for the scheduler, the workers and the clients, and return a row for each file.
 
     The authority's key signs these three and is written nowhere: a fleet that needs others makes new ones for all.
-
-    Args:
-        folder: A folder that is not there, or empty.
-        days: How long they are good for.
-
-    Raises:
-        UsageError: something is there already, or it cannot be written.
     """
     need_dask()
     from cryptography import x509
@@ -281,19 +258,7 @@ def run_fleet(
     insecure: bool,
     patience_s: float,
 ) -> DoneFleet:
-    """Have units measured by a fleet.
-
-    Args:
-        config: The settings, whose store every host writes to.
-        units: Gives the units; loading suites takes some seconds, and wrong options are found before.
-        address: The scheduler.
-        certificates: The folder with `client.pem`; None without TLS.
-        insecure: Whether to go without TLS beyond this machine.
-        patience_s: Seconds to wait for a device or a scheduler.
-
-    Raises:
-        PairbenchError: the scheduler does not answer, or the store cannot be read.
-    """
+    """Have units measured by a fleet."""
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     store = store_of(config)

@@ -50,21 +50,13 @@ class Commits:
     """The commits that were made on this host."""
 
     def __init__(self, folder: Path) -> None:
-        """Make nothing yet.
-
-        Args:
-            folder: Where the worker was started; commits are those of the checkout that it is in.
-        """
+        """Make nothing yet."""
         self._folder = folder
         self._failed: dict[str, BuildError] = {}
 
     @contextlib.contextmanager
     def code(self, commit: str | None) -> Iterator[Code]:
-        """Give the files of a commit for as long as they are measured; without a commit the worker's own folder.
-
-        Raises:
-            BuildError: there is no such commit here, or it cannot be built. It is tried once.
-        """
+        """Give the files of a commit for as long as they are measured; without a commit the worker's own folder."""
         if commit is None:
             yield Code(folder=self._folder)
             return
@@ -128,11 +120,7 @@ def _make(repository: Path, place: Path, commit: str) -> Code:
 
 
 def _build(folder: Path, installed: Path, log: Path, commit: str) -> None:
-    """Run the command that the commit's own settings name.
-
-    Raises:
-        BuildError: the settings cannot be read, or the command fails.
-    """
+    """Run the command that the commit's own settings name."""
     try:
         command = load_config(folder).build
     except PairbenchError as error:

@@ -52,26 +52,13 @@ QUIET: dict[str, Any] = {
 
 
 def need_dask() -> None:
-    """Make sure that the extra is installed.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Make sure that the extra is installed."""
     if importlib.util.find_spec("distributed") is None:
         raise UsageError("a fleet needs Dask distributed, which is not installed: pip install 'pairbench[fleet]'")
 
 
 def checked_address(text: str, certificates: Path | None, *, insecure: bool) -> str:
-    """Return the address of a scheduler, with its port.
-
-    Args:
-        text: As the user gave it.
-        certificates: The folder of `pairbench fleet certificates`; None without TLS.
-        insecure: Whether anybody who reaches the port may run code as this user.
-
-    Raises:
-        UsageError: it is none, or others could use it.
-    """
+    """Return the address of a scheduler, with its port."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"] or PORT) > 65535:
         raise UsageError(
@@ -96,11 +83,7 @@ def is_loopback(address: str) -> bool:
 
 
 def security_of(certificates: Path | None) -> Any:
-    """Return what Dask needs to know of the certificates in a folder: with them both sides of every connection show one.
-
-    Raises:
-        UsageError: a file is not there.
-    """
+    """Return what Dask needs to know of the certificates in a folder: with them both sides of every connection show one."""
     if certificates is None:
         return None
     from distributed.security import Security
@@ -143,17 +126,7 @@ METADATA = "pairbench"
 
 
 def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Args:
-        address: Where to listen, such as tcp://127.0.0.1:8786.
-        certificates: The folder with `scheduler.pem`; None without TLS.
-        insecure: Whether to listen without TLS where others reach it.
-        notify: Is given the address once it listens.
-
-    Raises:
-        UsageError: it cannot listen there, or must not.
-    """
+    """Serve until SIGINT or SIGTERM."""
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     with configured():

@@ -39,11 +39,7 @@ _DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name"
 
 
 def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
-    """Return by the unit's key the whole runs that a store has of some units. It is listed once; other runs' files stay closed.
-
-    Raises:
-        StoreFailedError: it cannot be listed, or does not give a file.
-    """
+    """Return by the unit's key the whole runs that a store has of some units. It is listed once; other runs' files stay closed."""
     keys = {unit.key for unit in units}
     there = stored_files(place, "records")
     files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
@@ -52,16 +48,7 @@ def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[Store
 
 
 def last_devices(place: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
-    """Return the device that measured each unit's series last, of those that the unit asks for.
-
-    Args:
-        place: The store.
-        units: What is asked for.
-        models: The folders of device models that are worth a look; all where there are none.
-
-    Raises:
-        StoreFailedError: the store cannot be listed, or does not give a file.
-    """
+    """Return the device that measured each unit's series last, of those that the unit asks for."""
     selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
     try:
         files = [file for file in dataset_files(place, "records").files if not models or file.device_slug in models]
@@ -169,16 +156,7 @@ class _Lost:
 def run_units(
     units: Sequence[Unit], drive: Drive, devices: Callable[[tuple[Host, ...]], Sequence[Unit]] | None = None
 ) -> Progress:
-    """Have units measured, and return what became of each.
-
-    Args:
-        units: What is to be measured; equal ones are one.
-        drive: How.
-        devices: Makes the units of what a fleet has, where nobody named a device.
-
-    Raises:
-        PairbenchError: the scheduler does not answer, or is none of ours; the store cannot be read.
-    """
+    """Have units measured, and return what became of each."""
     with configured(), contextlib.closing(_Run(drive)) as run:
         run.connect()
         run.look()
@@ -207,11 +185,7 @@ class _Run:
         self._last_look = 0.0
 
     def connect(self) -> None:
-        """Connect to the scheduler.
-
-        Raises:
-            PairbenchError: it does not answer, or is none of ours.
-        """
+        """Connect to the scheduler."""
         from distributed import Client
 
         drive = self._drive

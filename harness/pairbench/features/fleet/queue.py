@@ -29,11 +29,7 @@ class StoredRun:
 
 
 def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> dict[str, list[StoredRun]]:
-    """Return by the unit's key the runs that are whole, oldest first.
-
-    Args:
-        rows: The combinations of values that the columns `COLUMNS` have, of runs that have ended.
-    """
+    """Return by the unit's key the runs that are whole, oldest first."""
     environments: dict[str, set[str]] = {}
     cut_short = set()
     for row in rows:
@@ -54,11 +50,6 @@ def stored_units(
     """Return the units that need not be measured again, with the run that has each.
 
     A unit without a commit is of files that may have changed since, so only its host can tell.
-
-    Args:
-        units: What is asked for.
-        runs: The whole runs of units in the store.
-        hosts: The fleet: what was measured in an environment that none of it has is to be measured again.
     """
     offers = [offer for host in hosts for offer in host.offers]
     found = {}
@@ -101,15 +92,7 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
 
 
 def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
-    """Return what became of all units, in one of the formats.
-
-    Args:
-        hosts: The fleet as it is at the end.
-        results: What became of each unit.
-        output: table, markdown or json.
-        store: The store, as it may be shown.
-        seconds: From the first unit to the last.
-    """
+    """Return what became of all units, in one of the formats."""
     ends = Counter(result.end for result in results)
     if output == "json":
         units = [{**plain(result), "key": result.unit.key} for result in results]
@@ -177,12 +160,6 @@ def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt
 
     GPUs of one model differ by some percent, so that a series which goes from one to another moves. The pin is soft: a
     device that has been away for a day is given up.
-
-    Args:
-        unit: What is to be measured.
-        last: The device that measured its series last, of those that it asks for; None for a new series.
-        present: The identities of all devices in the fleet.
-        now: The time.
     """
     if last is None or (last.identity not in present and now - last.seen >= AWAY):
         return unit.device

@@ -41,14 +41,7 @@ class UnitContext:
 
 
 def run_unit(text: str) -> str:
-    """Measure a unit on the host of this worker.
-
-    Args:
-        text: A JSON object with the unit, the device's selector and the store.
-
-    Returns:
-        A JSON object: `end`, `reason`, `run_id`, `statuses`, `log`, `host`, `seconds`.
-    """
+    """Measure a unit on the host of this worker."""
     from distributed import get_worker
 
     worker = get_worker()

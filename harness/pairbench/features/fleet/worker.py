@@ -41,15 +41,7 @@ class Examined:
 
 
 def examine_host(config: Config, devices: str) -> Examined:
-    """Look at the devices of this host as `pairbench doctor` does.
-
-    Args:
-        config: The settings.
-        devices: Values of `--device`, with commas between them.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Look at the devices of this host as `pairbench doctor` does."""
     with open_context(config) as context:
         known = survey(context, ()).devices
         chosen = [device for word in devices.split(",") for device in pick_devices(word.strip(), known)]
@@ -135,11 +127,7 @@ class WorkerChoice:
 
 
 def run_worker(config: Config, choice: WorkerChoice, notify: Callable[[str], None]) -> None:
-    """Take units until SIGINT or SIGTERM. A unit that is under way then ends in order, and what it finished is in the store.
-
-    Raises:
-        UsageError: the address is none, or there is no such device.
-    """
+    """Take units until SIGINT or SIGTERM. A unit that is under way then ends in order, and what it finished is in the store."""
     need_dask()
     address = checked_address(choice.address, choice.certificates, insecure=choice.insecure)
     security = security_of(choice.certificates)

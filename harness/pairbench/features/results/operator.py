@@ -251,13 +251,7 @@ _Timed = tuple[str, str | None, str | None, str | None]
 def results_of(
     operator: OperatorDescription, records: Sequence[Record], tiers: Collection[str]
 ) -> OperatorResults | None:
-    """Return what is known of an operator; None where no case in these tiers was ever tried.
-
-    Args:
-        operator: as its suite declares it now.
-        records: all of it on one device model, of any run.
-        tiers: of the cases to take.
-    """
+    """Return what is known of an operator; None where no case in these tiers was ever tried."""
     declared = {case.key: case for case in operator.cases if case.tier in tiers}
     known = [record for record in records if record.case in declared and record.implementation and record.mode]
     if not known:
@@ -390,12 +384,7 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, StepGain]:
-    """Return the step of each variant that builds on another of the same run, by the variant's name.
-
-    Args:
-        variants: of one case in one mode, one record of each.
-        builds_on: for each implementation the variant it builds on, if any.
-    """
+    """Return the step of each variant that builds on another of the same run, by the variant's name."""
     timed = {
         str(record.implementation): record
         for record in variants

@@ -123,17 +123,7 @@ class StoredResults:
 
 
 def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) -> StoredResults:
-    """Return what a store says of the operators that are selected, by those cases of theirs that are.
-
-    Args:
-        config: Where the store and the suites are.
-        select: SELECT arguments; empty for everything.
-        tiers: Those whose cases count.
-
-    Raises:
-        SelectionError: nothing is selected.
-        StoreError: there is no such store, or it is empty.
-    """
+    """Return what a store says of the operators that are selected, by those cases of theirs that are."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     operators = chosen.operators()
@@ -197,16 +187,7 @@ def results_page(
     tiers: Sequence[str],
     terminal: Terminal | None = None,
 ) -> str:
-    """Return the page in one of the formats.
-
-    Args:
-        results: by device model and then operator, in the order of the page.
-        unmeasured: operators that the store holds nothing of, in these tiers.
-        output: table, markdown or json.
-        command: that makes it.
-        tiers: of the cases on it.
-        terminal: stdout where not given.
-    """
+    """Return the page in one of the formats."""
     if output == "json":
         return to_json(
             {

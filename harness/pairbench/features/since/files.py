@@ -37,16 +37,7 @@ class FilesSince:
 
     @classmethod
     def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
-        """Ask git what differs from the commit.
-
-        Args:
-            suites: Name and file of each suite.
-            ref: A commit, branch or tag.
-            start: A folder of the checkout, where there is no suite.
-
-        Raises:
-            UsageError: there is no such commit, or not all suites are in one checkout.
-        """
+        """Ask git what differs from the commit."""
         why = f"--changed-since compares them with commit {ref!r}"
         files = [file for _, file in suites]
         repository = repository_of(files[0].parent if files else start, why)
@@ -68,12 +59,7 @@ class FilesSince:
         )
 
     def touched(self, suites: tuple[tuple[str, Path], ...], olds: dict[Path, Path]) -> Iterator[TouchedSuite]:
-        """Yield the suites of whose files some differ.
-
-        Args:
-            suites: Name and file of each suite.
-            olds: Where suites were that have moved.
-        """
+        """Yield the suites of whose files some differ."""
         for suite, file in suites:
             old = olds.get(file)
             was = next((path for path in (file, old) if path in self.there), None)
@@ -90,12 +76,7 @@ class FilesSince:
         return path in self.differing or path not in self.there
 
     def gone(self, places: tuple[Path, ...], olds: dict[Path, Path]) -> Iterator[Path]:
-        """Yield the suites of the commit that are not there any more, among files and folders.
-
-        Args:
-            places: Where suites are looked for.
-            olds: Where suites were that have moved.
-        """
+        """Yield the suites of the commit that are not there any more, among files and folders."""
         for path in sorted(self.differing):
             inside = any(path.is_relative_to(place) for place in places)
             if path.suffix == ".py" and inside and not path.exists() and path not in olds.values():

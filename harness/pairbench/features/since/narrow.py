@@ -34,14 +34,7 @@ class OperatorsSince:
 def compare_operators(
     context: WorkerContext, survey: Survey, files: FilesSince, touched: Sequence[TouchedSuite]
 ) -> OperatorsSince:
-    """Compare the operators of some suites with those of a commit, whose suites are loaded in a worker.
-
-    Args:
-        context: What workers share.
-        survey: The suites as they are.
-        files: The commit.
-        touched: The suites to look at; all others are the same on both sides.
-    """
+    """Compare the operators of some suites with those of a commit, whose suites are loaded in a worker."""
     found = OperatorsSince()
     now: dict[str, list[OperatorDescription]] = {}
     for operator in survey.operators:
@@ -68,13 +61,7 @@ def compare_operators(
 
 
 def difference(before: OperatorDescription | None, now: OperatorDescription, suite: TouchedSuite) -> str:
-    """Return what differs of an operator; "" where nothing does.
-
-    Args:
-        before: As it was; None where it is new.
-        now: As it is.
-        suite: Its suite.
-    """
+    """Return what differs of an operator; "" where nothing does."""
     if before is None:
         return "new"
     if before.definition_hash != now.definition_hash:
@@ -157,17 +144,6 @@ def narrow_to_changed(
     An operator differs where its definition or an implementation does, or code of the suites that it reaches. Files are compared
     first, so that suites of which no file differs are the same without a look at the commit's; the others are loaded as
     they were, in a worker.
-
-    Args:
-        config: Where suites are.
-        context: What workers share.
-        chosen: What is asked for.
-        tiers: The tiers of cases that are going to be measured.
-        ref: A commit, branch or tag.
-        places: Files and folders in which a suite that is gone since then would be missed.
-
-    Raises:
-        UsageError: the suites are in no git checkout, it has no such commit, or a selection takes nothing.
     """
     check_selections(chosen.selections, chosen.survey.operators, chosen.survey.broken)
     selected = chosen.operators()

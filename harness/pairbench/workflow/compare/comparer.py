@@ -294,16 +294,7 @@ class Comparer:
 
     @classmethod
     def open(cls, config: Config, *, policy: Policy = DEFAULT, quiet_only: bool = False) -> "Comparer":
-        """Open a store for comparisons.
-
-        Args:
-            config: Where the store is, and the checkout to ask about branches.
-            policy: The thresholds.
-            quiet_only: Whether to judge times on a CPU only where a calibration found it quiet.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
-        """
+        """Open a store for comparisons."""
         store = store_of(config)
         return cls(
             index=RunIndex.of_store(store),
@@ -315,17 +306,7 @@ class Comparer:
         )
 
     def compare(self, reference: str = AUTO, current: str = AUTO, *, select: Sequence[str] = ()) -> ComparedRuns:
-        """Compare two sides as the command line names them.
-
-        Args:
-            reference: The runs to compare with, as `selectors.WORDS` says.
-            current: The runs to judge, named in the same way.
-            select: What of both sides to compare; everything if empty.
-
-        Raises:
-            StoreError: a side names no run, or nothing of the current one can be read.
-            SelectionError: the selection leaves nothing.
-        """
+        """Compare two sides as the command line names them."""
         selector = RunSelector(self.index, self.repository, now=dt.datetime.now(dt.UTC))
         picked = selector.pick(current)
         now, problems = _read(picked)

@@ -54,15 +54,7 @@ def accepted_levels(
     newest: Mapping[Series, Record],
     policy: Policy = DEFAULT,
 ) -> dict[Series, AcceptedLevel]:
-    """Return the accepted levels of series with the minimum effects that a comparison of their newest records would take.
-
-    Args:
-        index: The runs of the store, in which past runs are looked up; for accepted series only.
-        acceptances: The newest acceptance of each series.
-        calibrations: All calibrations, oldest first.
-        newest: The newest record of each series.
-        policy: The thresholds.
-    """
+    """Return the accepted levels of series with the minimum effects that a comparison of their newest records would take."""
     runs: dict[str, dict[Series, Record]] = {}
     for series in newest.keys() & acceptances.keys():
         record = newest[series]

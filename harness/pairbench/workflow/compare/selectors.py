@@ -55,14 +55,7 @@ class RunSelector:
     """Finds the runs of a store that the words of a command line mean."""
 
     def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Take a store that was opened; `of_store` opens it.
-
-        Args:
-            index: The runs of the store.
-            repository: To ask about commits, branches and tags.
-            now: Runs that say that they began later are left out of whatever is picked by time.
-            window: How many runs a branch, or another store, stands for as a reference.
-        """
+        """Take a store that was opened; `of_store` opens it."""
         self.index = index
         self._repository = repository
         self._now = now
@@ -72,28 +65,11 @@ class RunSelector:
 
     @classmethod
     def of_store(cls, store: str | StoreLocation, folder: Path) -> "RunSelector":
-        """Open a store to find runs in it, as of now.
-
-        Args:
-            store: A folder or a URL.
-            folder: Where the checkout is that is asked about commits, branches and tags.
-
-        Raises:
-            StoreError: there is no such store, or it is empty.
-        """
+        """Open a store to find runs in it, as of now."""
         return cls(RunIndex.of_store(store), Repository(folder), now=dt.datetime.now(dt.UTC))
 
     def pick(self, text: str, *, against: Picked | None = None) -> Picked:
-        """Return the runs that a text means.
-
-        Args:
-            text: As `WORDS` says.
-            against: The current side, where a reference for it is picked: `last:N`, a branch or a store then are
-                several runs earlier than that. For the current side, a branch or a store is its newest run.
-
-        Raises:
-            StoreError: it means nothing, or several things, or just the current side.
-        """
+        """Return the runs that a text means."""
         picked = self._pick(text, against)
         if against is None:
             return picked
@@ -257,11 +233,7 @@ def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[Inde
 
 
 def _span(text: str) -> tuple[dt.datetime, dt.datetime]:
-    """Return when a month, a day, a minute or a second begins and ends; UTC where nothing else is said.
-
-    Raises:
-        ValueError: there is no such day.
-    """
+    """Return when a month, a day, a minute or a second begins and ends; UTC where nothing else is said."""
     if len(text) == 7:
         begin = dt.datetime.fromisoformat(f"{text}-01").replace(tzinfo=dt.UTC)
         return begin, (begin + dt.timedelta(days=31)).replace(day=1)

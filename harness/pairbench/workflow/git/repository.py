@@ -35,11 +35,7 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def run_git(folder: Path, *arguments: str) -> str:
-    """Return what git prints in a folder, without the last line break; the caller's own repository does not matter.
-
-    Raises:
-        UsageError: there is no git, or it fails.
-    """
+    """Return what git prints in a folder, without the last line break; the caller's own repository does not matter."""
     environment = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_REPOSITORY}
     try:
         done = subprocess.run(
@@ -151,12 +147,7 @@ _MESSAGE = (
 
 
 def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Commit | None:
-    """Return the commit that is checked out in a folder, or None outside a checkout or without git.
-
-    Args:
-        folder: Any of the checkout.
-        variables: The environment, by which a CI job says which pull request it is of; none where another commit is measured than the job's.
-    """
+    """Return the commit that is checked out in a folder, or None outside a checkout or without git."""
     sha = git(folder, "rev-parse", "HEAD")
     if sha is None:
         return None
@@ -183,12 +174,7 @@ def _told(folder: Path) -> tuple[str, str, str]:
 
 
 def pull_request_of(message: str, variables: Mapping[str, str]) -> int | None:
-    """Return the number of the pull request, or merge request, that is being measured; None where nothing says so.
-
-    Args:
-        message: The whole message of the commit.
-        variables: The environment. A CI job of a pull request says its number there; on a branch the message may.
-    """
+    """Return the number of the pull request, or merge request, that is being measured; None where nothing says so."""
     return _of_job(variables) or _of_message(message)
 
 

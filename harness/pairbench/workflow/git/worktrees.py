@@ -41,15 +41,7 @@ class Checkout:
 
 
 def repository_of(path: Path, why: str = "commits of it are measured") -> Path:
-    """Return the top folder of the checkout that a file or folder, which need not exist any more, belongs to.
-
-    Args:
-        path: The file or folder.
-        why: What it is needed for, for who reads that there is none.
-
-    Raises:
-        UsageError: it belongs to none.
-    """
+    """Return the top folder of the checkout that a file or folder, which need not exist any more, belongs to."""
     folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel")).resolve()
@@ -63,11 +55,7 @@ def find_commit(repository: Path, name: str) -> str | None:
 
 
 def resolve(repository: Path, name: str) -> str:
-    """Return the commit that a branch, tag or hash names.
-
-    Raises:
-        UsageError: nothing has that name.
-    """
+    """Return the commit that a branch, tag or hash names."""
     if sha := find_commit(repository, name):
         return sha
     hint = "`git branch --all` and `git tag` list what there is"
@@ -88,15 +76,7 @@ class Worktrees:
     """Where they are, and whatever else is needed beside them."""
 
     def add(self, name: str, asked: str) -> Checkout:
-        """Return the files of a commit in a folder of their own.
-
-        Args:
-            name: What its folder is called.
-            asked: A commit, branch or tag.
-
-        Raises:
-            UsageError: nothing has that name, or git fails.
-        """
+        """Return the files of a commit in a folder of their own."""
         sha, root = resolve(self.repository, asked), self.folder / name
         add_worktree(self.repository, root, sha)
         return Checkout(
@@ -114,22 +94,14 @@ class Worktrees:
 
 
 def add_worktree(repository: Path, folder: Path, sha: str) -> None:
-    """Check a commit out into a folder of its own; no hook of the repository runs.
-
-    Raises:
-        UsageError: git fails.
-    """
+    """Check a commit out into a folder of its own; no hook of the repository runs."""
     # By force, for git may still know the folder from a worktree that was removed by hand.
     run_git(repository, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--force", "--detach", str(folder), sha)
 
 
 @contextlib.contextmanager
 def open_worktrees(repository: Path) -> Iterator[Worktrees]:
-    """Give a place for commits of a repository; at the end all folders are gone, those of killed commands included.
-
-    Raises:
-        UsageError: git fails.
-    """
+    """Give a place for commits of a repository; at the end all folders are gone, those of killed commands included."""
     _clear_left_behind(repository)
     with held_folder(Path(tempfile.gettempdir()).resolve(), _PREFIX) as folder:
         try:
@@ -142,16 +114,7 @@ def open_worktrees(repository: Path) -> Iterator[Worktrees]:
 
 @contextlib.contextmanager
 def open_checkouts(repository: Path, base: str, head: str | None) -> Iterator[tuple[Checkout, Checkout, Path]]:
-    """Give the files of both sides, and a folder for whatever else the comparison needs; all are gone at the end.
-
-    Args:
-        repository: Top folder of the user's checkout.
-        base: A commit, branch or tag.
-        head: The same, or None for the checkout as it is.
-
-    Raises:
-        UsageError: a name is unknown, or git fails.
-    """
+    """Give the files of both sides, and a folder for whatever else the comparison needs; all are gone at the end."""
     for name in (base, head):
         if name is not None:
             resolve(repository, name)
@@ -208,9 +171,6 @@ def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommi
     """Return the good end, the commits after it and the bad end, oldest first.
 
     They are those of the bad end's first parents that have the good end behind them, so that a merge counts as one commit.
-
-    Raises:
-        UsageError: a name is unknown, or the good end is no ancestor of the bad one.
     """
     first, last = resolve(repository, good), resolve(repository, bad)
     if first == last:
@@ -229,11 +189,7 @@ def commits_between(repository: Path, good: str, bad: str) -> tuple[HistoryCommi
 
 
 def list_commits(repository: Path, *what: str) -> tuple[HistoryCommit, ...]:
-    """Return the commits that `git log` lists for some arguments, oldest first.
-
-    Raises:
-        UsageError: git fails.
-    """
+    """Return the commits that `git log` lists for some arguments, oldest first."""
     text = run_git(repository, "log", "--topo-order", _FORMAT, *what, "--")
     fields = (entry.rstrip("\n").split("\0") for entry in text.split("\x01") if entry)
     commits = [

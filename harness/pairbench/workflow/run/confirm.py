@@ -48,15 +48,6 @@ def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_o
     """Compare a run with a reference, and measure what looks worse again, in whole cases.
 
     A case is measured with its baseline and all the variants of the run, for only together they tell the code from the machine.
-
-    Args:
-        request: What the run was asked to do.
-        run_id: The run.
-        reference: The run or runs to compare with, named as for `pairbench compare`.
-        quiet_only: Judge times on a CPU only where a calibration found it quiet.
-
-    Raises:
-        StoreError: the run cannot be read back.
     """
     judged = Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
     worse = suspects(judged.comparison.changes)

@@ -155,13 +155,6 @@ def on_devices(
     """Do something on every device at the same time, one thread and one lock each; the first error is raised.
 
     An interruption is no error here: what was finished has been handed over by then.
-
-    Args:
-        context: What workers share.
-        devices: The devices; none where there is nothing to do.
-        progress: Is told who holds a device that is waited for.
-        work: What to do on each.
-        timed: Whether a clock runs meanwhile, or memory of the device is needed that its holder may have; on a CPU all else needs no lock.
     """
 
     def locked(device: Device) -> None:

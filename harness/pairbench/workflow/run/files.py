@@ -111,13 +111,7 @@ class RunFiles:
     """The files of a run, one a device model, opened as they are needed."""
 
     def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
-        """Take the run's name; nothing is made yet.
-
-        Args:
-            run: Whose files they are.
-            store: A folder or a URL.
-            notify: Is told once if the store fails.
-        """
+        """Take the run's name; nothing is made yet."""
         self._run = run
         self._location = StoreLocation.of(store)
         self._notify = notify
@@ -135,12 +129,7 @@ class RunFiles:
             )
 
     def writer(self, device: Device) -> RunWriter:
-        """Return what writes the files of a device model.
-
-        Raises:
-            StoreError: the store cannot be written.
-            StoreFailedError: it is elsewhere, and takes nothing.
-        """
+        """Return what writes the files of a device model."""
         with self._lock:
             if device.slug not in self._writers:
                 writer = RunWriter(
@@ -154,11 +143,7 @@ class RunFiles:
             return self._writers[device.slug]
 
     def close(self) -> Kept | None:
-        """Finish the files; what the store did not take is offered to it once more.
-
-        Returns:
-            What it still does not take; None where all is in the store.
-        """
+        """Finish the files; what the store did not take is offered to it once more."""
         kept = settle(self._spool, self._notify)
         if kept is not None:
             return kept
@@ -171,12 +156,7 @@ class RunFiles:
 
 
 def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
-    """Offer a store once more what it did not take, and return what it still does not take; None where it has everything.
-
-    Args:
-        spool: What was published through; nothing is from now on.
-        notify: Is told if the store takes everything after all.
-    """
+    """Offer a store once more what it did not take, and return what it still does not take; None where it has everything."""
     if spool.why is None:
         return None
     lost = spool.close()

@@ -54,14 +54,7 @@ _FINAL = (Status.MISMATCHED, Status.SKIPPED)
 def existing(
     cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
 ) -> set[tuple[str, str]]:
-    """Return suite and key of the cases that one run has whole, for a variant is compared with the baseline that was timed beside it.
-
-    Args:
-        cases: What is planned on a device.
-        rows: Of the same device model and environment, from any run, with the columns `COLUMNS`.
-        timer: What the latencies must have been timed with.
-        rounds: The fewest that count.
-    """
+    """Return suite and key of the cases that one run has whole, for a variant is compared with the baseline that was timed beside it."""
     runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
     runs = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -101,10 +94,6 @@ def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> 
     """Return cases in the order in which they were last tried: those that never were first, then the oldest.
 
     What was measured by other code, or was another question, was never tried; what failed was, or it would come first forever.
-
-    Args:
-        cases: What is planned on a device.
-        rows: Of the same device model, from any run, with the columns `COLUMNS`.
     """
     newest: dict[tuple[Any, ...], str] = {}
     for row in rows:
@@ -132,11 +121,7 @@ def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> 
 
 
 def speedup_halfwidth(records: Sequence[Record]) -> float | None:
-    """Return half the 95 % interval of the log speedup of a case's variants, the widest of them; None where there is none.
-
-    Args:
-        records: Of one case.
-    """
+    """Return half the 95 % interval of the log speedup of a case's variants, the widest of them; None where there is none."""
     widths = [width for record in records if (width := _halfwidth(record)) is not None]
     return max(widths, default=None)
 
@@ -250,19 +235,6 @@ def record_run(
 
     A store that fails while the run goes on loses nothing of it, and neither it nor anything else that ends the run keeps what was
     measured from being returned: see `DoneRun.kept` and `DoneRun.error`.
-
-    Args:
-        request: What to run, where, and where the results belong.
-        confirms: The run whose suspects are measured again.
-        skip_existing: Whether to leave out the cases that the store has already.
-        began: When the budget began, by the monotonic clock; None for a run that has none.
-        filled: The commit that the run fills in, where it is another than the user's; of what the store has, only that commit's counts then.
-
-    Raises:
-        UsageError: the settings ask for what a device cannot do.
-        SuiteError: no suite could be loaded, so that there is nothing to keep.
-        StoreError: the store cannot be written, which is known before anything is measured.
-        StoreFailedError: it is elsewhere, and takes nothing.
     """
     started = time.monotonic()
     budgeted = _budgeted(request.config, began)
@@ -373,13 +345,7 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
 
 
 def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
-    """Return an invocation that begins now.
-
-    Args:
-        checkout: A folder of the checkout whose commit the results belong to.
-        confirms: The run whose suspects are measured again.
-        commit: That commit, where the checkout does not say all of it.
-    """
+    """Return an invocation that begins now."""
     now = dt.datetime.now(dt.UTC)
     return Run(
         run_id=marked(stamp(now), os.environ.get(VARIABLE)),
@@ -390,11 +356,7 @@ def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | Non
 
 
 def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
-    """Return the context with what suits a device where nobody chose otherwise.
-
-    Raises:
-        UsageError: Triton's timer is asked for on a CPU.
-    """
+    """Return the context with what suits a device where nobody chose otherwise."""
     if device.kind != "cuda" and config.settings.timer == "do_bench":
         raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
     usual = _ON_A_GPU if device.kind == "cuda" else _ON_A_CPU
