@@ -7,7 +7,7 @@ import pytest
 from pairbench.model.case import Case
 from pairbench.model.outcome import NOT_REACHED
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
-from pairbench.workflow.run.record import COLUMNS, existing
+from pairbench.workflow.record import COLUMNS, existing
 
 NAMES = ("baseline", "fast", "gluon")
 CASE = Case(operator="op", axes=(("rows", 4),), tier="smoke")

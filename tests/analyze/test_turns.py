@@ -9,7 +9,7 @@ import pytest
 from pairbench.model.case import Case
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
-from pairbench.workflow.run.record import in_turn, speedup_halfwidth
+from pairbench.workflow.record import in_turn, speedup_halfwidth
 from tests.builders import make_run
 
 NAMES = ("baseline", "v")

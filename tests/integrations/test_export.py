@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from pairbench.cli.exchange import Form, export
 from pairbench.errors import UsageError
 from pairbench.features.exchange.export import STATS_OF, benchmark_document, csv_of, stats_of
-from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.importing import Intake, rows_of
 from pairbench.features.exchange.pytest_benchmark import SAMPLES_OF, read_benchmark_json
-from pairbench.features.exchange.records import rows_of
 from pairbench.model.latency import CALL, result_of
 from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json

@@ -12,7 +12,7 @@ import pytest
 
 from pairbench.errors import StoreError
 from pairbench.features.exchange.asv import read_asv_file
-from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.importing import Intake, Pairing, rows_of
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
     ROUND_SIZES,
@@ -21,7 +21,6 @@ from pairbench.features.exchange.pytest_benchmark import (
     read_benchmark_json,
     run_info_of,
 )
-from pairbench.features.exchange.records import Pairing, rows_of
 from pairbench.features.exchange.values import ForeignRun, ImportFailedError
 from tests.builders import ended, make_run
 

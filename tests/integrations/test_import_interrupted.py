@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, rows_of
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
     ROUND_SIZES,
@@ -16,7 +16,6 @@ from pairbench.features.exchange.pytest_benchmark import (
     machine_info_of,
     read_benchmark_json,
 )
-from pairbench.features.exchange.records import ImportedRun, Pairing, rows_of
 from pairbench.store.reader import read_run, read_samples
 from tests.builders import make_run
 from tests.faults.kill_at import killed_at, lines_of

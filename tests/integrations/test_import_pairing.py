@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.features.exchange.records import Pairing, order_interval, split
+from pairbench.features.exchange.importing import Pairing, order_interval, split
 from pairbench.features.exchange.values import Axes, Result, Timing, told_apart
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.features.attempt.values import Attempt, Beside, Tried
+from pairbench.features.attempt.attempts import Attempt, Beside, Tried
 from pairbench.features.attempt.words import as_markdown, as_plain, case_lines, closing_lines
 from pairbench.model.outcome import NOT_TRIED
 from pairbench.model.plan import BrokenSuite

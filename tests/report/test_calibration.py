@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbench.features.calibrate import render_calibrations
+from pairbench.features.levels import render_calibrations
 from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.record import Series
 

@@ -10,7 +10,7 @@ from pairbench.config import load_config
 from pairbench.model.comparison import GateOutcome
 from pairbench.store.history import read_series
 from pairbench.store.reader import read_run, runs
-from pairbench.workflow.compare.comparer import Comparer
+from pairbench.workflow.comparer import Comparer
 from tests.builders import DEVICE
 from tests.scale.big_store import first_variant, write_store
 

@@ -11,9 +11,8 @@ import pytest
 
 from pairbench import own_folders
 from pairbench.model.environment import Device
-from pairbench.workflow import live
-from pairbench.workflow.live import live_runs, telling
-from pairbench.workflow.progress import PlainProgress
+from pairbench.workflow import progress as live
+from pairbench.workflow.progress import PlainProgress, live_runs, telling
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 
@@ -40,7 +39,7 @@ def test_a_run_says_how_far_it_is_and_what_it_does() -> None:
 
 def test_a_run_that_was_killed_is_none(tmp_path: Path, own: Path) -> None:
     code = (
-        "import pathlib, sys, time; from pairbench.workflow import live; from pairbench.workflow.progress import PlainProgress\n"
+        "import pathlib, sys, time; from pairbench.workflow import progress as live; from pairbench.workflow.progress import PlainProgress\n"
         "live.temporary_folder = lambda: pathlib.Path(sys.argv[1])\n"
         "with live.telling(PlainProgress(), 'run', '/store'):\n    print('there', flush=True); time.sleep(60)"
     )

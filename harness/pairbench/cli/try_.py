@@ -24,7 +24,7 @@ from pairbench.errors import PairbenchError
 from pairbench.workflow.setup import ask, open_context
 
 if TYPE_CHECKING:
-    from pairbench.features.attempt.values import Attempt, Tried
+    from pairbench.features.attempt.attempts import Attempt, Tried
 
 
 def try_(

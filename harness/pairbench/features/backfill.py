@@ -23,15 +23,23 @@ from pairbench.model.record import Record
 from pairbench.report.render import render_rows, to_json
 from pairbench.store.reader import read_frame, read_records
 from pairbench.suite.reached import reached_files
-from pairbench.workflow.git.repository import git, read_commit, run_git
-from pairbench.workflow.git.worktrees import Worktrees, keep_reason, list_commits, open_worktrees, touched_files
+from pairbench.workflow.git import (
+    Worktrees,
+    git,
+    keep_reason,
+    list_commits,
+    open_worktrees,
+    read_commit,
+    run_git,
+    touched_files,
+)
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.record import record_run
+from pairbench.workflow.record import record_run
 from pairbench.workflow.setup import Request, open_context, pick_devices, store_of
 
 
 def every(commits: int, step: int) -> tuple[int, ...]:
-    """Return the places of every so many commits, oldest first, the newest among them."""
+    """Return the index of every `step`-th commit, oldest first, with the newest among them."""
     return tuple(range((commits - 1) % step, commits, step))
 
 
@@ -41,10 +49,10 @@ def next_step(
     unmeasurable: Collection[int],
     differing: Collection[tuple[int, int]],
 ) -> int | None:
-    """Return the place of the commit to measure next; None where no further one is expected to tell anything.
+    """Return the index of the commit to measure next, or None where no further one is expected to tell anything.
 
-    First come both ends, and the commits that change the hash of an implementation; then the middle between two neighbours that were
-    measured and differ, the widest gap first.
+    Both ends and the commits that change the hash of an implementation come first, then the middle between two measured neighbours
+    that differ, the widest gap first.
     """
     closed = {*measured, *unmeasurable}
     ends = [0, len(changed) - 1]
@@ -60,12 +68,11 @@ def next_step(
 
 
 def neighbours(measured: Collection[int]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of commits between which none was measured."""
+    """Return the pairs of measured commits with no measured commit between them."""
     return tuple(itertools.pairwise(sorted(measured)))
 
 
 def render_backfilled(filled: Sequence[Filled], skipped: Sequence[Skipped], output: str) -> str:
-    """Return what became of the commits in one of the formats."""
     if output == "json":
         return to_json({"filled": [plain(one) for one in filled], "skipped": [plain(one) for one in skipped]})
     every: list[Filled | Skipped] = [*filled, *skipped]
@@ -95,7 +102,7 @@ _MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
 
 @dataclass(frozen=True, kw_only=True)
 class Which:
-    """Which commits of a range are measured; all where nothing is said."""
+    """A choice of commits; all of the range by default."""
 
     every: int | None = None
     """Every so many, the newest among them."""
@@ -107,7 +114,7 @@ class Which:
 
 @dataclass(kw_only=True)
 class Backfilled:
-    """What became of a range."""
+    """The result of a backfill."""
 
     commits: int
     """The commits of the range."""
@@ -119,14 +126,13 @@ class Backfilled:
 
     @property
     def exit_code(self) -> int:
-        """Return 130 after an interruption, 4 where the store failed, 2 where no commit could be measured."""
         if self.interrupted:
             return 130
         return 4 if self.not_in_store else 0 if self.filled else 2
 
 
 def backfill(config: Config, arguments: Arguments, device: str, which: Which) -> Backfilled:
-    """Measure commits of a range, oldest first, as far as the store has not what is asked for of them."""
+    """Measure commits of a range, oldest first, and leave out what the store has already."""
     repository = arguments.repository
     commits = list_commits(repository, "--first-parent", arguments.base)
     tagged = _tagged(repository) if which.tags else frozenset()
@@ -180,7 +186,6 @@ class _Walk:
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
     def fill(self, place: int) -> None:
-        """Measure one commit, as far as the store has not got it."""
         commit = self.commits[place]
         self.progress.notify(
             f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {place + 1} of {len(self.commits)}"
@@ -214,7 +219,7 @@ class _Walk:
         )
 
     def steps(self, most: int) -> Iterator[int]:
-        """Yield the commits to measure, each chosen by what those before have shown."""
+        """Yield the commits to measure, each chosen by the results of those before."""
         changed = self._changed()
         for _ in range(most):
             differing = [pair for pair in neighbours(self.measured) if self._differ(*pair)]
@@ -237,7 +242,7 @@ class _Walk:
         return self.records[place]
 
     def _changed(self) -> list[bool]:
-        """Return which commits change an implementation: those that touch a file of the newest commit's suites are loaded."""
+        """Return which commits change an implementation; only commits that touch a file of the newest commit's suites are loaded."""
         newest = len(self.commits) - 1
         files = self._loaded(newest, lambda side, _: _reached(side)) or frozenset()
         touched = touched_files(self.arguments.repository, self.commits)
@@ -253,7 +258,7 @@ class _Walk:
         return changed
 
     def _loaded(self, place: int, use: Callable[[LoadedSide, int], _Made]) -> _Made | None:
-        """Return what is made of a commit while its files are there; None where it cannot be loaded, which is noted."""
+        """Return `use` of a commit while its files exist; None, and a note, where it cannot be loaded."""
         commit = self.commits[place]
         checkout = self.worktrees.add(commit.sha[:16], commit.sha)
         try:
@@ -272,7 +277,7 @@ class _Walk:
 
 
 def _refuse_nothing(side: LoadedSide) -> None:
-    """Refuse a commit that has nothing of what is asked for."""
+    """Raise where a commit has nothing of what is selected."""
     if side.nothing is not None:
         raise side.nothing
     if not side.chosen.survey.operators:
@@ -298,7 +303,7 @@ def _tagged(repository: Path) -> frozenset[str]:
 
 
 def _branch(repository: Path, range_: str) -> str | None:
-    """Return the branch at the end of a range; None where that is no branch."""
+    """Return the branch at the end of a range, or None."""
     end = range_.rpartition("..")[2].lstrip(".") or "HEAD"
     name = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
     if not name or name == "HEAD":

@@ -29,7 +29,6 @@ Rows = list[dict[str, Any]]
 
 
 def render_divergence(divergence: CaseDivergence, output: str, *, everything: bool = False) -> str:
-    """Return a divergence in one of the formats."""
     if output == "json":
         return to_json({"divergence": _plain(divergence)})
     escape = markdown_text if output == "markdown" else clean
@@ -46,7 +45,6 @@ def render_divergence(divergence: CaseDivergence, output: str, *, everything: bo
 
 
 def sentences(part: Divergence) -> list[str]:
-    """Return the divergence in sentences, the verdict first."""
     lines = _verdict(part)
     lines += _nearer_to_float64(part)
     if part.oracle_missing:
@@ -63,7 +61,7 @@ def sentences(part: Divergence) -> list[str]:
 
 
 def _uneven(part: Divergence) -> Iterator[tuple[str, list[str]]]:
-    """Yield how often each side calls modules, in words, with the modules that are called so often."""
+    """Yield the numbers of calls by each side, in words, with the modules that have them."""
     groups: dict[tuple[int, int], list[str]] = {}
     for name, baseline, variant in part.uncalled:
         groups.setdefault((baseline, variant), []).append(name)
@@ -104,13 +102,12 @@ def _verdict(part: Divergence) -> list[str]:
 
 
 def _before(part: Divergence, first: Layer) -> Layer | None:
-    """Return the last module before the first one that is off, whose output was compared."""
     compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
     return compared[-1] if compared else None
 
 
 def _nearer_to_float64(part: Divergence) -> list[str]:
-    """Return which side is nearer to float64, where it matters and is known."""
+    """Return which side is nearer to float64, where a module differs and the oracle is known."""
     first, worse = part.first, part.first_worse
     if first is None and worse is None:
         return []
@@ -147,7 +144,7 @@ def _gap(gap: Gap) -> str:
 
 
 def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int]:
-    """Return rows of the table, and how many were left out of it."""
+    """Return the rows of the table, and the number of calls left out."""
     layers = list(enumerate(part.layers))
     first = part.first
     if not everything and len(layers) > _ROWS:
@@ -156,7 +153,7 @@ def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int
 
 
 def _chosen(layers: list[tuple[int, Layer]], at: int | None) -> list[tuple[int, Layer]]:
-    """Return the layers around the first one that is beyond tolerance, and the outer blocks that fit, evenly thinned."""
+    """Return the layers around the first one beyond tolerance, and the outer blocks that fit, evenly thinned."""
     near = [pair for pair in layers if at is not None and abs(pair[0] - at) <= _AROUND]
     room = _ROWS - len(near)
     above = {layer.module.rpartition(".")[0] for _, layer in layers}
@@ -228,7 +225,6 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
 
 
 def find_divergence(config: Config, wanted: Wanted, variant: str) -> CaseDivergence:
-    """Return how far the modules of a variant are from the baseline's, one after the other."""
     with open_case(config, wanted) as whole:
         entry = _entry(whole.planned, variant)
         one = whole.only((entry,))

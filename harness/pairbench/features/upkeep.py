@@ -20,7 +20,10 @@ PUBLISHED, WAITS = "published", "still waits"
 
 
 def push_waiting(config: Config, *, given: bool) -> list[dict[str, Any]]:
-    """Publish what waits, and return a row for each folder of the spool."""
+    """Publish the spool, and return a row for each of its folders.
+
+    With `given`, the store was named for this command, and everything goes there, wherever it was meant for.
+    """
     return [_pushed(one, config, given=given) for one in list(waiting())]
 
 
@@ -45,19 +48,19 @@ _DAYS = {"d": 1, "w": 7, "y": 365}
 
 
 def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
-    """Merge old records, and yield what was done; see `store.upkeep.compact.compact`."""
+    """Merge old records, and yield each merge."""
     yield from compact(_there(config), keep=keep)
 
 
 def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
-    """Return what reading all of a store has shown, and a row for each thing that was found, damage first."""
+    """Return the result of reading the whole store, and a row for each finding, damage first."""
     checked = check(_there(config))
     rows = [{"what": one.what, "file": one.path, "reason": one.told} for one in checked.findings]
     return checked, sorted(rows, key=lambda row: (row["what"] != DAMAGED, row["what"], row["file"]))
 
 
 def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:
-    """Return what samples are older than that, and what of them could not be removed; without `sure` nothing is."""
+    """Return the samples older than an age, and which of them could not be removed; without `sure` none is."""
     before = dt.datetime.now(dt.UTC) - dt.timedelta(days=_days(older))
     place = _there(config)
     found = old_samples(place, before)
@@ -65,7 +68,6 @@ def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamp
 
 
 def _there(config: Config) -> StoreLocation:
-    """Return the store."""
     place = StoreLocation.of(config.store)
     if not any(place.listing(folder, "").paths for folder in FOLDERS):
         raise EmptyStoreError(

@@ -161,7 +161,7 @@ def verify(
         >>> assert pairbench.verify("my_ops.py", impostors=True).ok
     """
     refuse_in_worker("verify")
-    from pairbench.workflow.run.devices import verify_devices
+    from pairbench.workflow.devices import verify_devices
 
     options = _options(tier=tier, mode=mode, timeout=timeout, **settings)
     with (
@@ -247,7 +247,7 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | No
     with open_request(opened.config, opened.select, device, _words(implementations)) as request:
         from pairbench.report.rows import ordered
         from pairbench.store.reader import read_samples
-        from pairbench.workflow.run.record import record_run
+        from pairbench.workflow.record import record_run
 
         done = record_run(request, began=began)
     told = [suite.reason for suite in request.chosen.survey.broken]

@@ -53,9 +53,9 @@ from pairbench.store.history import LatencySamples, latency_samples, read_series
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import WholeStore, read_records
 from pairbench.suite.text import about
-from pairbench.workflow.compare.comparer import Comparer
-from pairbench.workflow.compare.noise import newest_calibrations
+from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import NEEDED
+from pairbench.workflow.noise import newest_calibrations
 from pairbench.workflow.setup import catalogue_folder, default_places, store_of
 
 _COMPARED = 6

@@ -20,7 +20,7 @@ from pairbench.workflow.setup import open_context, pick_devices
 
 
 class HostWatch:
-    """Watches a host from the moment it is made. What it found before anything is timed is `before`, from `begin` on."""
+    """Watches a host from the moment it is made; `before` is the load until timing begins."""
 
     def __init__(self, device: Device, notify: Callable[[str], None]) -> None:
         self._device = device
@@ -30,14 +30,14 @@ class HostWatch:
         self.before = HostLoad(cores=count_cores(), before=None)
 
     def begin(self, environment: Environment) -> HostLoad:
-        """Say what computes beside what is about to be timed."""
+        """Report other work on the device and its host before timing begins, and return the host's load."""
         self.before = replace(self.before, before=self._meter.foreign_cores())
         self._say(self.before)
         _warn_of_processes(environment, self._notify)
         return self.before
 
     def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
-        """Return the load with what was seen while cases were timed."""
+        """Return the load with what was seen while cases were timed, and the busy processors of others in each round."""
         readings = [timed.telemetry for state in states for timed in state.rounds]
         return replace(
             self.before,
@@ -47,7 +47,6 @@ class HostWatch:
         )
 
     def end(self, load: HostLoad) -> None:
-        """Say it where the load began only after the beginning."""
         self._say(load)
 
     def _say(self, load: HostLoad) -> None:
@@ -70,7 +69,7 @@ def _warn_of_processes(environment: Environment, notify: Callable[[str], None]) 
 def probe_device(
     context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
 ) -> tuple[Environment, HostLoad]:
-    """Return a device's environment and how busy its host is."""
+    """Return a device's environment and its host's load; ceilings come from the user's cache where they are known."""
     kept = kept or KeptCeilings()
     with Workers(context, device) as workers:
         bare = probe_in(workers, device, ceilings=False)
@@ -84,7 +83,7 @@ def probe_device(
 
 
 def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
-    """Return a row for each thing that was looked at, device by device."""
+    """Return a row for each finding of `pairbench doctor`, device by device."""
     rows: list[dict[str, Any]] = []
     with open_context(config) as context:
         for device in pick_devices(wanted, survey(context, ()).devices):

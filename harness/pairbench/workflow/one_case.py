@@ -13,8 +13,8 @@ from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, typical
+from pairbench.workflow.devices import on_devices, plan_for
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.devices import on_devices, plan_for
 from pairbench.workflow.setup import Chosen, ask, load, open_context, pick_devices
 
 _SHOWN = 8
@@ -23,7 +23,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What the user wants to look into."""
+    """The arguments that name one case."""
 
     operator: str
     """A SELECT argument that takes one operator."""
@@ -35,7 +35,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCase:
-    """A case that workers can look into."""
+    """A case that workers can examine."""
 
     context: WorkerContext
     """What the workers share."""
@@ -54,7 +54,7 @@ class OpenCase:
         return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
-        """Do one thing on the device, under its lock, and return what it gives."""
+        """Return the result of `what` on the device, under its lock."""
         answers: list[_Answer] = []
         self.progress.expect(self.device, 1)
 
@@ -82,7 +82,7 @@ def open_case(config: Config, wanted: Wanted) -> Iterator[OpenCase]:
 
 
 def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
-    """Return the device that `--device` names."""
+    """Return the one device that `--device` names."""
     named = pick_devices(wanted, devices)
     if len(named) > 1:
         raise UsageError(f"--device {wanted!r} is {len(named)} devices here, expected one, such as {named[0].selector}")
@@ -90,7 +90,7 @@ def one_device(wanted: str, devices: tuple[Device, ...]) -> Device:
 
 
 def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> PlannedCase:
-    """Return the case to look into: the one that is named, else the first of the size that suits the device."""
+    """Return the named case, else the first of the size that suits the device."""
     if chosen.survey.broken and not plan.cases:
         raise SelectionError(chosen.survey.broken[0].reason)
     operators = {(item.operator.suite, item.operator.name): item.operator for item in plan.cases}

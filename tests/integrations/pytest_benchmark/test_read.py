@@ -17,7 +17,7 @@ from pairbench.cli.compare import compare
 from pairbench.cli.exchange import Tool, import_
 from pairbench.cli.trend import trend
 from pairbench.errors import UsageError
-from pairbench.features.exchange.importing import Intake
+from pairbench.features.exchange.importing import ImportedRun, Intake, Pairing, rows_of
 from pairbench.features.exchange.pytest_benchmark import (
     KEY,
     ROUND_SIZES,
@@ -26,7 +26,6 @@ from pairbench.features.exchange.pytest_benchmark import (
     machine_info_of,
     read_benchmark_json,
 )
-from pairbench.features.exchange.records import ImportedRun, Pairing, rows_of
 from pairbench.features.exchange.values import ImportFailedError
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, read_samples, runs

@@ -13,7 +13,7 @@ from pairbench.execute.parent.pool import WorkerContext
 from pairbench.features.ab.arguments import load_side, read_arguments
 from pairbench.model.environment import Commit
 from pairbench.model.settings import Settings
-from pairbench.workflow.git.worktrees import Checkout
+from pairbench.workflow.git import Checkout
 
 
 @pytest.mark.parametrize("select", [["new.py"], ["new.py", "conv"], ["new.py::conv"]])

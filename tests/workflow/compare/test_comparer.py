@@ -12,8 +12,8 @@ from pairbench.model.record import Series
 from pairbench.site.gather import SiteReading
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.run_index import RunIndex
-from pairbench.workflow.compare.comparer import Comparer
-from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.comparer import Comparer
+from pairbench.workflow.git import Repository
 from tests.builders import make_run, run_id_of, write_runs
 
 ONCE = {"index": 1, "repository": 1, "acceptances": 1, "calibrations": 1}
@@ -32,7 +32,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return wrapped
 
     monkeypatch.setattr(RunIndex, "of_store", staticmethod(counted("index", RunIndex.of_store)))
-    room = "pairbench.workflow.compare.comparer"
+    room = "pairbench.workflow.comparer"
     monkeypatch.setattr(f"{room}.Repository", counted("repository", Repository))
     monkeypatch.setattr(f"{room}.read_acceptances", counted("acceptances", read_acceptances))
     monkeypatch.setattr(f"{room}.read_calibrations", counted("calibrations", read_calibrations))

@@ -8,8 +8,8 @@ from pairbench.model.comparison import Calibration, Floor
 from pairbench.model.record import Series
 from pairbench.store.documents import write_calibration
 from pairbench.store.run_index import RunIndex
-from pairbench.workflow.compare.comparer import Comparer
-from pairbench.workflow.compare.noise import newest_calibrations, past_floors, widest
+from pairbench.workflow.comparer import Comparer
+from pairbench.workflow.noise import newest_calibrations, past_floors, widest
 from tests.builders import DEVICE, make_run, write_runs
 
 NOW = make_run(20)

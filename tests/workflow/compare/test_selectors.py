@@ -12,8 +12,8 @@ import pytest
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store.run_index import RunIndex
-from pairbench.workflow.compare.selectors import Picked, RunSelector
-from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.git import Repository
+from pairbench.workflow.selectors import Picked, RunSelector
 from tests.builders import CASES, FIRST, make_run, run_id_of, sha, write_runs
 
 Make = Callable[..., RunSelector]

@@ -10,7 +10,7 @@ from pairbench.analyze.compare.rounds import latency_of_run, latency_of_runs
 from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config
 from pairbench.features.ab.measure import compare_interleaved
-from pairbench.features.accept import accept_level
+from pairbench.features.levels import accept_level
 from pairbench.model.comparison import Change, Comparison, Judgement, Side
 from pairbench.model.latency import CALL
 from pairbench.model.record import Record

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pairbench.features.fleet.drive import last_devices, runs_of
+from pairbench.features.fleet.queue import last_devices, runs_of
 from pairbench.model.unit import Unit, marked
 from pairbench.store.location import StoreLocation
 from tests.builders import CASES, make_run, write_runs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.workflow.git.worktrees import commits_between, touched_files
+from pairbench.workflow.git import commits_between, touched_files
 from tests.bisect.planted import git
 
 

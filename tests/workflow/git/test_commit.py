@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.workflow.git.repository import OF_ANOTHER_REPOSITORY, pull_request_of, read_commit
+from pairbench.workflow.git import OF_ANOTHER_REPOSITORY, pull_request_of, read_commit
 from tests.workflow.git.test_repository import call
 
 CI = ("GITHUB_REF", "GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID")

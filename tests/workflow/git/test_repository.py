@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.workflow.git.repository import OF_ANOTHER_REPOSITORY, git, read_commit, run_git
+from pairbench.workflow.git import OF_ANOTHER_REPOSITORY, git, read_commit, run_git
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
@@ -71,7 +71,7 @@ def test_a_hook_of_one_repository_reads_the_commit_of_another(make: "Make", hook
     script = other / ".git" / "hooks" / hook
     script.parent.mkdir(exist_ok=True)
     code = (
-        "import os, sys; from pathlib import Path; from pairbench.workflow.git.repository import read_commit; "
+        "import os, sys; from pathlib import Path; from pairbench.workflow.git import read_commit; "
         "commit = read_commit(Path(sys.argv[1])); "
         "print(os.environ.get('GIT_INDEX_FILE', ''), commit.sha, file=open(sys.argv[2], 'w'))"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.workflow.git.worktrees import find_commit, open_checkouts, repository_of, resolve
+from pairbench.workflow.git import find_commit, open_checkouts, repository_of, resolve
 
 ROOT = Path(__file__).parents[3]
 
@@ -109,7 +109,7 @@ def test_a_hook_may_run_us(repository: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_a_killed_run_left_is_taken_away_and_what_others_use_is_not(repository: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; import tempfile; tempfile.tempdir = sys.argv[2]\n"
-        "from pairbench.workflow.git.worktrees import open_checkouts\n"
+        "from pairbench.workflow.git import open_checkouts\n"
         "with open_checkouts(Path(sys.argv[1]), 'HEAD', None): print('open', flush=True); time.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}

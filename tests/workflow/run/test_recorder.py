@@ -12,7 +12,7 @@ from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescr
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
-from pairbench.workflow.run.files import Recorder
+from pairbench.workflow.run_files import Recorder
 
 RUN = Run(
     run_id="20260102T030405-abcdef",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.features.since.files import FilesSince
+from pairbench.features.since import FilesSince
 from tests.workflow.git.test_worktrees import git
 
 SUITE = "import kernels\nfrom pairbench import Operator\n"

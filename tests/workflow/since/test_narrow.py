@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from pairbench.features.since.files import TouchedSuite
-from pairbench.features.since.narrow import control_sample, difference
+from pairbench.features.since import TouchedSuite, control_sample, difference
 from pairbench.model.case import Case
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
-from pairbench.workflow.narrowed import Narrowed
+from pairbench.workflow.requested import Narrowed
 
 TOUCHED = TouchedSuite(suite="ops.py", file=Path("/ops.py"), was=Path("/ops.py"), unhashed=())
 

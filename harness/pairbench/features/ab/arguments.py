@@ -12,14 +12,14 @@ from pairbench.model.environment import Device
 from pairbench.model.plan import Plan
 from pairbench.plan import names_implementation, parse_selection
 from pairbench.suite.load import find_suites
-from pairbench.workflow.git.worktrees import Checkout, find_commit, repository_of
-from pairbench.workflow.run.devices import plan_for
+from pairbench.workflow.devices import plan_for
+from pairbench.workflow.git import Checkout, find_commit, repository_of
 from pairbench.workflow.setup import Chosen, choose, default_places, moved_names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The arguments of `pairbench ab`, told apart."""
+    """The repository, the two commits and the selection that `pairbench ab` was given."""
 
     repository: Path
     """The top folder of the checkout that holds the suites."""
@@ -33,14 +33,14 @@ class Arguments:
     """Names or globs of implementations; none for all."""
 
     def suites(self, config: Config) -> tuple[Path, ...]:
-        """Return the suite files of the working tree that may be loaded; a commit may have others."""
+        """Return the suite files of the working tree; a commit may have others."""
         named = tuple(path for text in self.select if (path := _path_of(text)) is not None)
         return find_suites(tuple(path for path in named or _defaults(config) if path.exists()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSide:
-    """One side of the comparison, its suites loaded."""
+    """One commit of the comparison, with its suites loaded."""
 
     checkout: Checkout
     """The commit and its files."""
@@ -53,7 +53,7 @@ class LoadedSide:
 
 
 def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:
-    """Tell HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name."""
+    """Split HEAD from SELECT: the first argument after BASE is HEAD if git knows a commit of that name."""
     named = [path for text in rest if (path := _path_of(text)) is not None]
     repository = repository_of(named[0] if named else Path.cwd())
     for path in named or _defaults(config):
@@ -68,7 +68,6 @@ def read_arguments(config: Config, base: str, rest: list[str], implementations: 
 
 
 def load_side(config: Config, context: WorkerContext, arguments: Arguments, checkout: Checkout) -> LoadedSide:
-    """Load what is selected of one side's suites."""
     context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
     root = config.root.resolve()
     inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
@@ -97,7 +96,7 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
 
 
 def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:
-    """Return what a side is to do, and why that is nothing, if so: another commit need not have all that is selected."""
+    """Return a side's plan, and the error that explains an empty plan: another commit need not have all that is selected."""
     if side.nothing:
         return Plan(cases=()), side.nothing
     survey, selections = side.chosen.survey, side.chosen.selections
@@ -123,7 +122,7 @@ def _defaults(config: Config) -> tuple[Path, ...]:
 
 
 def _path_of(text: str) -> Path | None:
-    """Return the file or folder that a SELECT argument names, or None."""
+    """Return the file or folder in a SELECT argument, or None."""
     selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
     return Path(selection.suite).resolve() if selection.suite is not None else None
 
@@ -139,7 +138,6 @@ def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path:
 def _text_on_side(
     text: str, arguments: Arguments, checkout: Checkout, root: Path, moved: Mapping[str, str]
 ) -> str | None:
-    """Return a SELECT argument as it is on one side, where a suite may lie elsewhere; None where that side has no such file."""
     path = _path_of(text)
     if path is None:
         return text
@@ -150,7 +148,7 @@ def _text_on_side(
 
 
 def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
-    """Return the suites of an earlier commit under the names that they have now, so that both sides have the same series."""
+    """Return an earlier commit's suites under their present names, so that both sides have the same series."""
 
     def new(name: str) -> str:
         return moved.get(name, name)

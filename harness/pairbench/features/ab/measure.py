@@ -46,10 +46,10 @@ from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
-from pairbench.workflow.git.worktrees import open_checkouts
+from pairbench.workflow.devices import Reporter, on_devices
+from pairbench.workflow.git import open_checkouts
 from pairbench.workflow.machine import HostWatch, probe_device
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.devices import Reporter, on_devices
 from pairbench.workflow.setup import open_context, pick_devices, stamp
 
 _OUTCOMES = {
@@ -67,16 +67,13 @@ def compare_interleaved(
     outputs: Mapping[Series, OutputsCompared] | None = None,
     policy: Policy = DEFAULT,
 ) -> tuple[Change, ...]:
-    """Return what became of each series."""
+    """Return the change of each series; the same round of both commits is a pair, and `outputs` says whether both compute the same."""
     changes = compare(reference, current, policy=policy, interleaved=True)
     return tuple(_with_outputs(change, (outputs or {}).get(change.series)) for change in changes)
 
 
 def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> frozenset[Series]:
-    """Return the series that are slower, or look slower where chance is not ruled out: further rounds tell.
-
-    Counts need none, for they are exact.
-    """
+    """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
     worse = set(suspects(changes))
     return frozenset(
         change.series
@@ -134,7 +131,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """What measuring two commits in turns has shown."""
+    """The result of measuring two commits in turns."""
 
     comparison: Comparison
     """Verdicts of all series that either side has."""
@@ -150,7 +147,6 @@ class SideBySide:
     """Why suites of the current side cannot be loaded, as far as no series of theirs is compared."""
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
-        """Return the comparison and what it rests on as one JSON document."""
         reference, current = ([expanded(record) for record in side] for side in self.records)
         return {
             **document(self.comparison),
@@ -163,7 +159,7 @@ class SideBySide:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Two commits, loaded, and how they are to be measured in turns."""
+    """Two loaded commits, and the settings by which they are measured in turns."""
 
     context: WorkerContext
     sides: tuple[LoadedSide, LoadedSide]
@@ -177,7 +173,6 @@ class Turns:
 
 
 def compare_commits(config: Config, arguments: Arguments, device: str, policy: Policy) -> SideBySide:
-    """Measure two commits in turns on one device, what looks slower twice, and compare."""
     if config.settings.timer != "auto":
         raise UsageError("setting 'timer' is 'do_bench', which cannot take turns; ab needs 'auto'")
     if "rounds" not in config.given:
@@ -196,7 +191,7 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
 
 
 def measure(loaded: Turns) -> SideBySide:
-    """Measure two loaded commits in turns, what looks slower twice, and compare. See `compare_commits`."""
+    """Measure two loaded commits in turns and compare them; cases that look slower are measured twice."""
     device = _one_device(loaded.device, loaded.sides)
     plans = _plans(loaded.sides, device)
     devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
@@ -343,7 +338,7 @@ class _Measurement:
         return tuple(problems), broken
 
     def _parts(self, index: int) -> Parts:
-        """Return what was measured of a side; a case that was measured again is in it twice, the second time as a part of another run."""
+        """Return the outcomes of a side; a case that was measured again is there twice, the second time in a run that confirms the first."""
         run, plan = self.runs[index], self.plans[index]
         states = {id(state): state for state in self.alternation.sessions[index].states}
         rounds = self.loaded.context.settings.rounds
@@ -376,14 +371,12 @@ class _Measurement:
 
 
 def _rows(run: Run, environment: Environment, outcomes: list[Outcome]) -> Iterator[Record]:
-    """Yield the rows of a case."""
     for row in to_records(run, environment, outcomes):
         # Not timed for want of the other side: nothing that the implementation did.
         yield replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
 
 
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
-    """Return the outcomes of a case by some of its rounds."""
     return [_restricted(state.outcome(entry), rounds) for entry in state.planned.entries]
 
 
@@ -392,7 +385,7 @@ def _restricted(outcome: Outcome, rounds: range) -> Outcome:
 
 
 def open_store(config: Config, history: Config) -> StoreLocation:
-    """Return a store for sides of comparisons, which can be written and is no history."""
+    """Return a store for the sides of comparisons: it can be written, and it is not the history's."""
     location = StoreLocation.of(config.store)
     others = [file.run_id for file in stored_files(location, "records").files if not _is_side(file.run_id)]
     if others or location.root == StoreLocation.of(history.store).root:
@@ -410,7 +403,7 @@ def _is_side(run_id: str) -> bool:
 
 
 def keep(found: SideBySide, location: StoreLocation) -> None:
-    """Write both sides, each as a run, and as another one what was measured again."""
+    """Write both sides, each as a run, with a second run for cases that were measured again."""
     for records, parts in zip(found.records, found.parts, strict=True):
         samples = [row for run, outcomes in parts for row in to_samples(run, found.environment, outcomes)]
         for run_id in dict.fromkeys(record.run_id for record in records):

@@ -1,10 +1,6 @@
-"""Tries what was selected, again and again with everything kept warm between: the server that forks workers, devices, what is stored.
+"""`pairbench try`: a selection is tried once, with everything that takes time to load kept for the next try.
 
-Whether a quick look shows a change: two medians of one process each, so this is no verdict.
-
-The last try of each series of a project, in the user's cache folder: what `pairbench try` compares with, and no history.
-
-The newest run of each series, found by opening as few files as that takes.
+A result is compared with the series' last try and its newest stored run by two medians of one process each, so this is no verdict.
 """
 
 import contextlib
@@ -27,12 +23,11 @@ from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.quick_look import QuickLook
 from pairbench.execute.parent.scout import Scout, Survey
-from pairbench.features.attempt.values import Attempt, Beside, Tried
 from pairbench.model.comparison import DEFAULT
 from pairbench.model.environment import Device, Environment, HostLoad, withheld
 from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
-from pairbench.model.plan import PlannedCase
+from pairbench.model.plan import BrokenSuite, PlannedCase
 from pairbench.model.record import COLUMNS as SERIES
 from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, one_of_each
@@ -43,10 +38,72 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
+from pairbench.workflow.devices import plan_for
 from pairbench.workflow.one_case import one_device
-from pairbench.workflow.run.devices import plan_for
-from pairbench.workflow.run.record import context_for
+from pairbench.workflow.record import context_for
 from pairbench.workflow.setup import Asked, Chosen, ask, store_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """An earlier result of a series, beside the present one."""
+
+    record: Record
+    """The earlier result; only some of its columns where it is that of an earlier try."""
+    change: float | None = None
+    """The median latency now over the earlier one; None where they cannot be compared."""
+    clear: bool = False
+    """Whether the change is larger than what two processes differ by anyway, as far as a quick look can tell."""
+    shared: bool = False
+    """Whether the baseline changed alike, so that it may be the machine."""
+    elsewhere: bool = False
+    """Whether it was made in another environment: other versions, another machine."""
+    why_not: str = ""
+    """Why they cannot be compared; empty where they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The result of one implementation of one case in one mode."""
+
+    record: Record
+    """Everything that is known of it, as a run would store it."""
+    last: Beside | None = None
+    """The last try of the series; None where there is none."""
+    stored: Beside | None = None
+    """The newest stored run of the series; None where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One invocation of `pairbench try`, or one repetition of `try --watch`."""
+
+    cases: tuple[tuple[Tried, ...], ...]
+    """The cases that were tried, in order."""
+    left_out: tuple[str, ...] = ()
+    """Keys of the cases that were selected and not taken, for one of an operator is enough."""
+    untried: tuple[str, ...] = ()
+    """Keys of the cases that were taken and not tried, for something before them was wrong."""
+    broken: tuple[BrokenSuite, ...] = ()
+    """Suites that could not be loaded."""
+
+    @property
+    def exit_code(self) -> int:
+        if self.broken:
+            return 2
+        return int(any(Status(one.record.status).bad for one in self.tried))
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        return tuple(one for case in self.cases for one in case)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "left_out": list(self.left_out),
+            "untried": list(self.untried),
+            "broken_suites": [{"suite": one.suite, "reason": one.reason} for one in self.broken],
+        }
+
 
 _BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
 """Part of a latency by which it may differ between two processes of the same code, by device kind. On a CPU addresses play a part."""
@@ -57,7 +114,7 @@ _BETWEEN_PROCESSES_NS = 200.0
 def beside(record: Record, earlier: Record) -> Beside:
     """Compare a result with an earlier one of the same series.
 
-    A change is clear where it is larger than processes differ anyway, and the two intervals, which know nothing of that, lie apart.
+    A change is clear where it exceeds the usual difference between two processes and the two intervals do not overlap.
     """
     elsewhere = record.environment_hash != earlier.environment_hash
     if why := _why_not(record, earlier):
@@ -83,7 +140,7 @@ def _why_not(record: Record, earlier: Record) -> str:
 
 
 def _shared(record: Record, earlier: Record, least: float) -> bool:
-    """Tell whether the speedup stayed although the latency changed: then the baseline changed alike."""
+    """Return whether the speedup stayed although the latency changed: then the baseline changed alike."""
     now, then = speedup_of(record), speedup_of(earlier)
     return record.role != "baseline" and now is not None and then is not None and not _differ(now, then, least)
 
@@ -93,7 +150,7 @@ def _differ(one: Interval, other: Interval, least: float) -> bool:
 
 
 def _apart(one: Interval, other: Interval) -> bool:
-    """Tell whether two intervals have no value in common; where the ends are not known the estimate stands for them."""
+    """Return whether two intervals are disjoint; an unknown end is taken to be the estimate."""
     (low, high), (least, most) = (_ends(interval) for interval in (one, other))
     return low > most or high < least
 
@@ -115,15 +172,14 @@ _MOST = 2000
 
 
 class LastTries:
-    """The last tries of one project."""
+    """The last try of each series of one project, in the user's cache folder."""
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
-        """Read nothing yet."""
         name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=_MOST)
 
     def read(self) -> dict[Series, Record]:
-        """Return the last try of each series; what is damaged is left out."""
+        """Return the last try of each series, without damaged entries."""
         found = {}
         for values in self._values.read().values():
             record = _record(values)
@@ -142,7 +198,7 @@ class LastTries:
 
 
 def _record(values: dict[str, Any]) -> Record | None:
-    """Return kept values as a record that lacks all other columns; nothing where one is not what it should be."""
+    """Return cached values as a record that lacks all other columns; None where a value has the wrong type."""
     if set(values) != set(_KEPT) or not all(isinstance(values[name], kinds) for name, kinds in _types().items()):
         return None
     return Record(**values)
@@ -150,7 +206,7 @@ def _record(values: dict[str, Any]) -> Record | None:
 
 @cache
 def _types() -> dict[str, tuple[type, ...]]:
-    """Return the types that each kept column may have; a whole number may stand for any."""
+    """Return the types that each cached column may have; JSON may hold a whole number for a float."""
     hints = get_type_hints(Record)
     found = {}
     for name in _KEPT:
@@ -165,16 +221,14 @@ _STEPS = (4, 28, 168)
 
 
 class NewestRuns:
-    """The newest run of each series. What was found once is found again at once, until the store has another file."""
+    """The newest run of each series, found by opening few files and remembered until the store has another file."""
 
     def __init__(self, place: StoreLocation) -> None:
-        """Read nothing yet."""
         self._place = place
         self._newest_first: tuple[str, ...] = ()
         self._found: dict[Series, Record | None] = {}
 
     def of(self, wanted: Collection[Series]) -> dict[Series, Record]:
-        """Return the newest measured record of each series that has one; a store that cannot be read has none."""
         try:
             newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
             if newest_first != self._newest_first:
@@ -203,7 +257,7 @@ class NewestRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedTry:
-    """What the user wants to have tried."""
+    """The arguments of `pairbench try`."""
 
     select: tuple[str, ...]
     """SELECT arguments; empty for everything."""
@@ -216,20 +270,16 @@ class WantedTry:
 
 
 class Telling(Protocol):
-    """What shows the user how it goes."""
+    """The callbacks of a try: what begins, messages, and finished cases."""
 
-    def doing(self, what: str) -> None:
-        """Say what is under way."""
-
-    def notify(self, text: str) -> None:
-        """Say what the user has to know at once."""
-
+    def doing(self, what: str) -> None: ...
+    def notify(self, text: str) -> None: ...
     def case(self, tried: tuple[Tried, ...]) -> None:
-        """Take a case of which all is known."""
+        """Take a finished case."""
 
 
 class Attempts:
-    """Tries of one selection on one device, one after the other."""
+    """Repeated tries of one selection on one device."""
 
     def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, telling: Telling) -> None:
         """Find the suites; no worker is started yet."""
@@ -242,17 +292,16 @@ class Attempts:
         """The suites of the last try, or of the first one to come."""
 
     def close(self) -> None:
-        """End the worker that waits for the next try."""
         if self._look is not None:
             self._look.close()
 
     def park(self) -> None:
-        """Have a process ready for the next try. Nothing of the project's is loaded in it."""
+        """Start a process for the next try, in which nothing of the project is loaded."""
         if self._look is not None:
             self._look.renew(one_device(self._wanted.device, self._devices))
 
     def once(self) -> Attempt:
-        """Try everything that is selected, up to the first case with something wrong."""
+        """Try everything that is selected, up to the first case in which an implementation is wrong."""
         self.asked = ask(self._config, list(self._wanted.select))
         refuse_syntax_errors(self.asked.files)
         self._telling.doing("loading torch" if self._look is None else "loading suites")
@@ -310,7 +359,7 @@ class Attempts:
         return self._compared([replace(record, implementation_hash=None) for record in records])
 
     def _environment_of(self, look: QuickLook, state: CaseState, device: Device, load: HostLoad) -> Environment:
-        """Return the environment, with ceilings where a case has a roof; what was never timed needs no more than the device."""
+        """Return the environment, with measured ceilings where a case declares its cost; a case that was not timed needs the device only."""
         if not state.rounds:
             return self._environment or _bare(device)
         if self._environment is None:

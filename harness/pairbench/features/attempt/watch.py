@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pairbench.errors import InterruptedRunError, PairbenchError
-from pairbench.features.attempt.attempts import Attempts
-from pairbench.features.attempt.values import Attempt
+from pairbench.features.attempt.attempts import Attempt, Attempts
 from pairbench.suite.reached import forget, reached_files, sources_beside
-from pairbench.workflow.git.repository import git
+from pairbench.workflow.git import git
 
 _EVERY_S = 0.2
 _SETTLE_S, _SETTLED_AFTER = 0.03, 30
@@ -20,10 +19,9 @@ _Stamps = dict[Path, tuple[int, int, int] | None]
 
 
 class SuiteFiles:
-    """The files that suites are made of: they themselves, what they import of the project, and sources beside these."""
+    """The files that suites depend on: the suites, what they import of the project, and sources beside these."""
 
     def __init__(self, suites: Callable[[], tuple[Path, ...]]) -> None:
-        """Look for the first time."""
         self._suites = suites
         self._files: set[Path] = set()
         self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
@@ -32,7 +30,7 @@ class SuiteFiles:
         """The files as they were when they last counted."""
 
     def changed(self) -> tuple[Path, ...]:
-        """Return the files that have changed since they last counted, as soon as nobody writes to them any more."""
+        """Return the files that changed since the last call, once no editor writes to them any more."""
         now = self._look()
         if now == self.seen:
             return ()
@@ -64,7 +62,7 @@ class SuiteFiles:
         return self._known[2]
 
     def _stamps(self) -> tuple[_Stamps, _Stamps]:
-        """Return the stamps of the folders, in which files come and go, and the stamps of the files."""
+        """Return the stamps of folders, in which files come and go, and of files."""
         folders = {file.parent for file in self._files}
         return {folder: _stamp(folder) for folder in folders}, {file: _stamp(file) for file in self._files}
 
@@ -90,7 +88,7 @@ def try_on_changes(
     begin: Callable[[tuple[Path, ...]], None],
     failed: Callable[[PairbenchError], None],
 ) -> Iterator[Attempt]:
-    """Try once, and again after every change, and yield what came out; what the user has to repair first is told, and waiting goes on."""
+    """Yield a try now and after every change of a file, until the user interrupts; an error of the user's code goes to `failed`."""
     files = SuiteFiles(lambda: attempts.asked.files)
     changed: tuple[Path, ...] = ()
     while True:

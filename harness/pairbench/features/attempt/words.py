@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pairbench.features.attempt.values import Attempt, Beside, Tried
+from pairbench.features.attempt.attempts import Attempt, Beside, Tried
 from pairbench.model.environment import load_of, withheld
 from pairbench.model.latency import p50_of, speedup_of
 from pairbench.model.outcome import NOT_TRIED, Status
@@ -46,7 +46,6 @@ def _is_silent(record: Record) -> bool:
 
 
 def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
-    """Return what was not tried, and how to have it tried."""
     lines = []
     if attempt.untried:
         lines.append(f"Not tried, for something before is wrong: {_named(attempt.untried)}")
@@ -61,7 +60,6 @@ def _named(keys: Sequence[str]) -> str:
 
 
 def as_markdown(attempt: Attempt) -> str:
-    """Return an attempt as Markdown: a list for each case."""
     parts = []
     for case in attempt.cases:
         heading, *lines = case_lines(case)
@@ -70,7 +68,7 @@ def as_markdown(attempt: Attempt) -> str:
 
 
 def as_plain(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as JSON values: records as `pairbench run` gives them, each with what it is compared with."""
+    """Return an attempt as JSON values: records as `pairbench run` gives them, with their comparisons."""
     tries = [
         {
             **expanded(one.record),
@@ -103,7 +101,7 @@ def _name(record: Record) -> str:
 
 
 def _shared_reason(case: Sequence[Tried]) -> str:
-    """Return why the whole case ended, where all of it did for one reason."""
+    """Return why the whole case ended, where all its implementations ended for one reason."""
     reasons = {one.record.reason for one in case}
     (reason, *more) = reasons
     whole = not more and reason is not None and all(Status(one.record.status).bad for one in case)
@@ -120,7 +118,7 @@ _VERBS = {
 
 
 def _words(one: Tried) -> list[str]:
-    """Return what is said of one implementation, a line each."""
+    """Return the lines about one implementation."""
     record = one.record
     if p50_of(record) is None:
         return [_without_time(record)]
@@ -176,7 +174,6 @@ def _change(one: Beside | None) -> str:
 
 
 def _work(record: Record) -> str:
-    """Return like `1 launch`, or what a CPU can count: `2 operators`."""
     for number, name in ((record.launches_per_call, "launch"), (record.ops_per_call, "operator")):
         if number is not None:
             plural = "es" if name == "launch" else "s"
@@ -202,7 +199,7 @@ def _rate(record: Record) -> str:
 
 
 def _remarks(one: Tried) -> Iterator[str]:
-    """Yield what the last try and the newest stored run add to the latency."""
+    """Yield remarks on the comparisons with the last try and the newest stored run."""
     if one.last and one.last.why_not:
         yield f"not compared with the last try: {one.last.why_not}"
     elif one.last and one.last.elsewhere:

@@ -21,19 +21,19 @@ from pairbench.model.record import Record
 from pairbench.plan import equipped, names_implementation
 from pairbench.stats import percentile
 from pairbench.suite.reached import reached_files
-from pairbench.workflow.git.worktrees import Worktrees
+from pairbench.workflow.devices import Reporter
+from pairbench.workflow.git import Worktrees
 from pairbench.workflow.progress import PlainProgress
-from pairbench.workflow.run.devices import Reporter
 from pairbench.workflow.setup import pick_devices
 
 
 class UnmeasurableError(Exception):
-    """A commit cannot be measured: its suite cannot be loaded, has no such case, or is wrong."""
+    """A commit cannot be measured: its suite cannot be loaded, lacks the case, or is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The series that is looked at."""
+    """The series to search for."""
 
     suite: str
     case: str
@@ -43,8 +43,6 @@ class Wanted:
 
 @dataclass(kw_only=True)
 class LoadedCommit:
-    """A commit that was loaded."""
-
     loaded: LoadedSide
     plan: Plan
     """The one case, with the implementation and the baseline."""
@@ -52,11 +50,10 @@ class LoadedCommit:
     """The turns that it takes with the good end; None before the first."""
 
     def hash(self, wanted: Wanted) -> str:
-        """Return the hash of the implementation."""
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash
 
     def reached(self) -> frozenset[str]:
-        """Return the paths of the files that the suite is made of."""
+        """Return the paths of the files that the suite depends on."""
         root = self.loaded.checkout.root.resolve()
         reached = reached_files(Path(self.plan.cases[0].operator.path).resolve(), root)
         files = (*reached.tree, *reached.packages)
@@ -64,7 +61,7 @@ class LoadedCommit:
 
 
 def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | None) -> tuple[Wanted, str]:
-    """Return the one series that is asked for, and the path of its suite in the repository."""
+    """Return the one series that is selected, and the path of its suite in the repository."""
     if loaded.nothing:
         raise loaded.nothing
     survey = loaded.chosen.survey
@@ -112,7 +109,6 @@ class LoadedCommits:
     known: dict[str, LoadedCommit] = field(default_factory=dict)
 
     def commit(self, sha: str) -> LoadedCommit:
-        """Return a commit, which is loaded where it is not yet."""
         if sha not in self.known:
             checkout = self.worktrees.add(sha[:16], sha)
             self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
@@ -137,7 +133,7 @@ class LoadedCommits:
         return LoadedCommit(loaded=loaded, plan=Plan(cases=(replace(cases[0], entries=kept),)))
 
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
-        """Return the logarithm of a commit's latency over that of the good end, from one more round of both in turns."""
+        """Return log(latency of a commit / latency of the good end) of one more round of both in turns."""
         commit, wanted = self.commit(sha), self.wanted
         first = commit.interleaving is None
         if commit.interleaving is None:
@@ -163,7 +159,6 @@ class LoadedCommits:
         return math.log(own_ns / good_ns)
 
     def record(self, sha: str, environment: Environment) -> Record:
-        """Return a commit's counts: it is verified and profiled, and not timed."""
         commit, wanted = self.commit(sha), self.wanted
         session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, self._reporter())
         session.verify(impostors=False)
@@ -180,14 +175,13 @@ class LoadedCommits:
 
 
 class Quiet(PlainProgress):
-    """Says nothing of single steps: a search says what each round has shown."""
+    """Progress without single steps: the search reports each round."""
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Leave it unsaid."""
+        """Print nothing."""
 
 
 def count_of(record: Record, metric: str) -> float:
-    """Return a count."""
     count = number(record, metric)
     if count is None or (metric in LAUNCHES and record.launch_status != "exact"):
         raise UnmeasurableError(f"{metric} is not known: launches are {record.launch_status or 'not counted'}")

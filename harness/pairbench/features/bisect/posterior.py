@@ -44,7 +44,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """What is known of how far log ratios of rounds spread before any round: a scaled inverse chi-squared distribution of the variance."""
+    """The prior of how far log ratios of rounds spread: a scaled inverse chi-squared distribution of the variance."""
 
     deviation: float
     """The standard deviation to expect."""
@@ -53,18 +53,22 @@ class Spread:
 
     @classmethod
     def least(cls, policy: Policy = DEFAULT) -> "Spread":
-        """Return what is known where nothing was measured: two processes differ by something, and the confirming rounds say by how much."""
+        """Return the prior without a calibration: the least difference between two processes, with the weight of one round."""
         return cls(deviation=float(np.sqrt(2) * policy.least_spread), weight=1.0)
 
     @classmethod
     def of_floor(cls, floor: float, rounds: int) -> "Spread":
-        """Return what a noise floor says."""
+        """Return the prior that a noise floor implies.
+
+        The floor exceeds 95 % of the changes between two runs of `rounds` rounds each, in log units. Such a change has the variance of
+        two means of that many rounds, and a log ratio has the variance of two rounds.
+        """
         return cls(deviation=float(floor / 1.959963984540054 * np.sqrt(rounds)), weight=4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """What the rounds say of the commits, and of the step."""
+    """The posterior of the culprit, with the step and the noise at its mode."""
 
     probability: Floats
     """The probability of each commit; the first is that of commit 1."""
@@ -75,14 +79,13 @@ class Posterior:
 
 
 def prior_of(changed: Sequence[bool | None]) -> Floats:
-    """Return the prior probability of each commit."""
     weight = np.array([UNTOUCHED if one is False else 1.0 for one in changed])
     normed: Floats = weight / weight.sum()
     return normed
 
 
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
-    """Return what is known after some rounds, of which one at least is of the bad end."""
+    """Return the posterior after some rounds, of which at least one is of the bad end."""
     number = np.array([one.commit for one in rounds])
     ratios = np.array([one.log_ratio for one in rounds])
     size = len(prior)
@@ -111,7 +114,7 @@ _REACH, _POINTS = 5.0, 101
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """The commits that cannot be told apart; one, unless some cannot be measured."""
+    """A range of commits that no round can tell apart; one commit, unless some cannot be measured."""
 
     first: int
     last: int
@@ -130,7 +133,6 @@ def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate
 
 
 def next_probe(known: Posterior, skipped: Collection[int]) -> int:
-    """Return the number of the commit to probe next."""
     open_ = np.array([number for number in range(1, len(known.probability) + 1) if number not in skipped])
     moved = np.cumsum(known.probability)[open_ - 1]
     fall = expected_fall(moved, abs(known.step) / known.deviation)
@@ -138,7 +140,10 @@ def next_probe(known: Posterior, skipped: Collection[int]) -> int:
 
 
 def expected_fall(moved: Floats, step: float) -> Floats:
-    """Return by how many nats a round is expected to lower the entropy over the commits: what it tells of one question, has it moved yet."""
+    """Return by how many nats a round of each commit is expected to lower the entropy over the commits.
+
+    `moved` is the probability that the step is at or before each commit, and `step` is in units of the noise.
+    """
     ratio = np.linspace(-_REACH, step + _REACH, _POINTS)
     width = ratio[1] - ratio[0]
     still, beyond = (np.exp(-((ratio - mean) ** 2) / 2) / np.sqrt(2 * np.pi) for mean in (0.0, step))
@@ -156,21 +161,20 @@ def _entropy(part: Floats) -> Floats:
 
 
 class Open(NamedTuple):
-    """The commits in question: the last one that still has the good count, and the first one that has not."""
+    """The last commit known to have the good count, and the first known to have another."""
 
     good: int
     bad: int
 
 
 def still_open(counts: Mapping[int, float], last: int) -> Open:
-    """Return which commits are in question."""
     bad = min((number for number, count in counts.items() if count != counts[0]), default=last)
     good = max(number for number, count in counts.items() if count == counts[0] and number < bad)
     return Open(good, bad)
 
 
 def next_count(open_: Open, skipped: Collection[int]) -> int | None:
-    """Return the number of the commit to count next: the nearest to the middle that can be; None where there is none."""
+    """Return the index of the countable commit nearest to the middle, or None."""
     middle = (open_.good + open_.bad) / 2
     able = [number for number in range(open_.good + 1, open_.bad) if number not in skipped]
     return min(able, key=lambda number: (abs(number - middle), number), default=None)

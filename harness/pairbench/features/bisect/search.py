@@ -37,11 +37,11 @@ from pairbench.model.record import Series
 from pairbench.report.comparison.render import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations
-from pairbench.workflow.compare.noise import newest_calibrations
-from pairbench.workflow.git.worktrees import commits_between, keep_reason, open_worktrees, touched_files
+from pairbench.workflow.devices import on_devices
+from pairbench.workflow.git import commits_between, keep_reason, open_worktrees, touched_files
 from pairbench.workflow.machine import HostWatch, probe_device
+from pairbench.workflow.noise import newest_calibrations
 from pairbench.workflow.progress import PlainProgress, open_progress
-from pairbench.workflow.run.devices import on_devices
 from pairbench.workflow.setup import open_context, store_of
 
 _SHOWN = 10
@@ -49,7 +49,6 @@ _SHOWN = 10
 
 
 def render_bisection(found: Bisection, output: str) -> str:
-    """Return a search in one of the formats."""
     if output == "json":
         return to_json(plain_bisection(found))
     parts = [f"{clean(f'{found.series.name}: {found.ends}')}\n"]
@@ -66,7 +65,6 @@ def render_bisection(found: Bisection, output: str) -> str:
 
 
 def plain_bisection(found: Bisection) -> dict[str, Any]:
-    """Return a search as JSON has it."""
     values = {name: plain(value) for name, value in vars(found).items() if name != "last"}
     return {
         **values,
@@ -140,7 +138,6 @@ class Asked:
 
 
 def bisect_commits(config: Config, asked: Asked) -> Bisection:
-    """Find the commit that moved one series between two commits."""
     arguments = asked.arguments
     assert arguments.head is not None
     history = commits_between(arguments.repository, arguments.base, arguments.head)
@@ -183,7 +180,6 @@ class _Search:
         return len(self.history) - 1
 
     def latency(self) -> Bisection:
-        """Look for the commit that moved the latency."""
         good = self._end(0)
         self.progress.notify(f"pairbench: {self.last} commits; the two ends are measured in turns first")
         ends = self._turns(0, self.last, self.config.settings.rounds)
@@ -227,7 +223,6 @@ class _Search:
         return self._with_last(result, best.first - 1, best.last) if sure and not interrupted else result
 
     def count(self, metric: str) -> Bisection:
-        """Look for the commit that moved a count."""
         device = self.loaded.wanted.device
         environment, _ = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
@@ -280,7 +275,7 @@ class _Search:
         return result if interrupted else self._with_last(result, open_.good, open_.bad)
 
     def _probe(self, good: LoadedCommit, spread: Spread, latency: Latency) -> None:
-        """Measure commits until one is sure enough, or the rounds are used up."""
+        """Measure commits until one is probable enough, or the rounds are used up."""
         started = len(self.rounds)
         known = posterior(self._prior(), self.rounds, spread)
         while len(self.rounds) - started < self.asked.most:
@@ -305,7 +300,7 @@ class _Search:
         return prior_of(self.changed or [None] * self.last)
 
     def _read_hashes(self) -> None:
-        """Read which commits have another implementation than the one before: those that touch a file of its suite are loaded."""
+        """Compare each commit's implementation hash with the one before; only commits that touch a file of its suite are loaded."""
         files = frozenset[str]().union(
             *(self.loaded.known[self.history[number].sha].reached() for number in (0, self.last))
         )
@@ -343,7 +338,6 @@ class _Search:
             raise UsageError(f"{name} {self.history[number].sha[:10]} cannot be measured: {error}") from error
 
     def _turns(self, base: int, head: int, rounds: int) -> SideBySide:
-        """Measure two commits in turns, as `pairbench ab` does."""
         context = self.loaded.context
         settings = replace(context.settings, rounds=rounds)
         loaded = [self._end(number).loaded for number in (base, head)]
@@ -384,7 +378,7 @@ class _Search:
         return [math.log(now / before) for before, now in zip(*of_side, strict=True)]
 
     def _spread(self, ends: SideBySide, latency: Latency) -> Spread:
-        """Return what a calibration says of how far rounds spread, or the least there is."""
+        """Return the prior of the spread: from a calibration, else the least spread."""
         try:
             calibrations = read_calibrations(store_of(self.config)).value
         except StoreError:
@@ -427,7 +421,7 @@ class _Search:
             return replace(result, interrupted=True)
 
     def _locked(self, work: Callable[[], float]) -> float:
-        """Return what work gives on the device, under its lock."""
+        """Return the result of `work` under the device's lock."""
         context = self.loaded.context
         found: list[float | UnmeasurableError] = []
 

@@ -35,7 +35,7 @@ from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import percent, size
 from pairbench.store.documents import write_breakdown
-from pairbench.workflow.git.repository import read_commit
+from pairbench.workflow.git import read_commit
 from pairbench.workflow.one_case import Wanted, open_case
 from pairbench.workflow.setup import stamp
 
@@ -49,7 +49,6 @@ Rows = list[dict[str, Any]]
 
 
 def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
-    """Return the breakdown of a case in one of the formats."""
     if output == "json":
         return to_json({"breakdown": plain_breakdown(breakdown)})
     escape = markdown_text if output == "markdown" else clean
@@ -68,7 +67,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
 
 
 def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
-    """Yield the tables below that of the modules, each with its title."""
+    """Yield the tables below the tree of modules, each with its title."""
     yield "kinds of work", _kind_rows(part)
     kernels = by_kernel(part)
     shown = f", {_KERNELS} of {len(kernels)}" if len(kernels) > _KERNELS else ""
@@ -189,7 +188,7 @@ def line_rows(part: Breakdown) -> Rows:
 
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
-    """Return the time that each kind of work takes in several implementations, in microseconds."""
+    """Return the microseconds of each kind of work in several implementations."""
     tables = {str(part.entry): {row.kind: row.ns for row in by_kind(part)} for part in parts}
     kinds = sorted(
         {kind for table in tables.values() for kind in table},
@@ -203,7 +202,6 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
 
 
 def plain_breakdown(breakdown: CaseBreakdown) -> dict[str, Any]:
-    """Return the JSON document of a case's breakdowns."""
     return {
         "suite": breakdown.operator.suite,
         "operator": breakdown.operator.name,
@@ -246,7 +244,7 @@ def _us(ns: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedBreakdown(Wanted):
-    """Which call to break down, and what to keep of it."""
+    """The arguments of `pairbench breakdown`."""
 
     implementations: tuple[str, ...] = ("baseline",)
     """Names of implementations, or `all`."""
@@ -257,7 +255,6 @@ class WantedBreakdown(Wanted):
 
 
 def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, str | None]:
-    """Return the breakdowns of a case's implementations, and where they are kept, if they are."""
     with open_case(config, wanted) as whole:
         names = _names(whole.planned, wanted.implementations)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
@@ -295,7 +292,7 @@ def _check_trace(trace: Path | None, names: tuple[str, ...]) -> None:
 
 
 def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:
-    """Return what is stored of a case's breakdowns that were made now."""
+    """Return the stored form of a case's breakdowns, made now."""
     now = dt.datetime.now(dt.UTC)
     known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
     return KeptBreakdown(
@@ -315,7 +312,6 @@ def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | Non
 def _break_down(
     context: WorkerContext, device: Device, planned: PlannedCase, trace: Path | None
 ) -> list[Breakdown | NoBreakdown]:
-    """Break down each implementation in a worker that never times."""
     entries = planned.entries
     left_out = {**planned.skipped, **planned.untimed}
     jobs = [

@@ -83,7 +83,7 @@ _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
 
 
 def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
-    """Return the kind of a piece."""
+    """Return the kind of a piece of a breakdown; `spots` are the source lines that `piece.spot` indexes, `classes` the class of each module."""
     if piece.spot is not None and spots[piece.spot].what != "sync":
         return "cache" if spots[piece.spot].what == "cache" else "copy"
     ops = [name for name in piece.ops if not _COMPILED.search(name) and not _COMPILER.search(name)]
@@ -139,14 +139,12 @@ class Node:
     children: "list[Node]" = field(default_factory=list)
 
     def add(self, piece: WorkTotal, kind: str) -> None:
-        """Add the work of this module or of one below."""
         self.ns += piece.ns
         self.count += piece.count
         self.launches += piece.launches
         self.kinds[kind] = self.kinds.get(kind, 0.0) + piece.ns
 
     def child(self, label: str) -> "Node":
-        """Return the child of that label, made if need be."""
         for node in self.children:
             if node.label == label:
                 return node
@@ -156,8 +154,6 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakdownRow:
-    """What one kind, kernel or operator adds up to."""
-
     name: str
     kind: str
     count: int
@@ -167,7 +163,7 @@ class BreakdownRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SpotTime:
-    """What a line adds up to."""
+    """The total of one source line."""
 
     spot: SourceLine
     ns: float | None
@@ -177,22 +173,21 @@ class SpotTime:
 
 
 def parts_ns(breakdown: Breakdown) -> float:
-    """Return what the pieces add up to."""
     return sum(piece.ns for piece in breakdown.pieces)
 
 
 def off_by(breakdown: Breakdown) -> float | None:
-    """Return how far the parts are from the whole, as a part of it."""
+    """Return the relative difference between the sum of the parts and the whole."""
     return abs(parts_ns(breakdown) / breakdown.whole_ns - 1) if breakdown.whole_ns else None
 
 
 def agrees(breakdown: Breakdown) -> bool:
-    """Return whether the parts are the whole."""
+    """Return whether the parts add up to the whole."""
     return abs(parts_ns(breakdown) - breakdown.whole_ns) <= max(_AGREES * breakdown.whole_ns, _AGREES_NS)
 
 
 def unknown_part(breakdown: Breakdown) -> float:
-    """Return the part of the time of which is not known what launched it."""
+    """Return the part of the time whose launching module is unknown."""
     return sum(piece.ns for piece in breakdown.pieces if not piece.known) / (parts_ns(breakdown) or 1.0)
 
 
@@ -202,7 +197,6 @@ def _kinds(breakdown: Breakdown) -> Callable[[WorkTotal], str]:
 
 
 def by_kind(breakdown: Breakdown) -> list[BreakdownRow]:
-    """Return the kinds of work, the longest first."""
     kind = _kinds(breakdown)
     rows = _rows(breakdown.pieces, kind, kind)
     return sorted(rows, key=lambda row: (-row.ns, KINDS.index(row.kind)))
@@ -251,12 +245,12 @@ def by_line(breakdown: Breakdown) -> list[SpotTime]:
 
 
 def unexplained_waits(breakdown: Breakdown) -> int:
-    """Return the waits in the trace that no line is known of."""
+    """Return the number of waits in the trace that belong to no known line."""
     return sum(wait.count for wait in breakdown.waits if wait.spot is None)
 
 
 def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
-    """Return the tree of modules, the whole call as its root."""
+    """Return the tree of modules below the whole call; neighbours of one class in a list, as the blocks of a network, are added up."""
     root = Node(label="the whole call", calls=1)
     for module in breakdown.modules:
         node = root

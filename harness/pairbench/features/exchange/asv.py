@@ -42,7 +42,7 @@ _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 @dataclass(frozen=True, kw_only=True)
 class AsvTable:
-    """One benchmark with all values of its parameters."""
+    """One benchmark of asv with all values of its parameters."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class AsvTable:
 
     @classmethod
     def of(cls, name: str, row: object, columns: list[Any], benchmarks: Mapping[str, Any], where: str) -> "AsvTable":
-        """Return a row of the file's table."""
+        """Return the benchmark in a row of the file's table, with its description in `benchmarks`."""
         if not isinstance(row, list):
             raise ImportFailedError(f"{where} has {row!r:.60} for {name!r}, expected a list")
         cells = dict(zip(columns, row, strict=False))  # asv leaves nulls at the end out
@@ -95,13 +95,12 @@ class AsvTable:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The module as a file, and what is in it: classes are what begins with a capital, as everywhere in Python."""
+        """The module as a file, and the function in it with its class: names that begin with a capital are classes."""
         *parts, function = self.name.split(".")
         modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
         return "/".join(modules or ["__init__"]) + ".py", ".".join([*parts[len(modules) :], function])
 
     def results(self) -> Iterator[Result]:
-        """Yield a result for each value of the parameters."""
         suite, operator = self.place
         for index, (axes, label) in enumerate(self.points):
             value = self.values[index]
@@ -146,7 +145,7 @@ def _status(value: object, kind: str) -> tuple[str, str | None]:
 
 
 def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
-    """Yield the results, the peak memory of `peakmem_x` with the latency of `time_x` where both are there."""
+    """Yield the results; the peak memory of `peakmem_x` joins the latency of `time_x` where both exist."""
     tables = list(tables)
     peaks = {
         (result.suite, _stem(result.operator), result.axes): result
@@ -166,14 +165,14 @@ def joined(tables: Iterable[AsvTable]) -> Iterator[Result]:
 
 
 def _stem(operator: str) -> str:
-    """Return what `Norm.time_rms` and `Norm.peakmem_rms` have in common."""
+    """Return the common part of `Norm.time_rms` and `Norm.peakmem_rms`."""
     owner, dot, function = operator.rpartition(".")
     prefix, _, rest = function.partition("_")
     return f"{owner}{dot}{rest}" if prefix in _PREFIXES else operator
 
 
 def foreign(tables: Iterable[AsvTable]) -> Iterator[str]:
-    """Yield the benchmark's name for each value that is neither a latency nor a peak of memory."""
+    """Yield a benchmark's name for each value that is neither a latency nor a peak of memory."""
     for table in tables:
         if table.kind not in (_TIME, _PEAK):
             yield from [table.name] * len(table.points)
@@ -190,7 +189,7 @@ _EXISTING = "existing"
 
 @dataclass(frozen=True, kw_only=True)
 class AsvFolder:
-    """A folder of results: the files, and what the benchmarks in them are."""
+    """The result files of a folder, and the descriptions of their benchmarks."""
 
     files: tuple[Path, ...]
     benchmarks: Mapping[str, Any] = field(default_factory=dict)
@@ -198,7 +197,7 @@ class AsvFolder:
 
 
 def find_results(folder: str | Path) -> AsvFolder:
-    """Return the result files in a folder: what asv calls `results_dir`, or one machine's folder in it."""
+    """Return the result files in asv's `results_dir`, or in one machine's folder of it."""
     root = Path(folder)
     files = tuple(
         sorted(
@@ -220,7 +219,7 @@ def find_results(folder: str | Path) -> AsvFolder:
 
 
 def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> ForeignRun:
-    """Return what one result file holds."""
+    """Return the run in one result file; with `at_commit` its time is that of its commit, for a history that was measured afterwards."""
     document, content = read_document(path, EXPECTED)
     where = f"{path}:"
     if document.get("version") != _VERSION or not isinstance(document.get("result_columns"), list):

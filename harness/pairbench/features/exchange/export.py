@@ -29,7 +29,7 @@ from pairbench.model.plain import plain
 from pairbench.model.record import Record, Samples, Series, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_samples
-from pairbench.workflow.compare.selectors import Picked, RunSelector
+from pairbench.workflow.selectors import Picked, RunSelector
 from pairbench.workflow.setup import store_of
 
 FORMAT_VERSION = "5.0.0"
@@ -44,7 +44,7 @@ _Place = tuple[Series | None, str | None]
 
 
 class Exported(NamedTuple):
-    """A document, and what it has no stats of."""
+    """A document, and the records it has no stats of."""
 
     document: dict[str, Any]
     not_measured: tuple[str, ...]
@@ -52,7 +52,6 @@ class Exported(NamedTuple):
 
 
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> Exported:
-    """Return a run as a document."""
     first = records[0]
     rounds = _by_place(samples)
     machine = machine_info_of(first)
@@ -90,7 +89,7 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
 
 
 def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
-    """Return the statistics of pytest-benchmark, as it defines them, of at least one latency in s."""
+    """Return pytest-benchmark's statistics, as it defines them, of at least one latency in s."""
     ordered = sorted(seconds)
     mean = statistics.fmean(ordered)
     squares = math.fsum((value - mean) ** 2 for value in ordered)  # statistics.stdev takes a second for a large run
@@ -122,7 +121,7 @@ def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
 
 
 def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
-    """Return both quartiles: medians of the halves, and for odd numbers the mean of both ways to halve."""
+    """Return both quartiles: medians of the halves; for odd numbers the mean of both ways to halve."""
     count = len(ordered)
     if count == 1:
         return ordered[0], ordered[0]
@@ -135,9 +134,9 @@ def _quartiles(ordered: Sequence[float]) -> tuple[float, float]:
 
 
 def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Return the stats of a record's result, of its samples or else of what it knows itself; None where it has no latency.
+    """Return the stats of a record's samples, else of its medians of rounds; None where it has no latency.
 
-    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` are not for pytest-benchmark: they say what the others are of.
+    `STATS_OF`, `SAMPLES_OF` and `ROUND_SIZES` say what the stats are of; pytest-benchmark does not read them.
     """
     if record.status != "measured":
         return None
@@ -190,15 +189,15 @@ def _machine(record: Record, ours: dict[str, Any]) -> dict[str, Any]:
 
 
 def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment's columns in which a record differs from the first one's: it ran on another device."""
+    """Return the environment's columns in which a record differs from the first one's, for it ran on another device."""
     own = machine_info_of(record)
     return {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
 
 
 def _by_place(samples: Sequence[Samples]) -> dict[_Place, dict[str, list[tuple[float, ...]]]]:
-    """Return the latencies in ns that the statistics rest on, of each round, by the name of the latency.
+    """Return the latencies in ns of each round that the statistics rest on, by the name of the latency.
 
-    What was taken while the GPU throttled is left out of a round where it was measured again, as in the statistics.
+    Samples taken while the GPU throttled are left out of a round where it was measured again, as in the statistics.
     """
     latencies: dict[_Place, dict[str, list[tuple[float, ...]]]] = {}
     for row in sorted(samples, key=lambda row: row.round):
@@ -237,7 +236,6 @@ class PickedRuns:
 
 
 def pick_runs(config: Config, name: str) -> PickedRuns:
-    """Return the runs that a name stands for, as `pairbench compare` understands names."""
     selector = RunSelector.of_store(store_of(config), config.root)
     picked = selector.pick(name)
     read, problems = picked.index.records(picked.heads)
@@ -250,7 +248,7 @@ def pick_runs(config: Config, name: str) -> PickedRuns:
 
 
 def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
-    """Return a run as a file of pytest-benchmark, and the names of what has no latency and so no part in it."""
+    """Return a run as a file of pytest-benchmark, and the names of its records without a latency."""
     picked = runs.picked
     # What measured a run's suspects again is a run of its own; it is exported by its own id.
     own = [head.run_id for head in picked.heads if head.confirms is None] or [head.run_id for head in picked.heads]
@@ -265,7 +263,7 @@ def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
 
 
 def csv_of(records: Sequence[Record]) -> str:
-    """Return records as CSV with a header; what is null is empty."""
+    """Return records as CSV with a header; null is empty."""
     names = list(columns(Record))
     rows = [[_cell(getattr(record, name)) for name in names] for record in records]
     # Objects, so that counts beside nulls stay whole numbers.

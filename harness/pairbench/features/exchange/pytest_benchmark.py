@@ -72,7 +72,7 @@ _OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *E
 
 
 def extra_info_of(record: Record) -> dict[str, Any]:
-    """Return the columns of a record that are neither the run's nor the environment's, as JSON values without nulls."""
+    """Return the columns of a record that belong neither to the run nor to the environment, as JSON values without nulls."""
     return _present({name: getattr(record, name) for name in _OF_BENCHMARK})
 
 
@@ -86,23 +86,23 @@ def machine_info_of(source: Record | Environment | Mapping[str, Any]) -> dict[st
 
 
 def steady(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of `machine_info_of` is the same in every run on a machine as it is: what `machine_info[KEY]` holds."""
+    """Return the columns of `machine_info_of` that are equal in all runs on a machine: the content of `machine_info[KEY]`."""
     return {name: value for name, value in machine.items() if name != "environment"}
 
 
 def run_info_of(record: Record) -> dict[str, Any]:
-    """Return the run's columns as JSON values without nulls; they belong into `run` of the document's `KEY`."""
+    """Return the run's columns as JSON values without nulls: the content of `run` in the document's `KEY`."""
     return _present({name: getattr(record, name) for name in RUN_COLUMNS})
 
 
 def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> bool:
-    """Return whether a benchmark's record can be restored: its own columns, and those of the environment, are there."""
+    """Return whether a benchmark's record can be restored: its identity and the environment's columns are present."""
     ours = machine_info.get(KEY)
     return isinstance(ours, dict) and all(extra_info.get(name) for name in IDENTITY)
 
 
 def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
-    """Return the record that an extra_info was made of."""
+    """Return the record behind an extra_info; columns of the environment in it go before the machine's, for a run may have several devices."""
     extra_info = {name: value for name, value in extra_info.items() if name not in RUN_COLUMNS}
     row = {name: {**machine, **extra_info, **run}.get(name) for name in _COLUMNS}
     missing = [name for name in _REQUIRED if row[name] is None]
@@ -123,7 +123,6 @@ _REQUIRED = (
 
 
 def _check(record: Record) -> None:
-    """Refuse what the store would refuse, with the column's name."""
     try:
         check_table(to_table([record], Record), "records")
     except (TypeError, UnsoundError) as error:
@@ -144,7 +143,7 @@ _Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
 
 def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> ForeignRun:
-    """Return what one file holds."""
+    """Return the run in one file; with `at_commit` its time is that of its commit."""
     document, content = read_document(path, EXPECTED)
     if not isinstance(document.get("benchmarks"), list) or not isinstance(document.get("machine_info"), dict):
         raise ImportFailedError(f"{path}: has no 'benchmarks' and 'machine_info', expected {EXPECTED}")
@@ -182,7 +181,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> Foreign
 
 
 def _machine(machine_info: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file says of the machine with the column of ours that stands elsewhere."""
+    """Return machine_info with the environment's column, which is elsewhere in the document."""
     columns, environment = optional(machine_info, KEY, dict), optional(ours, "environment", str)
     return machine_info | {KEY: {"environment": environment, **columns}} if columns and environment else machine_info
 
@@ -281,7 +280,6 @@ def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) ->
 
 
 def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
-    """Return the raw samples; none where the file does not keep them, or one is no latency at all."""
     return latencies_ns(stats.get("data"))
 
 

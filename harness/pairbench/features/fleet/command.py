@@ -6,30 +6,28 @@ Certificates for a fleet: an authority of its own, and one certificate a role, w
 """
 
 import contextlib
-import datetime as dt
 import json
-import os
 import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.features.fleet.dask import AUTHORITY, ROLES, checked_address, is_loopback, need_dask
+from pairbench.features.fleet.dask import checked_address, is_loopback, need_dask
 from pairbench.features.fleet.drive import Drive, Progress, run_units
-from pairbench.features.fleet.queue import host_rows
 from pairbench.model.outcome import Status
+from pairbench.model.plain import plain
 from pairbench.model.text import safe
 from pairbench.model.unit import Host, Unit, UnitEnd, UnitResult
-from pairbench.workflow.git.repository import git
-from pairbench.workflow.git.worktrees import repository_of, resolve
-from pairbench.workflow.interrupting import on_signals
-from pairbench.workflow.setup import choose, open_context, store_of
+from pairbench.report.render import render_rows, to_json
+from pairbench.workflow.git import git, repository_of, resolve
+from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
 _ENDINGS = (".json", ".toml")
 ANY = "any"
@@ -38,7 +36,7 @@ ANY = "any"
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which units a command asks for, apart from what they measure."""
+    """The options of `pairbench fleet run` that apply to all units."""
 
     commits: tuple[str, ...]
     """Commits, branches or tags; none for the one that is checked out."""
@@ -49,7 +47,7 @@ class Wanted:
 
 
 def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit, ...]:
-    """Return the units of a plan's file, or of SELECT arguments. Those for `any` device are for the fleet to say."""
+    """Return the units of a plan's file, or of SELECT arguments; `on_models` replaces the device `any`."""
     if len(arguments) == 1 and arguments[0].endswith(_ENDINGS):
         if wanted != Wanted(commits=(), devices=(), tier=(), mode=(), rounds=None):
             raise UsageError(
@@ -68,7 +66,6 @@ def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit
 
 
 def _of_operators(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple[Unit, ...]:
-    """Return a unit for each operator, on no device yet."""
     return tuple(
         Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
         for names in operators
@@ -76,7 +73,7 @@ def _of_operators(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple
 
 
 def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
-    """Return units with those for `any` device made into one for each GPU model of the fleet, or each CPU model where it has no GPU."""
+    """Return units with `any` replaced by each GPU model of the fleet, or by each CPU model where it has no GPU."""
     offers = [offer for host in hosts for offer in host.offers]
     models = sorted({offer.model for offer in offers if offer.kind == "cuda"} or {offer.model for offer in offers})
     units = tuple(units)
@@ -92,7 +89,7 @@ def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
 
 
 def read_plan(file: Path) -> tuple[Unit, ...]:
-    """Return the units in a file of JSON or TOML: a list of tables under `units`."""
+    """Return the units in a JSON or TOML file: a list of tables under `units`."""
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -117,7 +114,7 @@ def _repository(config: Config) -> Path:
 
 
 def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
-    """Return the SELECT arguments of each operator that is asked for: itself, or those of its cases that are."""
+    """Return the SELECT arguments of each selected operator: the operator, or its selected cases."""
     with open_context(config, describes=True) as context:
         chosen = choose(config, context, select)
     if chosen.survey.broken:
@@ -135,102 +132,13 @@ def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
     return found
 
 
-_DAYS = 365
-
-
-def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]]:
-    """Make an authority and a key and a certificate for the scheduler, the workers and the clients, and return a row for each file.
-
-    The authority's key signs these three and is written nowhere: a fleet that needs others makes new ones for all.
-    """
-    need_dask()
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = sorted(file.name for file in folder.iterdir())
-    except OSError as error:
-        raise UsageError(f"folder {str(folder)!r} cannot be made: {error.strerror or error}") from error
-    if there:
-        raise UsageError(
-            f"folder {str(folder)!r} holds {there[0]!r} already, expected a new folder: a fleet in use needs its own"
-        )
-    begins = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)  # clocks of hosts differ
-    ends = begins + dt.timedelta(days=days)
-
-    def name(role: str) -> Any:
-        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"pairbench fleet {role}")])
-
-    def certificate(role: str, key: Any, signer: Any) -> Any:
-        authority = role == AUTHORITY
-        builder = x509.CertificateBuilder().subject_name(name(role)).issuer_name(name(AUTHORITY))
-        builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
-        builder = builder.not_valid_before(begins).not_valid_after(ends)
-        builder = builder.add_extension(
-            x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
-        )
-        usages = dict.fromkeys(
-            (
-                "content_commitment",
-                "key_encipherment",
-                "data_encipherment",
-                "key_agreement",
-                "encipher_only",
-                "decipher_only",
-            ),
-            False,
-        )
-        usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usages)
-        builder = builder.add_extension(usage, critical=True)
-        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-        return builder.add_extension(issuer, critical=False).sign(signer, hashes.SHA256())
-
-    signer = ec.generate_private_key(ec.SECP256R1())
-    rows = [_write(folder / f"{AUTHORITY}.pem", _pem(certificate(AUTHORITY, signer, signer)), "every host")]
-    for role in ROLES:
-        key = ec.generate_private_key(ec.SECP256R1())
-        where = {
-            "scheduler": "the scheduler's host",
-            "worker": "every worker's host",
-            "client": "whoever calls `fleet run`",
-        }[role]
-        rows.append(_write(folder / f"{role}.key", _key(key), where))
-        rows.append(_write(folder / f"{role}.pem", _pem(certificate(role, key, signer)), where))
-    return rows
-
-
-def _pem(certificate: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return bytes(certificate.public_bytes(Encoding.PEM))
-
-
-def _key(key: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-
-
-def _write(file: Path, content: bytes, where: str) -> dict[str, str]:
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as stream:  # noqa: PTH123 (an open file)
-            stream.write(content)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from error
-    return {"file": str(file), "belongs to": where}
-
-
 _LINE_EVERY_S = 10.0
 _HOSTS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoneFleet:
-    """What a fleet has done."""
+    """The result of a fleet's run."""
 
     hosts: tuple[Host, ...]
     results: tuple[UnitResult, ...]
@@ -240,7 +148,6 @@ class DoneFleet:
 
     @property
     def exit_code(self) -> int:
-        """Return the contract's exit code."""
         ends = {result.end for result in self.results}
         if self.interrupted:
             return 130
@@ -258,7 +165,6 @@ def run_fleet(
     insecure: bool,
     patience_s: float,
 ) -> DoneFleet:
-    """Have units measured by a fleet."""
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     store = store_of(config)
@@ -291,7 +197,7 @@ def run_fleet(
 
 @contextlib.contextmanager
 def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """Give what shows progress and what prints a message, both to stderr."""
+    """Give a function that shows progress and one that prints a message, both on stderr."""
     if not sys.stderr.isatty():
         yield _Lines().show, _say
         return
@@ -332,3 +238,82 @@ class _Lines:
         if now - self._at >= _LINE_EVERY_S:
             self._at = now
             _say(f"pairbench: {_head(progress)}")
+
+
+_LISTED = 20
+
+
+def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
+    """Return a row for each host that is present or has measured a unit."""
+    done: dict[str, list[UnitResult]] = {}
+    for result in results:
+        if result.host:
+            done.setdefault(result.host, []).append(result)
+    here: dict[str, list[Host]] = {}
+    for host in hosts:
+        here.setdefault(host.name, []).append(host)
+    rows = []
+    for name in sorted({*here, *done}):
+        ends = Counter(result.end for result in done.get(name, ()))
+        now = [flying[host.address].name for host in here.get(name, ()) if host.address in flying]
+        held_up = next((host.held_up for host in here.get(name, ()) if host.held_up), None)
+        rows.append(
+            {
+                "host": name,
+                "workers": len(here.get(name, ())),
+                "devices": ", ".join(sorted({offer.model for host in here.get(name, ()) for offer in host.offers})),
+                "done": ends[UnitEnd.DONE] + ends[UnitEnd.STORED],
+                "other": sum(ends.values()) - ends[UnitEnd.DONE] - ends[UnitEnd.STORED],
+                "now": held_up or "; ".join(now) or ("idle" if name in here else "gone"),
+            }
+        )
+    return rows
+
+
+def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
+    """Return the result of all units in one of the formats."""
+    ends = Counter(result.end for result in results)
+    if output == "json":
+        units = [{**plain(result), "key": result.unit.key} for result in results]
+        return to_json(
+            {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units}
+        )
+    parts = [
+        render_rows(
+            "hosts", [{k: v for k, v in row.items() if k != "now"} for row in host_rows(hosts, {}, results)], output
+        )
+    ]
+    rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
+    if rest:
+        rows = [
+            {"unit": result.unit.name, "end": result.end.value, "host": result.host, "reason": result.reason}
+            for result in rest
+        ]
+        parts.append(render_rows("not measured", rows[:_LISTED], output))
+        if len(rest) > _LISTED:
+            parts.append(f"and {len(rest) - _LISTED} more\n")
+    bad = Counter[str]()
+    for result in results:
+        bad.update(
+            {
+                status: count
+                for status, count in (result.statuses or {}).items()
+                if status in ("mismatched", "failed", "timeout", "oom")
+            }
+        )
+    words = ", ".join(f"{ends[end]} {_WORDS[end]}" for end in UnitEnd if ends[end]) or "nothing to do"
+    parts.append(f"{len(results)} unit{'' if len(results) == 1 else 's'}: {words}; store {store}\n")
+    if bad:
+        parts.append(
+            "Among what was measured: " + ", ".join(f"{count} {status}" for status, count in sorted(bad.items())) + "\n"
+        )
+    return "\n".join(parts)
+
+
+_WORDS = {
+    UnitEnd.DONE: "measured",
+    UnitEnd.STORED: "in the store already",
+    UnitEnd.SKIPPED: "skipped",
+    UnitEnd.FAILED: "failed",
+    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
+}

@@ -14,97 +14,19 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pairbench.errors import EmptyStoreError, PairbenchError
+from pairbench.errors import PairbenchError
 from pairbench.features.fleet.dask import METADATA, configured, security_of
-from pairbench.features.fleet.queue import COLUMNS, Last, StoredRun, Waiting, stored_units, whole_runs
-from pairbench.features.fleet.unit_process import BUSY, run_unit
+from pairbench.features.fleet.queue import Last, Waiting, last_devices, runs_of, stored_units
+from pairbench.features.fleet.unit import BUSY, run_unit
 from pairbench.features.fleet.worker import HOST, hosts_of
-from pairbench.model.environment import device_slug
-from pairbench.model.outcome import Status
 from pairbench.model.plain import plain
-from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult, unit_of
-from pairbench.plan import Selection, parse_selection
-from pairbench.store.history import read_distinct
-from pairbench.store.location import RunFile, StoreLocation
-from pairbench.store.reading import dataset_files, stored_files
-
-_STEPS = (16, 112, 896)
-"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
-_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
-
-
-def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
-    """Return by the unit's key the whole runs that a store has of some units. It is listed once; other runs' files stay closed."""
-    keys = {unit.key for unit in units}
-    there = stored_files(place, "records")
-    files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
-    unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
-    return whole_runs(_rows(place, COLUMNS, [file for file in files if file.run_id not in unfinished]))
-
-
-def last_devices(place: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
-    """Return the device that measured each unit's series last, of those that the unit asks for."""
-    selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
-    try:
-        files = [file for file in dataset_files(place, "records").files if not models or file.device_slug in models]
-    except EmptyStoreError:
-        return {}
-    files.sort(key=lambda file: file.run_id, reverse=True)
-    seen: dict[str, dt.datetime] = {}
-    found: dict[Unit, tuple[str, str]] = {}
-    begin = 0
-    for step in _STEPS:
-        some = files[begin : begin + step]
-        begin += step
-        rows = sorted(_rows(place, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
-        for row in rows:
-            if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
-                seen.setdefault(_identity(row), at)
-        missing = [unit for unit in selections if unit not in found]
-        for unit in missing:
-            newest = next((row for row in rows if _measured(row, unit, selections[unit])), None)
-            if newest is not None:
-                found[unit] = (_identity(newest), newest["hostname"])
-        if len(found) == len(selections) or not some:
-            break
-    return {
-        unit: Last(identity=identity, host=host, seen=seen[identity])
-        for unit, (identity, host) in found.items()
-        if identity in seen
-    }
-
-
-def _measured(row: dict[str, Any], unit: Unit, selections: Iterable[Selection]) -> bool:
-    asked = (row["device_kind"], device_slug(row["device_name"], row["device_kind"]), _identity(row))
-    if row["status"] != Status.MEASURED or not row["case"] or unit.device not in asked:
-        return False
-    operator = row["case"].partition("[")[0]
-    return any(selection.takes_name(row["suite"], operator, row["case"]) for selection in selections)
-
-
-def _identity(row: dict[str, Any]) -> str:
-    return row["device_uuid"] or f"cpu-{row['hostname']}"
-
-
-def _rows(place: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> Iterator[dict[str, Any]]:
-    if not files:
-        return
-    for rows in read_distinct(place, columns, files).value.values():
-        yield from rows
-
-
-def _moment(text: str | None) -> dt.datetime | None:
-    try:
-        moment = dt.datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-
+from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
+from pairbench.store.location import StoreLocation
 
 _LOOK_S = 1.0
 """Seconds between two looks at the hosts."""
@@ -117,7 +39,7 @@ _END_S = 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class Drive:
-    """How units are taken through a fleet."""
+    """The settings of a fleet's run."""
 
     address: str
     certificates: Path | None
@@ -132,7 +54,7 @@ class Drive:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where a fleet stands."""
+    """The state of a fleet's run."""
 
     hosts: tuple[Host, ...] = ()
     flying: dict[str, Unit] = field(default_factory=dict)
@@ -145,7 +67,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class _Lost:
-    """A unit whose worker is gone, or was forgotten by the scheduler."""
+    """A unit whose worker is gone, or that the scheduler forgot."""
 
     unit: Unit
     host: str
@@ -156,7 +78,7 @@ class _Lost:
 def run_units(
     units: Sequence[Unit], drive: Drive, devices: Callable[[tuple[Host, ...]], Sequence[Unit]] | None = None
 ) -> Progress:
-    """Have units measured, and return what became of each."""
+    """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""
     with configured(), contextlib.closing(_Run(drive)) as run:
         run.connect()
         run.look()
@@ -185,7 +107,6 @@ class _Run:
         self._last_look = 0.0
 
     def connect(self) -> None:
-        """Connect to the scheduler."""
         from distributed import Client
 
         drive = self._drive
@@ -204,13 +125,11 @@ class _Run:
             )
 
     def close(self) -> None:
-        """Leave the scheduler."""
         if self._client is not None:
             with contextlib.suppress(OSError, TimeoutError):
                 self._client.close(timeout=5)
 
     def drive(self, units: dict[Unit, None]) -> Progress:
-        """Take all units through. See `run_units`."""
         drive, progress = self._drive, self.progress
         have = stored_units(units.keys(), runs_of(drive.store, units), progress.hosts)
         progress.results += [UnitResult(unit=unit, end=UnitEnd.STORED, run_id=run_id) for unit, run_id in have.items()]
@@ -236,7 +155,7 @@ class _Run:
         self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
 
     def look(self) -> None:
-        """Look at the hosts, once a second. While the scheduler is away there are none."""
+        """Update the hosts, at most once a second; there are none while the scheduler is away."""
         now = time.monotonic()
         if now - self._last_look < _LOOK_S:
             return
@@ -289,7 +208,7 @@ class _Run:
         future.add_done_callback(lambda done: self._ended.put((done, unit, host, offer)))
 
     def _take_results(self) -> None:
-        """Wait for units to come back, but no longer than until the hosts are to be looked at."""
+        """Wait for results, but no longer than until the hosts are due to be updated."""
         back = []
         with contextlib.suppress(queue.Empty):
             back.append(self._ended.get(timeout=_LOOK_S / 2))
@@ -341,7 +260,7 @@ class _Run:
             self._drive.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
 
     def _lose(self, future: Any, unit: Unit, host: Host) -> None:
-        """Take a unit without a result: its worker died, or the scheduler forgot it."""
+        """Handle a unit without a result: its worker died, or the scheduler forgot it."""
         if future.status == "error":
             error = future.exception()
             if type(error).__name__ == "KilledWorker":
@@ -354,7 +273,7 @@ class _Run:
         self._lost.append(_Lost(unit=unit, host=host.name, address=host.address, at=time.monotonic()))
 
     def _find_lost(self) -> None:
-        """Look up in the store what became of lost units, once they cannot be under way any more."""
+        """Look up lost units in the store, once they cannot be running any more."""
         if not self._lost or not self.progress.hosts:
             return
         now = time.monotonic()
@@ -378,7 +297,7 @@ class _Run:
                 self._waiting.put_back(one.unit)
 
     def _give_up_missing(self) -> None:
-        """Say which device units wait for that no host has, and give them up after a while."""
+        """Report devices that units wait for and no host has; give these units up after a while."""
         if self._client.status != "running":
             return
         now = time.monotonic()
@@ -404,7 +323,7 @@ class _Run:
         return f"{need}, which no host has; there are {', '.join(there) or 'no hosts'}"
 
     def _interrupt(self) -> None:
-        """Have units end in order on their hosts, and say which were not done."""
+        """Have units end in order on their hosts, and report those that were not done."""
         self._drive.notify("pairbench: interrupted; waiting for the hosts to end what they are at")
         flying = dict(self.progress.flying)
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):

@@ -87,8 +87,6 @@ def ours(one: JudgedClaim) -> str:
 
 
 def claims_table(claims: Sequence[JudgedClaim], labels: dict[str, str]) -> TableBlock:
-    """Return all claims of an operator as a table."""
-
     def our_case(one: JudgedClaim) -> str:
         return labels.get(one.case.key, one.case.key) if one.case else "none here"
 

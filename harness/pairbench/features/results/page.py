@@ -110,8 +110,6 @@ _Records = dict[tuple[str, str, str], Sequence[Record]]
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResults:
-    """The results of the selected operators."""
-
     measured: tuple[OperatorResults, ...]
     """Device model by device model, GPUs first, in the order of the suites."""
     unmeasured: tuple[OperatorDescription, ...]
@@ -158,7 +156,6 @@ def _read(store: StoreLocation) -> tuple[_Records, tuple[str, ...]]:
 
 
 def _order(records: _Records, device: str) -> tuple[bool, str]:
-    """Return what sorts GPUs before CPUs."""
     kinds = {rows[0].device_kind for (name, _, _), rows in records.items() if name == device and rows}
     return "cuda" not in kinds, device
 
@@ -187,7 +184,6 @@ def results_page(
     tiers: Sequence[str],
     terminal: Terminal | None = None,
 ) -> str:
-    """Return the page in one of the formats."""
     if output == "json":
         return to_json(
             {

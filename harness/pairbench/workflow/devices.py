@@ -22,49 +22,44 @@ from pairbench.workflow.setup import Chosen, Request, equipment_of
 
 @dataclass(kw_only=True)
 class Reporter:
-    """Passes progress on, and hands the outcomes of one device to whatever records them."""
+    """Passes progress on, and hands the outcomes of one device to their recorder."""
 
     progress: PlainProgress
     keep: Callable[[list[Outcome]], object]
     hold: Callable[[list[Outcome]], None] = lambda _: None
 
     def step(self, device: Device, stage: str, case: str) -> None:
-        """Show what begins."""
         self.progress.step(device, stage, case)
 
     def stepped(self, device: Device) -> None:
-        """Count a case as done in its stage."""
         self.progress.stepped(device)
 
     def finished(self, outcomes: list[Outcome]) -> None:
-        """Keep what is final."""
         self.keep(outcomes)
 
     def so_far(self, outcomes: list[Outcome]) -> None:
-        """Hold what another round may change."""
         self.hold(outcomes)
 
 
 @dataclass(kw_only=True)
 class Verified:
-    """What `pairbench verify` found on all devices."""
+    """The result of `pairbench verify` on all devices."""
 
     outcomes: list[tuple[Device, Outcome]] = field(default_factory=list)
     impostors: list[tuple[Device, PlannedCase, ImpostorResult]] = field(default_factory=list)
 
     @property
     def bad(self) -> bool:
-        """Whether anything is not as its declaration promises."""
         return any(outcome.status.bad for _, outcome in self.outcomes) or any(
             result.tried and not result.rejected for *_, result in self.impostors
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row an outcome."""
+        """Return a row for each outcome."""
         return [_row(device, outcome) for device, outcome in self.outcomes]
 
     def impostor_rows(self) -> list[dict[str, Any]]:
-        """Return one row an impostor and case."""
+        """Return a row for each impostor and case."""
         return [
             {
                 "device": device.selector,
@@ -80,7 +75,7 @@ class Verified:
         ]
 
     def impostor_summary(self) -> list[dict[str, Any]]:
-        """Return a row for each impostor that passed, and where none did how many were rejected of each operator."""
+        """Return a row for each impostor that passed; where none did, the number of rejected ones for each operator."""
         rows = self.impostor_rows()
         if passed := [row for row in rows if not row["rejected"]]:
             return passed
@@ -95,7 +90,7 @@ class Verified:
         ]
 
     def statuses(self) -> str:
-        """Return how many outcomes there are of each status, in words."""
+        """Return the number of outcomes of each status, in words."""
         counts = Counter(outcome.status.value for _, outcome in self.outcomes)
         return ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing to verify"
 
@@ -127,14 +122,13 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
 
 
 def plan_for(context: WorkerContext, chosen: Chosen, device: Device, *, edge: bool) -> Plan:
-    """Return what one device is to do."""
     survey = chosen.survey
     subset = Subset(selections=chosen.selections, implementations=chosen.implementations, edge=edge)
     return make_plan(survey.operators, survey.broken, equipment_of(device, survey.devices), context.settings, subset)
 
 
 def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...], *, edge: bool) -> dict[Device, Plan]:
-    """Return what each device is to do, the devices with those beside them that their plans need."""
+    """Return each device's plan; a device that needs others beside it is returned with them."""
     plans: dict[Device, Plan] = {}
     for device in devices:
         plan = plan_for(context, chosen, device, edge=edge)
@@ -152,9 +146,10 @@ def on_devices(
     *,
     timed: bool = True,
 ) -> None:
-    """Do something on every device at the same time, one thread and one lock each; the first error is raised.
+    """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error.
 
-    An interruption is no error here: what was finished has been handed over by then.
+    An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
+    lock; on a GPU it does, for the lock's holder may need the memory.
     """
 
     def locked(device: Device) -> None:
@@ -177,7 +172,7 @@ def on_devices(
 
 
 def verify_devices(request: Request, *, impostors: bool) -> Verified:
-    """Verify the chosen cases on every device, and the impostors with them if that is asked for."""
+    """Verify the selected cases on every device, with their impostors if `impostors`."""
     verified = Verified()
     lock = threading.Lock()
     context, progress = request.context, request.progress

@@ -8,9 +8,9 @@ from pairbench.analyze.compare.change import suspects
 from pairbench.model.record import Series
 from pairbench.plan import Selection
 from pairbench.report.comparison.render import document, render_comparison
-from pairbench.workflow.compare.comparer import ComparedRuns, Comparer
-from pairbench.workflow.compare.selectors import AUTO
-from pairbench.workflow.run.record import DoneRun, record_run
+from pairbench.workflow.comparer import ComparedRuns, Comparer
+from pairbench.workflow.record import DoneRun, record_run
+from pairbench.workflow.selectors import AUTO
 from pairbench.workflow.setup import Chosen, Request
 
 _NAMED = 5
@@ -18,7 +18,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmed:
-    """What a run means beside earlier ones."""
+    """The result of comparing a run with earlier ones."""
 
     judged: ComparedRuns
     """The comparison with earlier runs, after the suspects were measured again."""
@@ -27,7 +27,6 @@ class Confirmed:
 
     @property
     def exit_code(self) -> int:
-        """Return the contract's exit code."""
         interrupted = self.again is not None and self.again.interrupted
         return 130 if interrupted else self.judged.exit_code()
 
@@ -37,7 +36,6 @@ class Confirmed:
         return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
 
     def plain(self) -> dict[str, Any]:
-        """Return what the JSON document of the run says besides."""
         return {
             "confirming_run_id": self.again.run_id if self.again else None,
             "comparison": document(self.judged.comparison),
@@ -45,9 +43,9 @@ class Confirmed:
 
 
 def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
-    """Compare a run with a reference, and measure what looks worse again, in whole cases.
+    """Compare a run with a reference, and measure series that look worse again, in whole cases.
 
-    A case is measured with its baseline and all the variants of the run, for only together they tell the code from the machine.
+    A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
     """
     judged = Comparer.open(request.config, quiet_only=quiet_only).compare(reference, run_id)
     worse = suspects(judged.comparison.changes)
@@ -76,7 +74,7 @@ def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_o
 
 
 def _only(chosen: Chosen, worse: Sequence[Series]) -> Chosen:
-    """Return the same suites with the cases of some series selected."""
+    """Return the same suites with only the cases of some series selected."""
     cases = dict.fromkeys((series.suite, series.case) for series in worse)
     return replace(
         chosen,

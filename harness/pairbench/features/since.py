@@ -1,29 +1,110 @@
-"""Narrows what a run was asked for to the operators that differ from a commit's, and a few untouched ones beside them.
+"""`run --changed-since`: a run is narrowed to the operators that differ from a commit's, and a few untouched ones beside them.
 
-Operators of the suites that a commit's files differ for, described on both sides and compared one by one.
+Git says which files differ, import statements say which suites use them, and only those suites are loaded on both sides.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pairbench.config import Config
+from pairbench.errors import UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Scout, Survey
-from pairbench.features.since.files import FilesSince, TouchedSuite
 from pairbench.model.plan import BASELINE, BrokenSuite, OperatorDescription
 from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
-from pairbench.workflow.git.worktrees import open_checkouts
-from pairbench.workflow.narrowed import Narrowed, OperatorKey
+from pairbench.suite.load import declares_operators
+from pairbench.suite.reached import SOURCES, reached_files, sources_beside
+from pairbench.workflow.git import git, open_checkouts, repository_of, resolve, run_git
+from pairbench.workflow.requested import Narrowed, OperatorKey
 from pairbench.workflow.setup import Chosen, Request, catalogue_folder, default_places, moved_names, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class TouchedSuite:
+    """A suite with files that differ from the commit's."""
+
+    suite: str
+    """How records name it."""
+    file: Path
+    was: Path | None
+    """Path of the file in the commit; None where it is new."""
+    unhashed: tuple[str, ...]
+    """The files that differ and that no hash covers, so that they may concern every operator of the suite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesSince:
+    """The difference between the files of a checkout, as they are, and those of a commit."""
+
+    repository: Path
+    sha: str
+    there: frozenset[Path]
+    """The files of the commit."""
+    differing: frozenset[Path]
+    """Files of the commit that are others now, or gone."""
+
+    @classmethod
+    def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
+        """Ask git what differs from the commit."""
+        why = f"--changed-since compares them with commit {ref!r}"
+        files = [file for _, file in suites]
+        repository = repository_of(files[0].parent if files else start, why)
+        outside = next((file for file in files if not file.is_relative_to(repository)), None)
+        if outside is not None:
+            raise UsageError(
+                f"suite {str(outside)!r} is outside of the repository {repository}, expected all suites in one: {why}; "
+                "name suites of one repository"
+            )
+        sha = resolve(repository, ref)
+        # Not by `git diff` alone: a file that git does not track, or ignores, is none of the commit's.
+        there = _paths(repository, run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--name-only", sha))
+        listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", sha, "--")
+        return cls(
+            repository=repository,
+            sha=sha,
+            there=frozenset(there),
+            differing=frozenset(_paths(repository, listed) & there),
+        )
+
+    def touched(self, suites: tuple[tuple[str, Path], ...], olds: dict[Path, Path]) -> Iterator[TouchedSuite]:
+        """Yield the suites with differing files; `olds` has the old paths of suites that have moved."""
+        for suite, file in suites:
+            old = olds.get(file)
+            was = next((path for path in (file, old) if path in self.there), None)
+            reached = reached_files(file, self.repository)
+            folders = {path.parent for path in reached.tree}
+            sources = {path for path in self.differing if path.suffix in SOURCES and path.parent in folders}
+            sources |= sources_beside(reached.tree) - self.there
+            unhashed = sorted(path for path in {*reached.packages, *sources} if self._differs(path))
+            if was is None or was != file or unhashed or any(map(self._differs, reached.tree)):
+                names = tuple(path.relative_to(self.repository).as_posix() for path in unhashed)
+                yield TouchedSuite(suite=suite, file=file, was=was, unhashed=names)
+
+    def _differs(self, path: Path) -> bool:
+        return path in self.differing or path not in self.there
+
+    def gone(self, places: tuple[Path, ...], olds: dict[Path, Path]) -> Iterator[Path]:
+        """Yield the suites of the commit in `places` that no longer exist."""
+        for path in sorted(self.differing):
+            inside = any(path.is_relative_to(place) for place in places)
+            if path.suffix == ".py" and inside and not path.exists() and path not in olds.values():
+                text = git(self.repository, "show", f"{self.sha}:{path.relative_to(self.repository).as_posix()}") or ""
+                if declares_operators(text):
+                    yield path
+
+
+def _paths(repository: Path, listed: str) -> set[Path]:
+    return {repository / name for name in listed.split("\0") if name}
+
 
 _Described = tuple[OperatorDescription, ...] | BrokenSuite
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsSince:
-    """How operators differ from those of a commit."""
+    """The difference between the operators now and in a commit."""
 
     changed: dict[OperatorKey, str] = field(default_factory=dict)
     """What differs, for each operator that is there now."""
@@ -34,7 +115,7 @@ class OperatorsSince:
 def compare_operators(
     context: WorkerContext, survey: Survey, files: FilesSince, touched: Sequence[TouchedSuite]
 ) -> OperatorsSince:
-    """Compare the operators of some suites with those of a commit, whose suites are loaded in a worker."""
+    """Compare the operators of touched suites with the commit's, whose suites are loaded in a worker."""
     found = OperatorsSince()
     now: dict[str, list[OperatorDescription]] = {}
     for operator in survey.operators:
@@ -61,7 +142,7 @@ def compare_operators(
 
 
 def difference(before: OperatorDescription | None, now: OperatorDescription, suite: TouchedSuite) -> str:
-    """Return what differs of an operator; "" where nothing does."""
+    """Return what differs of an operator; empty where nothing does."""
     if before is None:
         return "new"
     if before.definition_hash != now.definition_hash:
@@ -90,7 +171,7 @@ def _implementations(before: OperatorDescription, now: OperatorDescription) -> s
 def _describe_both(
     context: WorkerContext, files: FilesSince, suites: Sequence[TouchedSuite]
 ) -> tuple[Mapping[str, _Described], Mapping[str, tuple[OperatorDescription, ...]]]:
-    """Return the suites' operators in the commit and as they are, each with a digest of its code."""
+    """Return the suites' operators in the commit and now, each with a digest of its code."""
     if not suites:
         return {}, {}
     before: dict[str, _Described] = {}
@@ -122,7 +203,6 @@ _CONTROL_TIERS = ("real", "smoke", "headline")
 
 
 def changed_since(request: Request, ref: str) -> Request:
-    """Return a request for what differs from a commit. See `narrow_to_changed`."""
     settings = request.context.settings
     tiers = {tier for device in request.devices for tier in tiers_for(device, settings, edge=False)}
     places = () if request.chosen.selections else default_places(request.config)
@@ -139,11 +219,10 @@ def narrow_to_changed(
     *,
     places: tuple[Path, ...],
 ) -> Chosen:
-    """Leave out the operators that are the same as in a commit, but for a few that serve as a control.
+    """Leave out the operators that equal those of a commit, but for a few that serve as a control.
 
-    An operator differs where its definition or an implementation does, or code of the suites that it reaches. Files are compared
-    first, so that suites of which no file differs are the same without a look at the commit's; the others are loaded as
-    they were, in a worker.
+    An operator differs where its definition, an implementation, or code of the suites that it reaches does. Files are compared first:
+    a suite without differing files is not loaded in the commit. A suite in `places` that no longer exists counts as gone.
     """
     check_selections(chosen.selections, chosen.survey.operators, chosen.survey.broken)
     selected = chosen.operators()
@@ -195,8 +274,7 @@ def narrow_to_changed(
 def control_sample(untouched: Sequence[OperatorDescription], tiers: Collection[str]) -> tuple[OperatorDescription, ...]:
     """Return a few untouched operators with one case each: one in twenty, at least one and at most three.
 
-    They are the same from run to run as long as they stay untouched, so that each has a history; of different suites, if
-    there are enough.
+    The choice is stable from run to run, so that each has a history; the operators are of different suites, if there are enough.
     """
     able = [operator for operator in untouched if any(case.tier in tiers for case in operator.cases)]
     number = min(len(able), max(1, min(_MOST_CONTROLS, round(_CONTROL_PART * len(untouched)))))
@@ -213,7 +291,7 @@ def _with_one_case(operator: OperatorDescription, tiers: Collection[str]) -> Ope
 
 
 def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescription]) -> tuple[tuple[str, Path], ...]:
-    """Return name and file of each suite that something is asked for of."""
+    """Return name and file of each selected suite."""
     files = {operator.suite: Path(operator.path).resolve() for operator in selected}
     for suite in chosen.survey.broken:
         here, catalogue = config.root / suite.suite, catalogue_folder("suites").parent / suite.suite
@@ -222,7 +300,7 @@ def _suites(config: Config, chosen: Chosen, selected: Sequence[OperatorDescripti
 
 
 def _old_places(config: Config, suites: Sequence[tuple[str, Path]]) -> dict[Path, Path]:
-    """Return where suites were that have moved, by where they are."""
+    """Return the old path of each suite that has moved, by its present path."""
     olds = {new: old for old, new in moved_names(config).items()}
     return {file: Path(f"{str(file).removesuffix(suite)}{olds[suite]}") for suite, file in suites if suite in olds}
 

@@ -33,13 +33,13 @@ from pairbench.model.settings import OWN_TIMERS, Settings
 from pairbench.model.unit import VARIABLE, marked
 from pairbench.report.rows import expanded, ordered
 from pairbench.store.reader import read_frame
-from pairbench.workflow.git.repository import read_commit
-from pairbench.workflow.live import telling
+from pairbench.workflow.devices import Reporter, on_devices, plans_for
+from pairbench.workflow.git import read_commit
 from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.requested import Requested, requested_of
-from pairbench.workflow.run.devices import Reporter, on_devices, plans_for
-from pairbench.workflow.run.files import Kept, Recorder, RunFiles
-from pairbench.workflow.setup import Chosen, Request, stamp, store_of
+from pairbench.workflow.progress import telling
+from pairbench.workflow.requested import Requested
+from pairbench.workflow.run_files import Kept, Recorder, RunFiles
+from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
 
 COLUMNS = (
     *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
@@ -54,7 +54,10 @@ _FINAL = (Status.MISMATCHED, Status.SKIPPED)
 def existing(
     cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]], *, timer: str, rounds: int
 ) -> set[tuple[str, str]]:
-    """Return suite and key of the cases that one run has whole, for a variant is compared with the baseline that was timed beside it."""
+    """Return suite and key of the cases that one earlier run has whole: a variant is compared with the baseline timed beside it.
+
+    `rows` have `COLUMNS`, and are of the same device model and environment.
+    """
     runs: defaultdict[tuple[str, str], defaultdict[str, dict[Entry, Mapping[str, Any]]]]
     runs = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -91,9 +94,9 @@ _NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
-    """Return cases in the order in which they were last tried: those that never were first, then the oldest.
+    """Return cases in the order in which they were last tried: those never tried first, then the oldest.
 
-    What was measured by other code, or was another question, was never tried; what failed was, or it would come first forever.
+    A measurement of other code or of another definition is no try. A failure is one, or it would come first forever.
     """
     newest: dict[tuple[Any, ...], str] = {}
     for row in rows:
@@ -121,7 +124,7 @@ def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> 
 
 
 def speedup_halfwidth(records: Sequence[Record]) -> float | None:
-    """Return half the 95 % interval of the log speedup of a case's variants, the widest of them; None where there is none."""
+    """Return the widest half 95 % interval of the log speedups of one case's variants; None where there is none."""
     widths = [width for record in records if (width := _halfwidth(record)) is not None]
     return max(widths, default=None)
 
@@ -133,7 +136,7 @@ def _halfwidth(record: Record) -> float | None:
 
 @dataclass(kw_only=True)
 class DoneRun:
-    """What a run left behind."""
+    """The result of a run."""
 
     run_id: str
     wall_s: float = 0.0
@@ -152,7 +155,6 @@ class DoneRun:
 
     @property
     def exit_code(self) -> int:
-        """Return the contract's exit code."""
         if self.interrupted and self.error is None:
             return 130
         if self.kept is not None:
@@ -162,7 +164,6 @@ class DoneRun:
         return int(any(Status(record.status).bad for record in self.records))
 
     def summary(self) -> dict[str, Any]:
-        """Return how the time was spent, and what limited the precision."""
         timed = [record for record in self.records if record.n_rounds]
         return {
             "wall_s": self.wall_s,
@@ -187,7 +188,7 @@ class DoneRun:
         }
 
     def closing_lines(self, store: str | None) -> list[str]:
-        """Return what `run` prints last. `store` is where the results are kept; None where they are not."""
+        """Return the last lines that `run` prints; `store` is None where nothing is stored."""
         if not self.records and not self.interrupted:
             return ["Nothing to run, and nothing stored"]
         summary = self.summary()
@@ -211,7 +212,6 @@ class DoneRun:
         ]
 
     def plain_records(self) -> list[dict[str, Any]]:
-        """Return the records with their JSON columns as objects."""
         return [expanded(record) for record in ordered(self.records)]
 
 
@@ -231,10 +231,10 @@ def record_run(
     began: float | None = None,
     filled: Commit | None = None,
 ) -> DoneRun:
-    """Run everything that was chosen on the devices and keep the results.
+    """Run everything that was selected on the devices and keep the results.
 
-    A store that fails while the run goes on loses nothing of it, and neither it nor anything else that ends the run keeps what was
-    measured from being returned: see `DoneRun.kept` and `DoneRun.error`.
+    What was measured is always returned: a store that fails meanwhile is in `DoneRun.kept`, another error in `DoneRun.error`. `began` is
+    when the budget began, by the monotonic clock. With `filled`, the run fills in that commit, and only its results count as existing.
     """
     started = time.monotonic()
     budgeted = _budgeted(request.config, began)
@@ -296,7 +296,7 @@ def record_run(
 
 
 def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
-    """Return a sort key: a record's place in the order of declaration, for cases are final in any order. Suites that could not be loaded come first."""
+    """Return a sort key: a record's index in the order of declaration, for cases finish in any order. Broken suites come first."""
     declared = [
         (device.kind, device.uuid, planned.operator.suite, planned.case.key)
         for device, plan in plans.items()
@@ -309,7 +309,6 @@ def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
 def _asked(
     request: Request, environment: Environment, plan: Plan, filled: Commit | None, *, skip_existing: bool
 ) -> tuple[Plan, Requested]:
-    """Return what a device is to do in its environment, and what the store is told of that."""
     requested = requested_of(request.chosen, environment.device, request.context.settings)
     if not skip_existing:
         return plan, requested
@@ -318,7 +317,7 @@ def _asked(
 
 
 def _budgeted(config: Config, began: float | None) -> Callable[[Settings, Recorder], BudgetedCases] | None:
-    """Return what takes a device's cases through the stages within the budget that began then; None where there is none."""
+    """Return the budgeted walk of a device's cases; None without a budget."""
     if began is None or config.budget_s is None:
         return None
     deadline, seconds = began + config.budget_s, config.budget_s
@@ -335,7 +334,7 @@ def _budgeted(config: Config, began: float | None) -> Callable[[Settings, Record
 
 
 def in_order(config: Config, device: Device, plan: Plan) -> Plan:
-    """Return a device's plan with the cases first that its store has not, and then those that it tried longest ago."""
+    """Return a device's plan with the cases first that the store lacks, then those tried longest ago."""
     try:
         frame, _ = read_frame(store_of(config), columns=TURN_COLUMNS, where={"device_name": device.name})
     except EmptyStoreError:  # no store yet
@@ -345,7 +344,7 @@ def in_order(config: Config, device: Device, plan: Plan) -> Plan:
 
 
 def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | None = None) -> Run:
-    """Return an invocation that begins now."""
+    """Return a run that begins now, of the commit that is checked out unless it is given."""
     now = dt.datetime.now(dt.UTC)
     return Run(
         run_id=marked(stamp(now), os.environ.get(VARIABLE)),
@@ -356,7 +355,7 @@ def new_run(checkout: Path, *, confirms: str | None = None, commit: Commit | Non
 
 
 def context_for(context: WorkerContext, config: Config, device: Device) -> WorkerContext:
-    """Return the context with what suits a device where nobody chose otherwise."""
+    """Return the context with the device's defaults for settings that were not given."""
     if device.kind != "cuda" and config.settings.timer == "do_bench":
         raise UsageError("--timer do_bench needs a CUDA device; leave it out to time a CPU with perf_counter")
     usual = _ON_A_GPU if device.kind == "cuda" else _ON_A_CPU
@@ -394,11 +393,9 @@ def without_existing(
     notify: Callable[[str], None],
     commit: Commit | None = None,
 ) -> Plan:
-    """Return a device's plan without the cases that were measured on its model, in this environment, by this code.
+    """Return a device's plan without the cases that this code was measured in, on this model and in this environment.
 
-    With a commit, only what was measured of it counts.
-
-    Failures, and what ran out of time or memory, are tried again.
+    With a commit, only its own results count. Failures, timeouts and lack of memory are tried again.
     """
     device, settings = environment.device, config.settings
     where = {"device_name": device.name, "environment_hash": environment.hash}

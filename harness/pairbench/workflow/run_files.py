@@ -24,7 +24,7 @@ _Case = tuple[str, str]
 
 @dataclass(kw_only=True)
 class Recorder:
-    """Turns final outcomes of one device into rows; waits for a case's baseline, which the speedups need."""
+    """Turns final outcomes of one device into rows, once the case's baseline is known, which the speedups need."""
 
     run: Run
     environment: Environment
@@ -51,7 +51,7 @@ class Recorder:
         return records
 
     def hold(self, outcomes: list[Outcome]) -> None:
-        """Store some outcomes of one case that another round will replace: the process may not live to see it."""
+        """Store outcomes of one case that another round will replace, in case the process is killed before."""
         records = to_records(self.run, self.environment, outcomes, resamples=_PROVISIONAL_RESAMPLES)
         with self.lock:
             self._store(outcomes, records)
@@ -68,7 +68,7 @@ class Recorder:
         self.writer.write_case((self.environment.device, case), list(rows.values()))
 
     def begin(self, plan: Plan) -> None:
-        """Store a row for each suite that could not be loaded, and keep the order of the plan for the cases, in whichever they are final."""
+        """Store a row for each suite that could not be loaded, and announce the plan's order of cases to the writer."""
         records = [broken_record(self.run, self.environment, suite) for suite in plan.broken]
         with self.lock:
             if self.writer is not None:
@@ -88,7 +88,7 @@ def _key(row: Samples) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What a store did not take of a run until its end."""
+    """The part of a run that its store did not take."""
 
     why: str
     """What the store said when it failed first."""
@@ -98,7 +98,6 @@ class Kept:
     """The files that could be written nowhere: their rows are in what the command prints, and nowhere else."""
 
     def lines(self) -> list[str]:
-        """Return what is said of it when the run is over."""
         told = [f"The store failed: {self.why}"]
         if self.folder is not None:
             told.append(f"What it did not take is in {self.folder}; `pairbench store push` publishes it")
@@ -108,10 +107,10 @@ class Kept:
 
 
 class RunFiles:
-    """The files of a run, one a device model, opened as they are needed."""
+    """The files of a run, one for each device model, opened when they are needed."""
 
     def __init__(self, run: Run, store: str | StoreLocation, notify: Callable[[str], None]) -> None:
-        """Take the run's name; nothing is made yet."""
+        """Prepare the spool; no file is made yet."""
         self._run = run
         self._location = StoreLocation.of(store)
         self._notify = notify
@@ -120,7 +119,7 @@ class RunFiles:
         self._lock = threading.Lock()
 
     def remind(self) -> None:
-        """Say how many earlier runs have results that the store did not take."""
+        """Report how many earlier runs have results that the store did not take."""
         count = sum(one.store == self._location.address for one in waiting())
         if count:
             self._notify(
@@ -129,7 +128,7 @@ class RunFiles:
             )
 
     def writer(self, device: Device) -> RunWriter:
-        """Return what writes the files of a device model."""
+        """Return the writer of a device model's files."""
         with self._lock:
             if device.slug not in self._writers:
                 writer = RunWriter(
@@ -143,7 +142,7 @@ class RunFiles:
             return self._writers[device.slug]
 
     def close(self) -> Kept | None:
-        """Finish the files; what the store did not take is offered to it once more."""
+        """Finish the files, and offer the store once more what it did not take; return what it still does not take."""
         kept = settle(self._spool, self._notify)
         if kept is not None:
             return kept
@@ -156,7 +155,7 @@ class RunFiles:
 
 
 def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
-    """Offer a store once more what it did not take, and return what it still does not take; None where it has everything."""
+    """Offer a store once more what it did not take; return what it still does not take, or None."""
     if spool.why is None:
         return None
     lost = spool.close()

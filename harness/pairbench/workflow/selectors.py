@@ -11,7 +11,7 @@ from pairbench.model.comparison import Side
 from pairbench.model.text import redacted
 from pairbench.store.location import StoreLocation
 from pairbench.store.run_index import IndexedRun, RunIndex
-from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.git import Repository
 
 AUTO = "auto"
 WINDOW = 5
@@ -40,22 +40,23 @@ class Picked:
 
     @property
     def side(self) -> Side:
-        """What is said of them."""
         return side(self.asked, self.heads)
 
 
 def side(asked: str, heads: Sequence[IndexedRun]) -> Side:
-    """Return what is said of some runs."""
     ordered = sorted(heads, key=lambda head: head.run_id)
     commits = dict.fromkeys(head.commit + ("+" if head.dirty else "") for head in ordered if head.commit)
     return Side(asked=asked, runs=tuple(head.run_id for head in ordered), commits=tuple(commits))
 
 
 class RunSelector:
-    """Finds the runs of a store that the words of a command line mean."""
+    """Finds the runs of a store that a word of the command line names."""
 
     def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime, window: int = WINDOW) -> None:
-        """Take a store that was opened; `of_store` opens it."""
+        """Take an opened store.
+
+        Runs that began after `now` are left out of what is picked by time. As a reference, a branch or another store stands for `window` runs.
+        """
         self.index = index
         self._repository = repository
         self._now = now
@@ -65,11 +66,14 @@ class RunSelector:
 
     @classmethod
     def of_store(cls, store: str | StoreLocation, folder: Path) -> "RunSelector":
-        """Open a store to find runs in it, as of now."""
         return cls(RunIndex.of_store(store), Repository(folder), now=dt.datetime.now(dt.UTC))
 
     def pick(self, text: str, *, against: Picked | None = None) -> Picked:
-        """Return the runs that a text means."""
+        """Return the runs that a text names, see `WORDS`.
+
+        With `against`, the current side, a reference for it is picked: `last:N`, a branch or a store are several runs earlier than that. As
+        the current side, a branch or a store is its newest run.
+        """
         picked = self._pick(text, against)
         if against is None:
             return picked
@@ -104,7 +108,7 @@ class RunSelector:
         return Picked(asked="newest" if text == AUTO else text, index=self.index, heads=heads)
 
     def is_past(self, head: IndexedRun) -> bool:
-        """Return whether a run lies in the past; one that does not is named in the notes."""
+        """Return whether a run lies in the past; the notes name one that does not."""
         started = max((moment for moment in (head.started, head.named) if moment), default=None)
         if started is None or started <= self._now + _AHEAD:
             return True
@@ -113,7 +117,6 @@ class RunSelector:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how runs were picked."""
         if not self._future:
             return tuple(self._notes)
         first = min(self._future)
@@ -125,7 +128,7 @@ class RunSelector:
         return (*self._notes, note)
 
     def _by_order(self, asked: re.Match[str], against: Picked | None) -> tuple[IndexedRun, ...]:
-        """Return runs by their place among all: `latest~N` counts from the newest, whatever it is compared with."""
+        """Return runs by their position among all: `latest~N` counts from the newest, whatever it is compared with."""
         count, behind = asked["count"] or "1", asked["behind"]
         if asked["count"] == "" or not count.isdecimal() or int(count) < 1:
             raise StoreError(f"{asked[0]!r}: expected last:N with N of at least 1, such as last:5")
@@ -142,9 +145,9 @@ class RunSelector:
         behind: int = 0,
         branch: str | None = None,
     ) -> tuple[IndexedRun, ...]:
-        """Return the newest runs but so many, earlier than those that they are compared with, with the runs that confirm them.
+        """Return `count` runs after the newest `behind`, earlier than those of `against`, with the runs that confirm them.
 
-        A run that could load no suite is not among them: it says nothing of any series.
+        A run that could load no suite is left out: it says nothing of any series.
         """
         before = min((head.run_id for head in against.heads), default=None) if against else None
 
@@ -218,7 +221,7 @@ def _is_store(text: str) -> bool:
 
 
 def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[IndexedRun, ...]:
-    """Return runs with those that measured their suspects again."""
+    """Return runs with those that confirm them."""
     if not heads:
         return ()
     ids = {head.run_id for head in heads}
@@ -233,7 +236,7 @@ def _with_confirming(index: RunIndex, heads: Sequence[IndexedRun]) -> tuple[Inde
 
 
 def _span(text: str) -> tuple[dt.datetime, dt.datetime]:
-    """Return when a month, a day, a minute or a second begins and ends; UTC where nothing else is said."""
+    """Return the begin and end of a month, a day, a minute or a second; in UTC unless the text says otherwise."""
     if len(text) == 7:
         begin = dt.datetime.fromisoformat(f"{text}-01").replace(tzinfo=dt.UTC)
         return begin, (begin + dt.timedelta(days=31)).replace(day=1)

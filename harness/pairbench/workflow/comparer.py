@@ -23,10 +23,10 @@ from pairbench.plan import parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.reading import Reading, current_name
 from pairbench.store.run_index import IndexedRun, RunIndex
-from pairbench.workflow.compare.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
-from pairbench.workflow.compare.selectors import AUTO, WINDOW, Picked, RunSelector, side
-from pairbench.workflow.git.repository import Repository
+from pairbench.workflow.git import Repository
+from pairbench.workflow.noise import accepted_levels, newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
+from pairbench.workflow.selectors import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.setup import store_of
 
 LOOK_BACK = 50
@@ -67,7 +67,7 @@ class ReferenceRuns:
 
 @dataclass(kw_only=True)
 class _Wanted:
-    """What one current series needs, and the runs that have it, newest first."""
+    """A current series, and the earlier runs that have it, newest first."""
 
     record: Record
     exact: dict[str, str | None] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class _Wanted:
     """All other runs that have it: enough to say why they cannot be compared."""
 
     def runs(self, most: int) -> list[str]:
-        """Return the runs to take: of the newest comparable ones those whose source is the newest's."""
+        """Return the runs to take: the newest comparable ones with the source of the newest."""
         newest = list((self.exact or self.another or self.near).items())[:most] or list(self.other.items())[:1]
         return [run_id for run_id, source in newest if source == newest[0][1]]
 
@@ -105,9 +105,9 @@ class _Wanted:
 def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
     """Return the newest comparable runs of the default branch that are earlier than the current ones.
 
-    Outside a checkout, or where the current runs know no commit, every earlier run is taken, of the newest fifty and as
-    far as there is room. Runs with uncommitted changes are never taken. Each series has its own newest runs, those of the
-    same environment if there are any, and of these the ones of one source, the newest.
+    Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
+    Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
+    the newest source.
     """
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or ANY
@@ -151,9 +151,9 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
 
 
 def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mapping[str, str]) -> tuple[Record, ...]:
-    """Return the reference's records without those of series that the current runs were never asked for.
+    """Return the reference's records without series that the current runs were never asked for.
 
-    What the current side has on another device or in another mode only stays, so that this can be said of it.
+    A series that the current side has on another device or in another mode only is kept, so that the comparison says so.
     """
     reference = list(reference)
     scope = Scope.of_records(current, moved)
@@ -173,7 +173,7 @@ def covered(reference: Iterable[Record], current: Sequence[Record], moved: Mappi
 
 
 class _Gone:
-    """Finds the series that the newest run which was asked for them still had, and the current one has not."""
+    """Finds the series that the newest run which was asked for them still had, and the current run has not."""
 
     def __init__(self, scope: Scope, wanted: Collection[Series], moved: Mapping[str, str]) -> None:
         self._scope = scope
@@ -183,7 +183,6 @@ class _Gone:
         self.of_run: dict[str, set[Series]] = {}
 
     def look(self, head: IndexedRun, rows: Iterable[Mapping[str, Any]], scopes: Iterable[Mapping[str, Any]]) -> None:
-        """Take the next older run."""
         for row in rows:
             series = _series(row)
             if series is None or series in self._wanted or not self._scope.covers(series, row["tier"]):
@@ -228,7 +227,7 @@ def _series(row: Mapping[str, Any]) -> Series | None:
 def _load(
     index: RunIndex, used: Sequence[IndexedRun], serves: Mapping[str, set[Series]]
 ) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Read what each run serves with; a run that few series need is not read for all it has."""
+    """Read the records that each run contributes; a run that contributes few series is not read as a whole."""
     most = max(map(len, serves.values()))
     few = [head for head in used if len(serves[head.run_id]) <= most / 4]
     readings = [index.records(head for head in used if head not in few)]
@@ -244,7 +243,7 @@ def _load(
 
 
 def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str]) -> str:
-    """Return why there is no reference, and what there is."""
+    """Return why there is no reference, and which runs there are."""
     earlier = index.first(LOOK_BACK, lambda head: head.run_id < before)
     where = f"{asked} on {' or '.join(sorted(devices))}"
     sentence = f"nothing to compare with: store {index.name!r} has no earlier comparable run of {where}"
@@ -262,7 +261,7 @@ _RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRuns:
-    """A comparison, and what a gate has to know beside it."""
+    """A comparison, with what a gate needs beside it."""
 
     comparison: Comparison
     note: str | None = None
@@ -277,7 +276,7 @@ class ComparedRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparer:
-    """A store that was opened once, with all that comparisons of its runs need; then any two sides can be compared."""
+    """An opened store, in which any two sides can be compared."""
 
     index: RunIndex
     """The runs of the store as they were when it was opened: what is measured later needs another comparer."""
@@ -294,7 +293,6 @@ class Comparer:
 
     @classmethod
     def open(cls, config: Config, *, policy: Policy = DEFAULT, quiet_only: bool = False) -> "Comparer":
-        """Open a store for comparisons."""
         store = store_of(config)
         return cls(
             index=RunIndex.of_store(store),
@@ -306,7 +304,7 @@ class Comparer:
         )
 
     def compare(self, reference: str = AUTO, current: str = AUTO, *, select: Sequence[str] = ()) -> ComparedRuns:
-        """Compare two sides as the command line names them."""
+        """Compare two sides, each named as `selectors.WORDS` says; `select` limits both."""
         selector = RunSelector(self.index, self.repository, now=dt.datetime.now(dt.UTC))
         picked = selector.pick(current)
         now, problems = _read(picked)
@@ -348,7 +346,7 @@ class Comparer:
         return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest, self.policy)
 
     def _trusted(self, current: Sequence[Record]) -> Collection[Series] | None:
-        """Return the series whose times are judged; None for all of them."""
+        """Return the series whose times are judged; None for all."""
         if not self.quiet_only:
             return None
         gpus = {series for record in current if record.device_kind != "cpu" and (series := Series.of(record))}
@@ -416,7 +414,7 @@ _NEAR = dt.timedelta(hours=1)
 
 
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Return each row once, the first that was read, and a sentence for each run that has some more than once."""
+    """Return the first of equal rows, and a sentence for each run that has duplicates."""
     kept: dict[tuple[str | None, ...], Record] = {}
     copies: dict[str, int] = {}
     differing: dict[str, int] = {}
@@ -444,7 +442,7 @@ def _twice(run_id: str, number: int, differing: int) -> str:
 
 
 def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tuple[str, ...]:
-    """Return a sentence for each run whose start and id do not belong together, or whose sides are in the wrong order."""
+    """Return a sentence for each run whose start contradicts its id, or the order of the sides."""
     sentences = [
         f"run {head.run_id} started at {head.started_at} by its records, which is not what its id says: a clock or a file "
         "name is wrong; runs are in the order of their ids"

@@ -21,7 +21,7 @@ _COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
 
 
 def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collection[Series]) -> dict[Series, Floor]:
-    """Return the noise floors that the runs before the current ones show."""
+    """Return the noise floors that the runs before the current ones imply."""
     before = min((head.run_id for head in current), default="")
     devices = frozenset(device for head in current for device in head.devices)
 
@@ -79,7 +79,7 @@ def newest_calibrations(
 ) -> tuple[tuple[Calibration, ...], dict[Series, Floor]]:
     """Return the newest calibration of each device model, and the newest floor of each series.
 
-    Calibrations of another environment say what the device model is like, so they count as long as there are no others.
+    Calibrations of another environment count where there are none of the same.
     """
     environments = {record.environment_hash for record in current}
     devices = {record.device_name for record in current}
@@ -93,7 +93,7 @@ def newest_calibrations(
 def quiet(
     calibrations: Iterable[Calibration], current: Iterable[Record], policy: Policy = DEFAULT
 ) -> frozenset[Series]:
-    """Return the series whose machine, as it is now, was calibrated and found quiet enough for their time to be judged."""
+    """Return the series whose machine, in its present environment, was calibrated and is quiet enough to judge times."""
     here = {(record.device_name, record.environment_hash) for record in current}
     return frozenset(
         series
@@ -104,7 +104,7 @@ def quiet(
 
 
 def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
-    """Return for each series the larger of its floors: what moved that far once can do so again."""
+    """Return the largest floor of each series: a move that happened once can happen again."""
     widest_floors: dict[Series, Floor] = {}
     for floors in several:
         for series, floor in floors.items():
