@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pairbench.workflow.run import confirm as confirming
 
 from pairbench.config import Config
 from pairbench.execute.parent.pool import WorkerContext
@@ -17,6 +16,7 @@ from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record
 from pairbench.model.settings import Settings
 from pairbench.store.reader import read_run, runs
+from pairbench.workflow import confirm as confirming
 from pairbench.workflow.confirm import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.record import DoneRun

@@ -105,11 +105,10 @@ class Which:
     """A choice of commits; all of the range by default."""
 
     every: int | None = None
-    """Every so many, the newest among them."""
     tags: bool = False
-    """Whether commits with a tag are taken alone."""
+    """Whether only commits with a tag are taken."""
     steps: int | None = None
-    """So many at most: those that change an implementation's hash, then those between neighbours that differ."""
+    """The most commits to take: those that change an implementation's hash, then those between neighbours that differ."""
 
 
 @dataclass(kw_only=True)
@@ -117,12 +116,11 @@ class Backfilled:
     """The result of a backfill."""
 
     commits: int
-    """The commits of the range."""
     filled: list[Filled] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     interrupted: bool = False
     not_in_store: str | None = None
-    """Why the store did not take a run, which ends the walk."""
+    """The store's error that ended the backfill."""
 
     @property
     def exit_code(self) -> int:

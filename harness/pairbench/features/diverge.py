@@ -21,9 +21,8 @@ from pairbench.report.units import error, percent
 from pairbench.workflow.one_case import Wanted, open_case
 
 _ROWS = 48
-"""Most rows of the table; JSON has all."""
 _AROUND = 3
-"""Rows before and after the first module that is beyond tolerance, which are always shown."""
+"""Rows before and after the first module beyond tolerance that are always shown."""
 
 Rows = list[dict[str, Any]]
 

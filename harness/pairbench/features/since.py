@@ -26,12 +26,11 @@ class TouchedSuite:
     """A suite with files that differ from the commit's."""
 
     suite: str
-    """How records name it."""
     file: Path
     was: Path | None
-    """Path of the file in the commit; None where it is new."""
+    """The path in the commit; None where the suite is new."""
     unhashed: tuple[str, ...]
-    """The files that differ and that no hash covers, so that they may concern every operator of the suite."""
+    """The differing files that no hash covers, so that they may concern every operator of the suite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,8 @@ class FilesSince:
     repository: Path
     sha: str
     there: frozenset[Path]
-    """The files of the commit."""
     differing: frozenset[Path]
-    """Files of the commit that are others now, or gone."""
+    """Files of the commit that have changed or are gone."""
 
     @classmethod
     def of(cls, suites: tuple[tuple[str, Path], ...], ref: str, start: Path) -> "FilesSince":
@@ -107,9 +105,9 @@ class OperatorsSince:
     """The difference between the operators now and in a commit."""
 
     changed: dict[OperatorKey, str] = field(default_factory=dict)
-    """What differs, for each operator that is there now."""
+    """The difference, for each present operator."""
     gone: list[OperatorKey] = field(default_factory=list)
-    """The operators that are not there any more, of suites that are."""
+    """Operators that are gone, of suites that are present."""
 
 
 def compare_operators(
@@ -196,10 +194,10 @@ def _operator_key(operator: OperatorDescription) -> OperatorKey:
 
 
 _CONTROL_PART, _MOST_CONTROLS = 0.05, 3
-"""Which part of the untouched operators is measured, and how many at most. One alone may be slower for a reason of its own, which three
+"""The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
 hardly are at once; more would cost the time that leaving out saves."""
 _CONTROL_TIERS = ("real", "smoke", "headline")
-"""The tiers of cases that a control is taken from, the best first: long enough to repeat well, and no minutes long."""
+"""The tiers for a control, the best first: long enough to repeat well, and not minutes long."""
 
 
 def changed_since(request: Request, ref: str) -> Request:

@@ -30,14 +30,12 @@ from pairbench.workflow.selectors import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.setup import store_of
 
 LOOK_BACK = 50
-"""The number of runs that are looked at until each series has its own; runs may hold different cases."""
+"""The most runs to search until each series has its reference; runs may hold different cases."""
 
 RECORDS = 10_000
-"""The number of records of a reference outside a checkout: every earlier run of a small store, and no longer wait
-for a large one."""
+"""The most records of a reference outside a checkout: every earlier run of a small store, without a long wait for a large one."""
 
 ANY = "any branch"
-"""What the reference is called outside a checkout."""
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (
@@ -58,11 +56,11 @@ class ReferenceRuns:
 
     side: Side
     heads: tuple[IndexedRun, ...]
-    """The runs that the records are of, newest first."""
+    """The runs of the records, newest first."""
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
     note: str | None = None
-    """A sentence that says why there is nothing to compare with; None where there is something."""
+    """Why there is no reference."""
 
 
 @dataclass(kw_only=True)
@@ -71,13 +69,13 @@ class _Wanted:
 
     record: Record
     exact: dict[str, str | None] = field(default_factory=dict)
-    """The runs that measured it with the same timer, definition and environment, each with the hash of its source."""
+    """The runs with the same timer, definition and environment, each with its source's hash."""
     another: dict[str, str | None] = field(default_factory=dict)
-    """The runs that did so on another GPU of the model, each with the hash of its source."""
+    """The same on another GPU of the model."""
     near: dict[str, str | None] = field(default_factory=dict)
-    """The runs that measured it with the same timer and definition, each with the hash of its source."""
+    """The runs with the same timer and definition."""
     other: dict[str, str | None] = field(default_factory=dict)
-    """All other runs that have it: enough to say why they cannot be compared."""
+    """All other runs of the series: enough to say why they cannot be compared."""
 
     def runs(self, most: int) -> list[str]:
         """Return the runs to take: the newest comparable ones with the source of the newest."""
@@ -265,9 +263,9 @@ class ComparedRuns:
 
     comparison: Comparison
     note: str | None = None
-    """Why there was nothing to compare with; None where there was something."""
+    """Why there was nothing to compare with."""
     newer: tuple[str, ...] = ()
-    """A sentence for each run that is newer than the one that was judged as the newest, and could not be judged itself."""
+    """A sentence for each run that is newer than the judged one and could not be judged itself."""
 
     def exit_code(self, *, strict: bool = False) -> int:
         """Return the contract's exit code; 4 where nothing else is wrong and the newest run could not be judged."""
@@ -279,15 +277,11 @@ class Comparer:
     """An opened store, in which any two sides can be compared."""
 
     index: RunIndex
-    """The runs of the store as they were when it was opened: what is measured later needs another comparer."""
+    """The runs as of the opening; later runs need another comparer."""
     repository: Repository
-    """The checkout that is asked about branches and commits."""
     acceptances: Reading[dict[Series, Acceptance]]
-    """The newest acceptance of each series."""
     calibrations: Reading[tuple[Calibration, ...]]
-    """All calibrations, oldest first."""
     policy: Policy = DEFAULT
-    """The thresholds of every comparison."""
     quiet_only: bool = False
     """Whether times on a CPU are judged only where a calibration found it quiet; hosted CI machines are not."""
 
@@ -410,7 +404,7 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
 
 
 _NEAR = dt.timedelta(hours=1)
-"""The most that a run's id and its start may differ; both are taken from one clock at about the same moment."""
+"""The largest difference between a run's id and its start; one clock gives both at about the same moment."""
 
 
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:

@@ -21,9 +21,9 @@ class Confirmed:
     """The result of comparing a run with earlier ones."""
 
     judged: ComparedRuns
-    """The comparison with earlier runs, after the suspects were measured again."""
+    """The comparison after the suspects were measured again."""
     again: DoneRun | None = None
-    """The run that measured the suspects again; None where there were none."""
+    """The run that measured the suspects again."""
 
     @property
     def exit_code(self) -> int:

@@ -26,9 +26,9 @@ OF_ANOTHER_REPOSITORY = (
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
     *("GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
-"""Variables that a git hook has set for its own repository, as `git rev-parse --local-env-vars` lists them.
+"""The variables that a git hook sets for its own repository, by `git rev-parse --local-env-vars`.
 
-Settings (`GIT_CONFIG_COUNT` and its like) are not among them: they name no repository, and CI gives `safe.directory` so.
+Settings (`GIT_CONFIG_COUNT` and its like) are left: they name no repository, and CI gives `safe.directory` so.
 """
 
 
@@ -63,7 +63,7 @@ def run_git(folder: Path, *arguments: str) -> str:
 
 
 _COMMITS = 5000
-"""How many commits of the default branch are looked at; older runs are no reference anyway."""
+"""The number of known commits of the default branch; older runs are no reference anyway."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,10 @@ def repository_address(folder: Path) -> str | None:
 
 
 _SUBJECT = 200
-"""Letters of a commit's subject, and of its author's name, that are kept."""
 _NAMES = ("CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID", "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER")
-"""Variables that hold the number alone: of GitLab, Jenkins, Bitbucket and Azure."""
+"""Variables of GitLab, Jenkins, Bitbucket and Azure that hold the number alone."""
 _LARGEST_EVENT = 2**24
-"""Bytes of GitHub's event file that are read; a forge's largest have some 100,000."""
+"""The most bytes of GitHub's event file; the largest have some 100,000."""
 
 _REF = re.compile(r"refs/pull/(\d{1,9})/(?:merge|head)")
 _MESSAGE = (
@@ -220,15 +219,15 @@ class Checkout:
     """The files of one commit."""
 
     name: str
-    """What its folder is called; of a comparison the side, base or head."""
+    """The name of its folder: of a comparison, the side."""
     asked: str
-    """What the user wrote for this side, or `the working tree`."""
+    """The user's word for it, or `the working tree`."""
     commit: Commit
     root: Path
     stand_in: StandIn | None
-    """What makes workers load this copy in place of the repository's checkout; None where the checkout itself is measured."""
+    """Makes workers load this copy in place of the repository's checkout; None where the checkout itself is measured."""
     submodules: tuple[str, ...] = ()
-    """The submodules' folders, which are empty here because a worktree has none."""
+    """The submodules' folders, which are empty in a worktree."""
 
 
 def repository_of(path: Path, why: str = "commits of it are measured") -> Path:
@@ -262,9 +261,8 @@ class Worktrees:
     """Worktrees of a repository, which are removed in the end."""
 
     repository: Path
-    """Top folder of the user's checkout."""
     folder: Path
-    """Where they are, and whatever else is needed beside them."""
+    """The folder of the worktrees, and of scratch files."""
 
     def add(self, name: str, asked: str) -> Checkout:
         """Return the files of a commit in a folder of their own."""

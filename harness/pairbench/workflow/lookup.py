@@ -27,8 +27,7 @@ from pairbench.workflow.noise import accepted_levels, newest_calibrations
 from pairbench.workflow.setup import store_of
 
 _NEWEST = (2, 50)
-"""The number of newest run files of each device model in which a name is looked for, and in which a glob or a part
-of one is."""
+"""The number of newest run files of each device model that are searched for a name, and for a glob or a part of one."""
 _LISTED = 10
 NEEDED = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "hostname", "device_uuid"),
@@ -36,7 +35,7 @@ NEEDED = (
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *RESULT_COLUMNS,
 )
-"""The columns that a trend is made of; the fewer there are, the faster it is read."""
+"""The columns of a trend; fewer are faster to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +45,10 @@ class HistoryReading:
     value: tuple[Record, ...]
     """The records of the series' case in its mode on its device model, all implementations, oldest run first."""
     floor: Floor | None
-    """The series' noise floor, from the newest calibration that has it; None where none has it."""
+    """The series' noise floor by the newest calibration that has it."""
     accepted: AcceptedLevel | None
-    """The level of the series that was accepted on purpose; None where none was."""
+    """The series' accepted level."""
     problems: tuple[str, ...]
-    """A sentence for each file that could not be read."""
 
 
 def read_trend(

@@ -13,7 +13,6 @@ from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.store.run_index import IndexedRun, RunIndex
 
 RUNS = 30
-"""The number of runs that make up the past of a series."""
 
 _LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
 _SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")

@@ -26,11 +26,9 @@ class Wanted:
     """The arguments that name one case."""
 
     operator: str
-    """A SELECT argument that takes one operator."""
     case: str | None
     """The value of `--case`; None for the first case of the size that suits the device."""
     device: str
-    """The value of `--device`, which must name one device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +36,10 @@ class OpenCase:
     """A case that workers can examine."""
 
     context: WorkerContext
-    """What the workers share."""
     progress: PlainProgress
-    """What shows the user how far it is."""
     devices: tuple[Device, ...]
-    """Every device of this machine."""
     device: Device
-    """The device to use."""
     planned: PlannedCase
-    """The case with all entries that are planned for the device."""
 
     def only(self, entries: tuple[Entry, ...]) -> "OpenCase":
         """Return this case with some of the entries, and with the other GPUs that these need."""

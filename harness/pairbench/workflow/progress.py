@@ -20,7 +20,7 @@ from pairbench.own_folders import make_own, temporary_folder
 _LINE_EVERY_S = 10.0
 """Seconds between two lines of a log."""
 _REDRAW_EVERY_S, _BAR = 0.1, 24
-"""Seconds between two changes of a notebook's line, and the letters of its bar."""
+"""Seconds between two changes of a notebook's line, and the length of its bar."""
 
 
 class PlainProgress:
@@ -191,7 +191,7 @@ def open_progress() -> Iterator[PlainProgress]:
 
 
 _LARGEST = 2**20
-"""Bytes of a file that are read; one of eight devices has some thousand."""
+"""The most bytes of a file; one of eight devices has some thousand."""
 
 
 @dataclass(kw_only=True)
@@ -199,12 +199,12 @@ class DeviceNow:
     """The stage, case and progress of one device of a run."""
 
     device: str
-    """Selector of the device, such as `cuda:0`, with its model's name."""
+    """Selector and model, such as `cuda:0 (NVIDIA H100)`."""
     stage: str = ""
     case: str = ""
     done: int = 0
     total: int = 0
-    """Number of steps; a step is a case in one of the stages."""
+    """Number of steps; a step is one stage of one case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,9 +213,8 @@ class LiveRun:
 
     run_id: str
     store: str
-    """Address of the store that it writes to."""
     began: float
-    """When it began, in seconds since the epoch."""
+    """Seconds since the epoch."""
     devices: tuple[DeviceNow, ...]
 
     @property

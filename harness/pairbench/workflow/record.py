@@ -45,10 +45,9 @@ COLUMNS = (
     *("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash"),
     *("status", "reason", "timer", "n_rounds", "launch_status"),
 )
-"""The columns of a record that are needed here."""
 
 _FINAL = (Status.MISMATCHED, Status.SKIPPED)
-"""The statuses that would come again: the code decides them, and neither load nor luck."""
+"""Statuses that repeat: the code decides them, and neither load nor luck."""
 
 
 def existing(
@@ -88,7 +87,6 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
 
 
 TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash", "reason")
-"""The columns of a record that are needed here."""
 
 _NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
 
@@ -143,15 +141,15 @@ class DoneRun:
     measuring_s: dict[str, float] = field(default_factory=dict)
     """Seconds inside timed calls and the flushes between them, by the device's selector."""
     judging_s: dict[str, float] = field(default_factory=dict)
-    """Seconds spent on changing values and on judging what timed calls gave, by the device's selector."""
+    """Seconds spent on changing inputs and on judging outputs of timed calls, by the device's selector."""
     loads: dict[str, HostLoad] = field(default_factory=dict)
-    """Other work on the host and on the device, by the device's selector."""
+    """Other work on the host and the device, by the device's selector."""
     interrupted: bool = False
     records: list[Record] = field(default_factory=list)
     kept: Kept | None = None
-    """What the store did not take; None where it has everything."""
+    """What the store did not take."""
     error: Exception | None = None
-    """What ended the run before its end, besides the user; to be raised once what was measured has been shown."""
+    """The error that ended the run early, to be raised once the measurements have been shown."""
 
     @property
     def exit_code(self) -> int:

@@ -15,10 +15,9 @@ from pairbench.model.record import Record, Series
 from pairbench.plan import Selection, names_implementation
 
 _NAMED = 40
-"""How many names a line has; JSON has them all."""
+"""The most names of a line; JSON has all."""
 
 OperatorKey = tuple[str, str]
-"""The suite and the name of an operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +25,17 @@ class Narrowed:
     """The operators that differ from a commit's, the untouched ones measured as a control, and those left out."""
 
     ref: str
-    """The commit, branch or tag as the user named it."""
+    """The commit as the user named it."""
     sha: str
     changed: dict[OperatorKey, str]
-    """What differs, for each operator that is measured for it."""
+    """The difference of each changed operator."""
     whole: frozenset[OperatorKey]
-    """Operators that are taken with all of their cases."""
+    """Operators with all of their cases."""
     control: dict[OperatorKey, str]
-    """The case of each untouched operator that is measured to tell whether the machine has moved."""
+    """The measured case of each untouched operator."""
     left_out: tuple[OperatorKey, ...]
-    """The untouched operators that are not measured."""
     gone: tuple[tuple[str, str | None], ...] = ()
-    """Suite and name of the operators of the commit that are not there any more; no name for a whole suite."""
+    """Suite and name of operators that are gone; no name for a whole suite."""
 
     def select(
         self, operators: Iterable[OperatorDescription], tiers: Collection[str], named: Collection[str | None]
@@ -110,15 +108,13 @@ class Requested:
     """The selection of one run on one device. It is stored in the observed part of its environment, which has no hash."""
 
     select: tuple[tuple[str | None, str | None], ...]
-    """The suite and the pattern of each selection; empty for everything."""
+    """Suite and pattern of each selection; empty for everything."""
     suites: frozenset[str]
     """The suite files that were loaded, or should have been."""
     tiers: frozenset[str]
-    """The tiers of the cases."""
     modes: frozenset[str]
-    """The modes that implementations are called in."""
     implementations: frozenset[str] = frozenset()
-    """Names or globs of implementations, none for all. The baselines that are taken beside them are not named."""
+    """Names or globs, empty for all; baselines are taken anyway."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether a series would have been measured if it still existed."""
@@ -169,11 +165,11 @@ class Scope:
     """The requests of several runs, by device model."""
 
     requested: Mapping[str, tuple[Requested, ...]] = field(default_factory=dict)
-    """What each run was asked to measure, by device model."""
+    """The request of each run, by device model."""
     held: frozenset[tuple[str, str, str, str | None]] = frozenset()
-    """The device, suite, mode and tier of everything in runs that do not say what they were asked to measure."""
+    """Device, suite, mode and tier of everything in runs without a stored request."""
     broken: frozenset[tuple[str, str]] = frozenset()
-    """The device and the suite wherever a suite could not be loaded."""
+    """Device and suite of suites that could not be loaded."""
 
     def covers(self, series: Series, tier: str | None) -> bool:
         """Return whether one of the runs would hold the series if it still existed."""

@@ -29,16 +29,16 @@ class Recorder:
     run: Run
     environment: Environment
     records: list[Record]
-    """The list that the final rows are added to, besides the store."""
+    """The list for final rows, besides the store."""
     writer: RunWriter | None = None
-    """What writes the run's files, shared by the devices of one model; None where nothing is stored."""
+    """Writes the files of one device model; None where nothing is stored."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: dict[_Case, dict[Entry, Record]] = field(default_factory=dict)
-    """The newest row of each entry, by case: what the store has of it."""
+    """The newest stored row of each entry, by case."""
     controls: dict[_Case, list[Outcome]] = field(default_factory=dict)
     """The final outcomes of each case's baseline, one for each mode."""
     sampled: set[tuple[object, ...]] = field(default_factory=set)
-    """The entries and rounds whose samples are in the store."""
+    """The entries and rounds with stored samples."""
 
     def keep(self, outcomes: list[Outcome]) -> list[Record]:
         """Store some outcomes of one case that are final, and return their rows."""
@@ -91,11 +91,10 @@ class Kept:
     """The part of a run that its store did not take."""
 
     why: str
-    """What the store said when it failed first."""
     folder: Path | None
-    """Where the rest is, which `pairbench store push` publishes; None where nothing could be written anywhere."""
+    """The spool's folder, which `pairbench store push` publishes; None where nothing could be written anywhere."""
     lost: tuple[str, ...] = ()
-    """The files that could be written nowhere: their rows are in what the command prints, and nowhere else."""
+    """The files that could be written nowhere: only the command's output has their rows."""
 
     def lines(self) -> list[str]:
         told = [f"The store failed: {self.why}"]

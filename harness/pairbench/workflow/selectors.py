@@ -15,15 +15,14 @@ from pairbench.workflow.git import Repository
 
 AUTO = "auto"
 WINDOW = 5
-"""The number of runs that make up a reference: more average out more noise between runs, and reach further back in
-time."""
+"""The number of runs in a reference: more average out more noise, and reach further back."""
 WORDS = (
     "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
     "2026-11-01..2026-11-07, a parquet file, or another store"
 )
 
 _AHEAD = dt.timedelta(hours=1)
-"""The most that a clock may be ahead of ours before a run counts as one from the future."""
+"""The largest lead of a clock before a run counts as one from the future."""
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
 _ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 _SHA = re.compile(r"[0-9a-f]{4,40}")
@@ -36,7 +35,7 @@ class Picked:
     asked: str
     index: RunIndex
     heads: tuple[IndexedRun, ...]
-    """The runs, newest first, with those that measured their suspects again."""
+    """The runs, newest first, with those that confirm them."""
 
     @property
     def side(self) -> Side:

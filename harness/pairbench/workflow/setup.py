@@ -205,13 +205,11 @@ class Chosen:
     """The loaded suites of SELECT arguments, and the selections with the suites' own names."""
 
     survey: "Survey"
-    """The devices of this machine, and everything that the suites declare."""
     selections: tuple[Selection, ...]
-    """The SELECT arguments; empty for everything."""
     implementations: tuple[str, ...] = ()
-    """Names or globs of implementations, none for all; the baseline is taken with any."""
+    """Names or globs, empty for all; the baseline is taken anyway."""
     narrowed: Narrowed | None = None
-    """What has changed since a commit, and what is left out; None unless `--changed-since` was given."""
+    """The restriction by `--changed-since`."""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
         """Return the selected operators, each with its selected cases."""
@@ -249,15 +247,10 @@ class Request:
     """The arguments of a command that measures or verifies, and its context."""
 
     config: Config
-    """The settings, and where results belong."""
     context: "WorkerContext"
-    """What the workers share."""
     chosen: Chosen
-    """The suites and what is selected of them."""
     devices: tuple[Device, ...]
-    """The devices to use, all at the same time."""
     progress: "PlainProgress"
-    """What shows the user how far it is."""
 
 
 @contextlib.contextmanager
@@ -294,9 +287,8 @@ class Asked:
     """The suites of SELECT arguments, before any is loaded."""
 
     suites: tuple[tuple[str, Path], ...]
-    """The name of each suite, and its file."""
     selections: tuple[Selection, ...]
-    """The arguments, with paths as suites name themselves; empty for everything."""
+    """The arguments with the suites' own names; empty for everything."""
 
     @property
     def files(self) -> tuple[Path, ...]:

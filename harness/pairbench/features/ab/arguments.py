@@ -22,15 +22,12 @@ class Arguments:
     """The repository, the two commits and the selection that `pairbench ab` was given."""
 
     repository: Path
-    """The top folder of the checkout that holds the suites."""
     base: str
-    """The commit, branch or tag to compare with."""
     head: str | None
-    """The commit, branch or tag that is judged; None for the working tree."""
+    """The commit that is judged; None for the working tree."""
     select: tuple[str, ...]
-    """The SELECT arguments as the user wrote them."""
     implementations: tuple[str, ...]
-    """Names or globs of implementations; none for all."""
+    """Names or globs; empty for all."""
 
     def suites(self, config: Config) -> tuple[Path, ...]:
         """Return the suite files of the working tree; a commit may have others."""
@@ -43,13 +40,11 @@ class LoadedSide:
     """One commit of the comparison, with its suites loaded."""
 
     checkout: Checkout
-    """The commit and its files."""
     context: WorkerContext
-    """What the side's workers share."""
     chosen: Chosen
-    """The side's suites, and what is selected of them."""
+    """The side's suites and selection."""
     nothing: UsageError | None = None
-    """Why nothing of what was asked for is on this side, if so."""
+    """The error, if the side has nothing of the selection."""
 
 
 def read_arguments(config: Config, base: str, rest: list[str], implementations: tuple[str, ...]) -> Arguments:

@@ -122,11 +122,11 @@ def _reason(compared: OutputsCompared) -> str:
 
 
 SIDES = ("reference", "current")
-"""What the two sides are called, also in the ids of their runs."""
+"""The names of the two sides, which are also in the ids of their runs."""
 Parts = list[tuple[Run, list[Outcome]]]
-"""What was measured of one side: the outcomes of each case, and the run that they belong to."""
+"""The outcomes of each case of one side, and the run that they belong to."""
 _ROUNDS = 5
-"""Rounds where nobody says how many: a round is one pair of ratios, and few tell little of how far pairs spread."""
+"""The default: a round is one pair of ratios, and few tell little of the spread of pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,17 +134,15 @@ class SideBySide:
     """The result of measuring two commits in turns."""
 
     comparison: Comparison
-    """Verdicts of all series that either side has."""
+    """The changes of all series that either side has."""
     records: tuple[tuple[Record, ...], tuple[Record, ...]]
-    """The reference's and the current side's rows: one for each series, and another where it was measured again."""
+    """The rows of both sides: one for each series, and a second where it was measured again."""
     parts: tuple[Parts, Parts]
-    """What these rows are made of, raw samples included."""
+    """The outcomes behind these rows, with raw samples."""
     environment: Environment
-    """The device and the versions that both sides were measured with."""
     outputs: dict[Series, OutputsCompared]
-    """How far the outputs of the two sides agree, by series."""
     broken: tuple[str, ...] = ()
-    """Why suites of the current side cannot be loaded, as far as no series of theirs is compared."""
+    """The errors of suites of the current side that cannot be loaded and have no compared series."""
 
     def plain(self, *, strict: bool) -> dict[str, Any]:
         reference, current = ([expanded(record) for record in side] for side in self.records)
@@ -167,7 +165,7 @@ class Turns:
     device: str
     """The value of `--device`."""
     scratch: Path
-    """A folder for outputs on their way from side to side."""
+    """A folder for outputs that one side passes to the other."""
     progress: PlainProgress
     policy: Policy
 

@@ -49,15 +49,15 @@ class Beside:
     """An earlier result of a series, beside the present one."""
 
     record: Record
-    """The earlier result; only some of its columns where it is that of an earlier try."""
+    """The earlier result; an earlier try has some of the columns only."""
     change: float | None = None
-    """The median latency now over the earlier one; None where they cannot be compared."""
+    """The present median latency over the earlier one; None where they cannot be compared."""
     clear: bool = False
-    """Whether the change is larger than what two processes differ by anyway, as far as a quick look can tell."""
+    """Whether the change exceeds the usual difference between two processes."""
     shared: bool = False
-    """Whether the baseline changed alike, so that it may be the machine."""
+    """Whether the baseline changed alike, which points to the machine."""
     elsewhere: bool = False
-    """Whether it was made in another environment: other versions, another machine."""
+    """Whether versions or machine were different."""
     why_not: str = ""
     """Why they cannot be compared; empty where they are."""
 
@@ -67,11 +67,10 @@ class Tried:
     """The result of one implementation of one case in one mode."""
 
     record: Record
-    """Everything that is known of it, as a run would store it."""
     last: Beside | None = None
-    """The last try of the series; None where there is none."""
+    """The last try of the series."""
     stored: Beside | None = None
-    """The newest stored run of the series; None where there is none."""
+    """The newest stored run of the series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +78,11 @@ class Attempt:
     """One invocation of `pairbench try`, or one repetition of `try --watch`."""
 
     cases: tuple[tuple[Tried, ...], ...]
-    """The cases that were tried, in order."""
     left_out: tuple[str, ...] = ()
-    """Keys of the cases that were selected and not taken, for one of an operator is enough."""
+    """Keys of selected cases that were not taken: one case of each operator is enough."""
     untried: tuple[str, ...] = ()
-    """Keys of the cases that were taken and not tried, for something before them was wrong."""
+    """Keys of taken cases that were not tried, because an earlier case was wrong."""
     broken: tuple[BrokenSuite, ...] = ()
-    """Suites that could not be loaded."""
 
     @property
     def exit_code(self) -> int:
@@ -106,9 +103,9 @@ class Attempt:
 
 
 _BETWEEN_PROCESSES = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}
-"""Part of a latency by which it may differ between two processes of the same code, by device kind. On a CPU addresses play a part."""
+"""Relative difference of latencies between two processes of the same code, by device kind; on a CPU it includes the addresses of memory."""
 _BETWEEN_PROCESSES_NS = 200.0
-"""Time in ns by which a short latency may differ so: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
+"""The same in ns, for short latencies: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns."""
 
 
 def beside(record: Record, earlier: Record) -> Beside:
@@ -166,9 +163,7 @@ _KEPT = (
     *RESULT_COLUMNS,
     *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
 )
-"""The columns that are kept of a record."""
 _MOST = 2000
-"""Series of one project; a file of so many has some 2 MB."""
 
 
 class LastTries:
@@ -217,7 +212,7 @@ def _types() -> dict[str, tuple[type, ...]]:
 
 _COLUMNS = (*TREND_COLUMNS, "environment")
 _STEPS = (4, 28, 168)
-"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
+"""Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
 
 
 class NewestRuns:
@@ -264,9 +259,8 @@ class WantedTry:
     implementations: tuple[str, ...]
     """Names or globs of implementations; empty for all."""
     device: str
-    """The value of `--device`, which must name one device."""
     every_case: bool
-    """Whether to take all selected cases, and not one of each operator."""
+    """Whether to take all selected cases instead of one for each operator."""
 
 
 class Telling(Protocol):

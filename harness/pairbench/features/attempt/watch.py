@@ -12,10 +12,10 @@ from pairbench.workflow.git import git
 
 _EVERY_S = 0.2
 _SETTLE_S, _SETTLED_AFTER = 0.03, 30
-"""Seconds between two looks at files that are being written, and the looks after which they count as written anyway."""
+"""Seconds between two looks at files that are being written, and the number of looks after which they count as written."""
 
 _Stamps = dict[Path, tuple[int, int, int] | None]
-"""Time of the last change, size and number of each file; None for one that is not there."""
+"""Time of the last change, size and inode of each file; None for an absent one."""
 
 
 class SuiteFiles:
@@ -27,7 +27,7 @@ class SuiteFiles:
         self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
         self._repositories: dict[Path, Path] = {}
         self.seen = self._look()
-        """The files as they were when they last counted."""
+        """The files as of the last change."""
 
     def changed(self) -> tuple[Path, ...]:
         """Return the files that changed since the last call, once no editor writes to them any more."""

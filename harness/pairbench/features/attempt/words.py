@@ -16,7 +16,6 @@ LABEL = (
     "A quick look: one round in one process, compared with the last one, and nothing stored. `pairbench run` measures."
 )
 _SHOWN = 3
-"""Cases that a line names."""
 
 
 def case_lines(case: Sequence[Tried]) -> list[str]:

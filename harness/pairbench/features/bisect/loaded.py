@@ -47,7 +47,7 @@ class LoadedCommit:
     plan: Plan
     """The one case, with the implementation and the baseline."""
     interleaving: Interleaving | None = None
-    """The turns that it takes with the good end; None before the first."""
+    """Its turns with the good end; None before the first."""
 
     def hash(self, wanted: Wanted) -> str:
         return self.plan.cases[0].operator.implementation(wanted.entry.implementation).hash

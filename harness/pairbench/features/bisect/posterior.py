@@ -25,10 +25,10 @@ from pairbench.model.comparison import DEFAULT, Policy
 Floats = NDArray[np.float64]
 
 UNTOUCHED = 0.05
-"""The prior weight of a commit with the implementation's hash of the one before it, where one with another hash has 1.
+"""The prior weight of a commit that leaves the implementation's hash unchanged; one that changes it has 1.
 
-Code that no hash covers moves latencies too: an imported library, a build, a setting. It is a guess, and a wrong one costs rounds, not
-the result: log2(1 / 0.05) is 4.3 bits of evidence.
+Code that no hash covers moves latencies too: an imported library, a build, a setting. The weight is a guess, and a wrong one costs rounds,
+not the result: log2(1 / 0.05) is 4.3 bits of evidence.
 """
 
 
@@ -37,9 +37,8 @@ class Round:
     """One round of a commit beside the good end."""
 
     commit: int
-    """The number of the commit."""
     log_ratio: float
-    """The logarithm of its latency over that of the good end."""
+    """log(its latency / that of the good end)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +46,7 @@ class Spread:
     """The prior of how far log ratios of rounds spread: a scaled inverse chi-squared distribution of the variance."""
 
     deviation: float
-    """The standard deviation to expect."""
     weight: float
-    """How many rounds that is worth."""
 
     @classmethod
     def least(cls, policy: Policy = DEFAULT) -> "Spread":
@@ -71,11 +68,9 @@ class Posterior:
     """The posterior of the culprit, with the step and the noise at its mode."""
 
     probability: Floats
-    """The probability of each commit; the first is that of commit 1."""
+    """Of each commit, beginning with commit 1."""
     step: float
-    """The step in log units, given the most probable commit."""
     deviation: float
-    """The standard deviation of a round's log ratio, likewise."""
 
 
 def prior_of(changed: Sequence[bool | None]) -> Floats:
@@ -107,9 +102,9 @@ def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posteri
 
 
 ENOUGH = 0.99
-"""The probability at which it stops."""
+"""The probability at which the search stops."""
 _REACH, _POINTS = 5.0, 101
-"""How many deviations beyond both means the ratios of the next round are looked at, and how many of them."""
+"""The range of log ratios to integrate over, in deviations beyond both means, and its number of points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +113,7 @@ class Candidate:
 
     first: int
     last: int
-    """The numbers of the first and the last; only the last can be measured."""
+    """Only the last commit can be measured."""
     probability: float
 
 

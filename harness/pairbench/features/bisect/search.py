@@ -45,7 +45,6 @@ from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.setup import open_context, store_of
 
 _SHOWN = 10
-"""Commits that a table has."""
 
 
 def render_bisection(found: Bisection, output: str) -> str:
@@ -117,9 +116,9 @@ def _percent(probability: float) -> str:
 
 
 _MORE = 3
-"""How many times as many rounds confirm the ends where the first ones leave it open."""
+"""The factor of rounds for ends that the first rounds leave undecided."""
 _FLOOR_ROUNDS = 3
-"""The rounds of a calibration's runs, which its floors do not tell: the default of `run`."""
+"""The rounds of a calibration's runs, which its floors do not record: the default of `run`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +130,9 @@ class Asked:
     device: str
     implementation: str | None
     metric: str | None
-    """The count that is looked at; None for the latency."""
+    """The count to search by; None for the latency."""
     most: int
-    """Rounds after which it gives up."""
+    """The most rounds."""
     policy: Policy
 
 
@@ -169,7 +168,7 @@ class _Search:
     asked: Asked
     loaded: LoadedCommits
     history: tuple[HistoryCommit, ...]
-    """The good end first, the bad end last: a commit's number is its place."""
+    """The good end first, the bad end last: a commit's number is its index."""
     progress: PlainProgress
     skipped: dict[int, Skipped] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)

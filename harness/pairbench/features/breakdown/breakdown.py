@@ -43,7 +43,7 @@ PROFILED = "Times are those of a profiled run: their shares count, and none of t
 _KERNELS = 12
 _CODE = 80
 _SMALL = 0.001
-"""Part of a call's time below which modules are left out of the table; JSON has them."""
+"""The part of a call's time below which modules are left out of the table; JSON has them."""
 
 Rows = list[dict[str, Any]]
 
@@ -247,11 +247,9 @@ class WantedBreakdown(Wanted):
     """The arguments of `pairbench breakdown`."""
 
     implementations: tuple[str, ...] = ("baseline",)
-    """Names of implementations, or `all`."""
     trace: Path | None = None
-    """The file that the profiler's trace is written to; None for no trace."""
+    """The file for the profiler's trace."""
     keep: bool = False
-    """Whether the breakdowns are kept in the store."""
 
 
 def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, str | None]:

@@ -23,9 +23,8 @@ KINDS = (
     "host",
     "unknown",
 )
-"""The kinds that the time of a call is split into: `copy` holds casts too; `compiled` is what a compiler made for a
-CPU, where no kernel's name says of what; `host` is a CPU's time between operators, in Python; `unknown` is what
-nothing is known to have launched, and whose kernel's name says nothing."""
+"""The kinds of work: `copy` includes casts; `compiled` is compiled for a CPU, where kernels have no telling names; `host` is a CPU's time
+between operators, in Python; `unknown` has no known operator and no telling kernel name."""
 
 _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
@@ -51,8 +50,7 @@ _OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-"""The kind of each operator. Operators are asked from the outermost inward: what a convolution or an einsum copies
-is its own work."""
+"""The kind of each operator. The outermost operator decides: a copy within a convolution or an einsum belongs to it."""
 
 _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -69,17 +67,16 @@ _KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
     )
 )
-"""The kind of each kernel by its name. It is asked where no operator tells: for kernels that Python launches itself,
-and for those in a graph."""
+"""The kind of each kernel by its name, for kernels without an operator: launched by Python, or in a graph."""
 
 _COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## )")
 _COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")
-"""The names of what a compiler puts around what it has compiled, and of what it does itself."""
+"""The names of compiled regions, and of the compiler's own work."""
 
 _NORM = re.compile(r"norm", re.IGNORECASE)
 _ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
 _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
-"""The operators that attention written by hand consists of; its projections are `linear` and `mm`."""
+"""The operators of attention written by hand; its projections are `linear` and `mm`."""
 
 
 def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
@@ -118,7 +115,7 @@ def _named(name: str) -> str | None:
 
 _AGREES = 0.05
 _AGREES_NS = 20_000.0
-"""Parts and whole may be this far apart before the breakdown itself is in doubt; reading a CPU's clock takes time, too."""
+"""The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too."""
 
 
 @dataclass(kw_only=True)
@@ -127,15 +124,13 @@ class Node:
 
     label: str
     class_name: str = ""
-    """The module's class. It is empty for what is never called itself: the whole call, and lists of modules."""
+    """The module's class; empty for the whole call and for lists of modules, which are never called themselves."""
     calls: int = 0
     ns: float = 0.0
     own_ns: float = 0.0
-    """The time in this module and in none below it."""
     count: int = 0
     launches: int = 0
     kinds: dict[str, float] = field(default_factory=dict)
-    """The nanoseconds of each kind."""
     children: "list[Node]" = field(default_factory=list)
 
     def add(self, piece: WorkTotal, kind: str) -> None:
@@ -167,9 +162,9 @@ class SpotTime:
 
     spot: SourceLine
     ns: float | None
-    """The time of it; None where it is not known which of the work is its own."""
+    """None where the share of the work is unknown."""
     waits: int
-    """How often the host waits for the device, as the trace has it."""
+    """The number of waits for the device in the trace."""
 
 
 def parts_ns(breakdown: Breakdown) -> float:

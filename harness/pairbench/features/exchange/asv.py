@@ -184,7 +184,7 @@ _VERSION = 2
 _NOT_RESULTS = ("machine.json", "benchmarks.json")
 _MS = 1e-3
 _EXISTING = "existing"
-"""Environments whose code asv did not check out itself, so that nothing tells whether it was that of the commit."""
+"""The environments in which asv did not check the code out, so that it may differ from the commit's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ class AsvFolder:
 
     files: tuple[Path, ...]
     benchmarks: Mapping[str, Any] = field(default_factory=dict)
-    """Descriptions of benchmarks by name; empty where `benchmarks.json` is not there."""
+    """Descriptions of benchmarks by name; empty without a `benchmarks.json`."""
 
 
 def find_results(folder: str | Path) -> AsvFolder:

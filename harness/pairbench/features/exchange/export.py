@@ -33,14 +33,13 @@ from pairbench.workflow.selectors import Picked, RunSelector
 from pairbench.workflow.setup import store_of
 
 FORMAT_VERSION = "5.0.0"
-"""Version of pytest-benchmark whose format is written."""
 STATS_OF = "stats_of"
-"""Name in extra_info of what the stats are of: `samples` are single calls, and `round_p50_ns` medians of whole rounds."""
+"""Name in extra_info of the kind of values behind the stats: `samples`, or `round_p50_ns` for medians of rounds."""
 
 _S = 1e-9
 
 _Place = tuple[Series | None, str | None]
-"""A series, and on which of several devices of a model."""
+"""A series and a device."""
 
 
 class Exported(NamedTuple):
@@ -48,7 +47,7 @@ class Exported(NamedTuple):
 
     document: dict[str, Any]
     not_measured: tuple[str, ...]
-    """Names of records without a latency; they are in the document where only `pairbench import` looks."""
+    """Names of records without a latency; they are in the document for `pairbench import` only."""
 
 
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> Exported:
@@ -228,11 +227,8 @@ class PickedRuns:
     """The runs to export, with their records."""
 
     picked: Picked
-    """Which runs these are, and where they lie."""
     records: tuple[Record, ...]
-    """All records of the runs."""
     problems: tuple[str, ...]
-    """What could not be read."""
 
 
 def pick_runs(config: Config, name: str) -> PickedRuns:

@@ -48,7 +48,6 @@ class Pairing:
 
     axis: str
     baseline: str = BASELINE
-    """Value of the parameter for the plain implementation."""
 
     @classmethod
     def parse(cls, text: str) -> "Pairing":
@@ -105,7 +104,7 @@ _Z = 1.959964
 """Standard normal quantile of a 95 % interval."""
 _UNKNOWN_STOP = "unknown"
 _LATEST_NS = 2**63 - 1
-"""What a column holds: a file may say that a sample is the mean of any number of calls."""
+"""The largest value of a column: a file may have means over any number of calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,15 +310,14 @@ class WantedImport:
     """The arguments of `pairbench import`."""
 
     tool: str
-    """`asv` or `pytest-benchmark`."""
     paths: tuple[str, ...]
     """Files of pytest-benchmark, or results folders of asv."""
     implementation: str | None = None
     """`AXIS[:BASELINE]`: the parameter whose values are implementations; None where every benchmark stands alone."""
     when: str | None = None
-    """`committed` or `measured`: what a run's time is; None for when it was measured, if that is the commits' order."""
+    """`committed` or `measured`: the time of a run; None for when it was measured, if that is the commits' order."""
     device_name: str | None = None
-    """The GPU that was measured; None for the CPU that the files name."""
+    """The GPU that was measured; None for the CPU in the files."""
 
 
 def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
@@ -334,7 +332,6 @@ def import_runs(store: str, wanted: WantedImport) -> list[dict[str, Any]]:
 @dataclass(frozen=True, kw_only=True)
 class _Source:
     name: str
-    """The path as messages show it."""
     read: Callable[[], ForeignRun]
 
 

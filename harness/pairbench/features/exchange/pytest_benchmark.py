@@ -48,7 +48,7 @@ from pairbench.store.location import is_run_id
 from pairbench.store.schema import from_rows, to_table
 
 KEY = "pairbench"
-"""Name under which pairbench's own fields stand in `machine_info`, and in the document."""
+"""Name of pairbench's own fields in `machine_info`, and in the document."""
 
 RUN_COLUMNS = (
     *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty"),
@@ -59,13 +59,12 @@ ENVIRONMENT_COLUMNS = (
     *("hostname", "cpu", "environment_hash", "environment"),
 )
 IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
-"""Columns that every benchmark of ours has."""
 
 ROUND_SIZES = "samples_by_round"
-"""Name in extra_info of how many of `stats.data` came from each round, in order; where it is not there, all are one round's."""
+"""Name in extra_info of the number of samples in each round; without it all are of one round."""
 
 SAMPLES_OF = "samples_of"
-"""Name in extra_info of the latency that `stats` are of, `device` or `call`; where it is not there, it is the call's."""
+"""Name in extra_info of the latency behind `stats`, `device` or `call`; without it, the call's."""
 
 _COLUMNS = tuple(item.name for item in fields(Record))
 _OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *ENVIRONMENT_COLUMNS))

@@ -30,7 +30,6 @@ _LONGEST = 60
 _SHOWN = 40
 _LETTERS = re.compile(r"[^A-Za-z0-9_.+-]+")
 _UNSERIALIZABLE = re.compile(r"UNSERIALIZABLE\[(.*)\]", re.DOTALL)
-"""What pytest-benchmark makes of a value that JSON does not have."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _OBJECTS = tuple(
@@ -79,7 +78,7 @@ def word(text: str) -> str:
 Axes = tuple[tuple[str, AxisValue], ...]
 
 UNKNOWN = ""
-"""Value of what every record has and another tool does not say, such as the version of torch."""
+"""Value of a required column that another tool does not record, such as the version of torch."""
 
 
 class ImportFailedError(UsageError):
@@ -94,9 +93,9 @@ class Timing:
     p50_ns: float
     n_samples: int | None
     samples_ns: tuple[float, ...] = ()
-    """Latencies of single samples in ns, in the order they were taken; empty where the file does not keep them."""
+    """Latencies of single samples in order; empty where the file does not keep them."""
     calls_per_sample: int = 1
-    """More than one: a sample is the mean of so many calls, and its tail says nothing of a single call's."""
+    """With more than one, a sample is the mean of so many calls, and its tail is not that of single calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +105,8 @@ class Result:
     suite: str
     operator: str
     axes: Axes
-    """Parameter and value, sorted by parameter."""
     label: str
-    """How its own tool tells it apart: what `axes` are made of where they are the same for two."""
+    """The tool's own name of the parameters, which tells apart results with equal `axes`."""
     status: str = "measured"
     reason: str | None = None
     timing: Timing | None = None
@@ -138,14 +136,13 @@ class ForeignRun:
     """One file of another tool."""
 
     source: str
-    """The file, as it was named."""
     origin: Origin
     environment: Environment
     results: tuple[Result, ...]
     restored: tuple[tuple[Record, tuple[tuple[float, ...], ...]], ...] = ()
-    """Records that pairbench wrote into the file, each with its call latencies in ns by round where they are there."""
+    """Records that pairbench wrote into the file, each with its call latencies in ns by round, where the file has them."""
     left_out: tuple[str, ...] = ()
-    """A benchmark's name for each of its values that was left out."""
+    """The benchmark's name for each value that was left out."""
 
     def on_gpu(self, name: str) -> "ForeignRun":
         """Return the run as on a GPU of that model; restored records keep their own device."""
@@ -233,7 +230,7 @@ def optional(holder: dict[str, Any], name: str, kind: type[Kind]) -> Kind | None
 
 
 LONGEST_NS = 1e18
-"""Some thirty years: what takes longer is no latency, and many of it do not fit a column."""
+"""Some thirty years: a longer time is no latency, and many of them exceed a column."""
 
 
 def latency_ns(value: object) -> float | None:

@@ -31,7 +31,7 @@ from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
 _ENDINGS = (".json", ".toml")
 ANY = "any"
-"""Stands for each device model of the fleet, GPUs before CPUs."""
+"""The device of units that are measured on each device model of the fleet, GPUs before CPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Wanted:
     """The options of `pairbench fleet run` that apply to all units."""
 
     commits: tuple[str, ...]
-    """Commits, branches or tags; none for the one that is checked out."""
+    """Commits, branches or tags; empty for the commit that is checked out."""
     devices: tuple[str, ...]
     tier: tuple[str, ...]
     mode: tuple[str, ...]
@@ -144,7 +144,6 @@ class DoneFleet:
     results: tuple[UnitResult, ...]
     interrupted: bool
     seconds: float
-    """Seconds from the first unit to the last."""
 
     @property
     def exit_code(self) -> int:

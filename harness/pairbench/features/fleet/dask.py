@@ -25,7 +25,7 @@ AUTHORITY = "ca"
 ROLES = ("scheduler", "worker", "client")
 
 NO_HTTP = "127.0.0.1:0"
-"""Where Dask's HTTP servers listen, which cannot be switched off and know no TLS of ours: no other host reaches them."""
+"""The address of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches them."""
 
 QUIET: dict[str, Any] = {
     # What would disturb a measurement beside it.
@@ -123,7 +123,7 @@ def configured() -> Iterator[None]:
 
 
 METADATA = "pairbench"
-"""The key under which a scheduler says that it is one of ours, and of which version."""
+"""The key of pairbench's version in a scheduler's metadata."""
 
 
 def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:

@@ -29,9 +29,9 @@ from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
 from pairbench.store.location import StoreLocation
 
 _LOOK_S = 1.0
-"""Seconds between two looks at the hosts."""
+"""Seconds between two updates of the hosts."""
 _GRACE_S = 90.0
-"""Seconds until a unit whose worker cannot be seen is surely ended there: it notices by then that it is alone."""
+"""Seconds after which a unit whose worker is invisible has surely ended: by then the worker notices that it is alone."""
 _MOST_DEATHS = 5
 _END_S = 40.0
 """Seconds that units have to end in order after an interruption."""
@@ -45,10 +45,10 @@ class Drive:
     certificates: Path | None
     store: StoreLocation
     patience_s: float
-    """Seconds that units wait for a device that no host has, and the command for a scheduler."""
+    """Seconds that units wait for an absent device, and the command for a scheduler."""
     notify: Callable[[str], None]
     show: Callable[["Progress"], None]
-    """Is given what is under way, about once a second and whenever something ends."""
+    """Called with the state about once a second and whenever a unit ends."""
     interrupted: threading.Event
 
 
@@ -58,7 +58,7 @@ class Progress:
 
     hosts: tuple[Host, ...] = ()
     flying: dict[str, Unit] = field(default_factory=dict)
-    """The unit that each host measures, by the address of its worker."""
+    """The unit of each host, by its worker's address."""
     results: list[UnitResult] = field(default_factory=list)
     waiting: int = 0
     seconds: float = 0.0

@@ -21,7 +21,6 @@ from pairbench.store.location import RunFile, StoreLocation
 from pairbench.store.reading import dataset_files, stored_files
 
 COLUMNS = ("run_id", "environment_hash", "reason")
-"""The columns of a record that are needed here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ def stored_units(
 
 
 AWAY = dt.timedelta(days=1)
-"""How long a GPU may be away before another one of its model takes over its series."""
+"""The time after which another GPU of the model takes over an absent GPU's series."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +75,8 @@ class Last:
 
     identity: str
     host: str
-    """The name of the machine that it was in."""
     seen: dt.datetime
-    """When that device measured anything last, as far as the store tells."""
+    """When the device measured anything last, as far as the store knows."""
 
 
 def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
@@ -140,7 +138,7 @@ class Waiting:
 
 
 _STEPS = (16, 112, 896)
-"""Files that are opened at a time, the newest first; a series that is in none of them is taken for new."""
+"""Numbers of files opened at a time, the newest first; a series in none of them counts as new."""
 
 
 _DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")

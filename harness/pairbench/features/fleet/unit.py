@@ -32,9 +32,8 @@ from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
 
 _OLD_S = 14 * 24 * 3600
 _TAIL = 20
-"""Lines of a log that come back with a unit."""
 BUILT = "PAIRBENCH_BUILD"
-"""The variable that tells a build where to install to: that folder comes first on the path of what is measured."""
+"""The variable that names the folder for a build to install to; it comes first on the path of measured code."""
 
 
 class BuildError(PairbenchError):
@@ -181,7 +180,7 @@ def _sweep(repository: Path, place: Path, kept: str) -> None:
 
 PLUGIN = "pairbench"
 BUSY = "busy"
-"""What comes back of a unit that was not begun, for others are at work on the host."""
+"""The `end` of a unit that was not begun because other work kept the host busy."""
 _POLL_S, _GRACE_S = 0.2, 30.0
 """Seconds between two looks at the process, and those that it has to end in order."""
 _USAGE, _INTERRUPTED = 2, 130
