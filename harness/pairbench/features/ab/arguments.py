@@ -1,4 +1,4 @@
-"""What `pairbench ab` takes from its arguments: which repository, which commits, and the same selection of both."""
+"""The arguments of `pairbench ab`: the repository, two of its commits, and the same selection of both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,11 +66,11 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
     context = replace(context, cache=context.cache / checkout.name, stand_in=checkout.stand_in)
     root = config.root.resolve()
     inside = root.relative_to(arguments.repository) if root.is_relative_to(arguments.repository) else Path()
-    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config) if _is_inside(path, arguments)]
+    folders = [_path_on_side(path, arguments, checkout) for path in _defaults(config)]
     ours = replace(
         config,
         root=checkout.root / inside,
-        suites=tuple(str(folder) for folder in folders if folder.exists()),
+        suites=tuple(str(folder) for folder in folders if folder and folder.exists()),
         catalogue=False,
     )
     moved = moved_names(config)
@@ -80,13 +80,14 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
         # Names without a file are looked for in these files, so that on this side there is nothing to look in.
         here = {text: found for text, found in here.items() if "::" in text}
     select = [text for text in here.values() if text is not None]
+    nothing = Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())
     if arguments.select and not select:
         missing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
-        return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=missing)
+        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=missing)
     try:
         chosen = choose(ours, context, select, arguments.implementations)
     except (SuiteError, SelectionError) as error:
-        return LoadedSide(checkout=checkout, context=context, chosen=_empty(), nothing=error)
+        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=error)
     return LoadedSide(checkout=checkout, context=context, chosen=_under_new_names(chosen, moved))
 
 
@@ -122,12 +123,10 @@ def _path_of(text: str) -> Path | None:
     return Path(selection.suite).resolve() if selection.suite is not None else None
 
 
-def _is_inside(path: Path, arguments: Arguments) -> bool:
-    return path.is_relative_to(arguments.repository)
-
-
-def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path:
-    return checkout.root / path.relative_to(arguments.repository)
+def _path_on_side(path: Path, arguments: Arguments, checkout: Checkout) -> Path | None:
+    """Return a path of the repository in a checkout of it; None for one outside."""
+    inside = path.is_relative_to(arguments.repository)
+    return checkout.root / path.relative_to(arguments.repository) if inside else None
 
 
 def _text_on_side(
@@ -137,9 +136,9 @@ def _text_on_side(
     if path is None:
         return text
     olds = [root / old for old, new in moved.items() if root / new == path]
-    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds) if _is_inside(one, arguments)]
+    sides = [_path_on_side(one, arguments, checkout) for one in (path, *olds)]
     _, separator, pattern = text.partition("::")
-    return next((f"{side}{separator}{pattern}" for side in sides if side.exists()), None)
+    return next((f"{side}{separator}{pattern}" for side in sides if side and side.exists()), None)
 
 
 def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
@@ -158,7 +157,3 @@ def _under_new_names(chosen: Chosen, moved: Mapping[str, str]) -> Chosen:
         ),
         selections=tuple(replace(one, suite=one.suite and new(one.suite)) for one in chosen.selections),
     )
-
-
-def _empty() -> Chosen:
-    return Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())

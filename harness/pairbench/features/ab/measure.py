@@ -1,16 +1,12 @@
-"""Two commits measured in turns, block by block: from their suites to a comparison. Nothing is put in the store of runs.
+"""Two commits measured in turns, block by block: from their suites to a comparison.
 
-Rows of a run are paired within that run, and these are paired across two commits; in a series they would pass for
-something that they are not.
-
-Both sides of a comparison go into a store of its own, if one is named: the records and raw samples that its verdicts rest on.
-
-Two commits that were measured interleaved: the changes of their series, what they compute among them.
+Nothing is put into the store of runs: rows of a run are paired within that run, and these are paired across two commits. Both sides go
+into a store of their own, if one is named.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,20 +84,16 @@ def to_measure_again(changes: Sequence[Change], policy: Policy = DEFAULT) -> fro
 def _with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if compared is None or change.outcome is GateOutcome.INCOMPARABLE:
         return change
-    judgement = Judgement(
-        metric="outputs",
-        outcome=_OUTCOMES[compared.agreement],
-        current=compared.agreement.value,
-        reason=_reason(compared),
-    )
-    if SEVERITY.index(judgement.outcome) >= SEVERITY.index(change.outcome):
+    outcome, reason = _OUTCOMES[compared.agreement], _reason(compared)
+    judgement = Judgement(metric="outputs", outcome=outcome, current=compared.agreement.value, reason=reason)
+    if SEVERITY.index(outcome) >= SEVERITY.index(change.outcome):
         return replace(change, judgements=(*change.judgements, judgement))
     # What it computes comes first: a latency of something else is no news of this.
-    failed = judgement.outcome is GateOutcome.FAILED
+    failed = outcome is GateOutcome.FAILED
     return replace(
         change,
-        outcome=judgement.outcome,
-        reason=judgement.reason if failed else f"{judgement.reason}; {change.reason}",
+        outcome=outcome,
+        reason=reason if failed else f"{reason}; {change.reason}",
         attribution=Attribution.CODE if failed else change.attribution,
         judgements=(judgement, *change.judgements),
     )
@@ -190,28 +182,25 @@ def compare_commits(config: Config, arguments: Arguments, device: str, policy: P
 
 def measure(loaded: Turns) -> SideBySide:
     """Measure two loaded commits in turns and compare them; cases that look slower are measured twice."""
-    device = _one_device(loaded.device, loaded.sides)
+    if loaded.device == "all":
+        raise UsageError("--device 'all' is for runs; ab has two commits take turns on one device, so name it: cuda:0")
+    known = [side.chosen.survey.devices for side in loaded.sides if not side.nothing]
+    if not known and (why := loaded.sides[1].nothing):
+        raise why
+    device = pick_devices(loaded.device, known[-1])[0]
     plans = _plans(loaded.sides, device)
     devices = next(side.chosen.survey.devices for side in reversed(loaded.sides) if side.chosen.survey.devices)
     device = equipped(device, devices, [case for plan in plans for case in plan.cases])
     done: list[SideBySide] = []
-
-    def work(device: Device) -> None:
-        done.append(_Measurement.of(loaded, plans, device).run())
-
-    on_devices(loaded.context, (device,), loaded.progress, work)
+    on_devices(
+        loaded.context,
+        (device,),
+        loaded.progress,
+        lambda device: done.append(_Measurement(loaded, plans, device).run()),
+    )
     if loaded.context.interrupted.is_set():
         raise InterruptedRunError
     return done[0]
-
-
-def _one_device(wanted: str, sides: tuple[LoadedSide, LoadedSide]) -> Device:
-    if wanted == "all":
-        raise UsageError("--device 'all' is for runs; ab has two commits take turns on one device, so name it: cuda:0")
-    devices = [side.chosen.survey.devices for side in sides if not side.nothing]
-    if not devices and (why := sides[1].nothing):
-        raise why
-    return pick_devices(wanted, devices[-1])[0]
 
 
 def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, Plan]:
@@ -226,38 +215,22 @@ def _plans(sides: tuple[LoadedSide, LoadedSide], device: Device) -> tuple[Plan, 
     return reference, current
 
 
-@dataclass(kw_only=True)
 class _Measurement:
-    loaded: Turns
-    plans: tuple[Plan, Plan]
-    device: Device
-    environment: Environment
-    watch: HostWatch
-    alternation: Interleaving
-    runs: tuple[Run, Run]
-    again: list[SharedCase] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, loaded: Turns, plans: tuple[Plan, Plan], device: Device) -> "_Measurement":
+    def __init__(self, loaded: Turns, plans: tuple[Plan, Plan], device: Device) -> None:
+        self.loaded, self.plans, self.device = loaded, plans, device
+        self.again: list[SharedCase] = []
         began = dt.datetime.now(dt.UTC)
         stem, started = stamp(began), began.isoformat(timespec="milliseconds")
-        reference, current = (
+        self.runs = [
             Run(run_id=f"{stem}-{name}", started_at=started, commit=side.checkout.commit)
             for name, side in zip(SIDES, loaded.sides, strict=True)
-        )
-        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
-        watch = HostWatch(device, loaded.progress.notify)
-        environment, load = probe_device(loaded.context, device, watch)
+        ]
+        self.watch = HostWatch(device, loaded.progress.notify)
+        environment, load = probe_device(loaded.context, device, self.watch)
+        self.environment = load.put_in(environment)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
-        return cls(
-            loaded=loaded,
-            plans=plans,
-            device=device,
-            environment=load.put_in(environment),
-            watch=watch,
-            alternation=Interleaving(contexts, device, plans, reporter, loaded.scratch),
-            runs=(reference, current),
-        )
+        reporter = Reporter(progress=loaded.progress, keep=lambda _: None)
+        self.alternation = Interleaving(contexts, device, plans, reporter, loaded.scratch)
 
     def run(self) -> SideBySide:
         rounds = self.loaded.context.settings.rounds
@@ -270,7 +243,11 @@ class _Measurement:
         alternation.profile()
         self._take_in_load()
         first = self._compare()
-        self.again = self._suspected(first.comparison.changes)
+        again = to_measure_again(first.comparison.changes, self.loaded.policy)
+        slower = {(series.suite, series.case) for series in again}
+        self.again = [
+            shared for shared in alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
+        ]
         if not self.again:
             return first
         self.loaded.progress.notify(
@@ -287,13 +264,6 @@ class _Measurement:
         load = self.watch.during(states, self.alternation.foreign_cores)
         self.environment = load.put_in(self.environment)
         self.watch.end(load)
-
-    def _suspected(self, changes: tuple[Change, ...]) -> list[SharedCase]:
-        again = to_measure_again(changes, self.loaded.policy)
-        slower = {(series.suite, series.case) for series in again}
-        return [
-            shared for shared in self.alternation.twins if (shared.current.planned.operator.suite, shared.key) in slower
-        ]
 
     def _compare(self) -> SideBySide:
         parts = (self._parts(0), self._parts(1))
@@ -355,7 +325,11 @@ class _Measurement:
     def _records(self, index: int, parts: Parts) -> tuple[Record, ...]:
         rows = [broken_record(self.runs[index], self.environment, suite) for suite in self.plans[index].broken]
         for run, outcomes in parts:
-            rows += _rows(run, self.environment, outcomes)
+            # Not timed for want of the other side: nothing that the implementation did.
+            rows += [
+                replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
+                for row in to_records(run, self.environment, outcomes)
+            ]
         return tuple(rows)
 
     def _series(self, state: CaseState, entry: Entry) -> Series:
@@ -368,24 +342,19 @@ class _Measurement:
         )
 
 
-def _rows(run: Run, environment: Environment, outcomes: list[Outcome]) -> Iterator[Record]:
-    for row in to_records(run, environment, outcomes):
-        # Not timed for want of the other side: nothing that the implementation did.
-        yield replace(row, status=Status.MEASURED.value, reason=None) if row.status == Status.VERIFIED else row
-
-
 def _outcomes(state: CaseState, rounds: range) -> list[Outcome]:
-    return [_restricted(state.outcome(entry), rounds) for entry in state.planned.entries]
-
-
-def _restricted(outcome: Outcome, rounds: range) -> Outcome:
-    return replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
+    outcomes = (state.outcome(entry) for entry in state.planned.entries)
+    return [
+        replace(outcome, rounds=tuple(timed for timed in outcome.rounds if timed.round in rounds))
+        for outcome in outcomes
+    ]
 
 
 def open_store(config: Config, history: Config) -> StoreLocation:
     """Return a store for the sides of comparisons: it can be written, and it is not the history's."""
     location = StoreLocation.of(config.store)
-    others = [file.run_id for file in stored_files(location, "records").files if not _is_side(file.run_id)]
+    run_ids = [file.run_id for file in stored_files(location, "records").files]
+    others = [run_id for run_id in run_ids if not any(f"-{side}" in run_id for side in SIDES)]
     if others or location.root == StoreLocation.of(history.store).root:
         what = f"holds run {others[0]}" if others else "is where runs go"
         raise UsageError(
@@ -394,10 +363,6 @@ def open_store(config: Config, history: Config) -> StoreLocation:
     location.make_folder(f"{location.root}/records")
     location.probe(f"{location.root}/records")
     return location
-
-
-def _is_side(run_id: str) -> bool:
-    return any(f"-{side}" in run_id for side in SIDES)
 
 
 def keep(found: SideBySide, location: StoreLocation) -> None:
