@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import random
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -181,3 +182,10 @@ def _row(case: str, implementation: str, medians: list[float], controls: list[fl
         "allocations_per_call": 1,
         "remeasured_blocks": 0,
     }
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Return what git prints in a folder."""
+    identity = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

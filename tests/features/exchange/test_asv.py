@@ -22,7 +22,7 @@ from pairbench.model.record import Record
 from pairbench.store.reader import read_run, runs
 
 ROOT = Path(__file__).parents[3]
-DATA = Path(__file__).parents[1] / "data" / "asv"
+DATA = Path(__file__).parents[0] / "data" / "asv"
 NEWER = next((DATA / "box").glob("68433e35-*.json"))
 WAY = Pairing(axis="way", baseline="plain")
 

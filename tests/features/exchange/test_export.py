@@ -26,7 +26,7 @@ from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run, write_runs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "results" / "reference"
 DATA = Path(__file__).parent / "data"
 

@@ -10,14 +10,9 @@ import pytest
 
 from pairbench.errors import UsageError
 from pairbench.workflow.git import find_commit, open_checkouts, repository_of, resolve
+from tests.builders import git
 
-ROOT = Path(__file__).parents[3]
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

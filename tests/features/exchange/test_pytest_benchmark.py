@@ -32,7 +32,7 @@ from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run
 
 ROOT = Path(__file__).parents[3]
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[0] / "data"
 NEW, OLD = DATA / "pytest-benchmark-5.3.1.json", DATA / "pytest-benchmark-4.0.0.json"
 WAY = Pairing(axis="way", baseline="plain")
 

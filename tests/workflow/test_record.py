@@ -1,13 +1,16 @@
 """Which cases of a plan a store has already."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pairbench.model.case import Case
-from pairbench.model.outcome import NOT_REACHED
+from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription, PlannedCase
-from pairbench.workflow.record import COLUMNS, existing
+from pairbench.workflow.record import COLUMNS, existing, in_turn, speedup_halfwidth
+from tests.builders import make_run
 
 NAMES = ("baseline", "fast", "gluon")
 CASE = Case(operator="op", axes=(("rows", 4),), tier="smoke")
@@ -94,3 +97,46 @@ def test_fewer_rounds_may_be_asked_for() -> None:
 def test_a_case_that_nothing_can_run_here_is_not_there_by_itself() -> None:
     nothing = PlannedCase(operator=OPERATOR, case=CASE, entries=ENTRIES, skipped=dict.fromkeys(ENTRIES, "needs sm_90"))
     assert existing([nothing], [], timer="cuda_event", rounds=1) == set()
+
+
+def planned(n: int) -> PlannedCase:
+    case = Case(operator="op", axes=(("n", n),), tier="smoke")
+    return PlannedCase(operator=OPERATOR, case=case, entries=ENTRIES)
+
+
+def rows(n: int, run_id: str, **changed: Any) -> list[dict[str, Any]]:
+    return [row(name, run_id, case=f"op[n={n}]", **changed) for name in NAMES]
+
+
+def order(*several: list[dict[str, Any]]) -> list[int]:
+    cases = in_turn([planned(n) for n in (1, 2, 3)], [row for of_case in several for row in of_case])
+    return [int(str(dict(case.case.axes)["n"])) for case in cases]
+
+
+def test_never_measured_then_oldest() -> None:
+    assert order() == [1, 2, 3]
+    assert order(rows(1, "b"), rows(2, "a")) == [3, 2, 1]
+    assert order(rows(1, "a"), rows(2, "b"), rows(3, "c"), rows(1, "d")) == [2, 3, 1]
+
+
+@pytest.mark.parametrize("reason", [OUT_OF_BUDGET, NOT_REACHED])
+def test_what_was_not_reached_was_not_tried(reason: str) -> None:
+    assert order(rows(1, "a"), rows(2, "b"), rows(3, "c"), rows(1, "d", reason=reason)) == [1, 2, 3]
+
+
+def test_what_fails_each_time_has_had_its_turn() -> None:
+    assert order(rows(1, "c", reason="mismatched"), rows(2, "a"), rows(3, "b")) == [2, 3, 1]
+
+
+@pytest.mark.parametrize("changed", [{"definition_hash": "other"}, {"implementation_hash": "other"}])
+def test_another_question_or_other_code_was_never_measured(changed: dict[str, str]) -> None:
+    assert order(rows(1, "a"), rows(2, "b"), rows(3, "c", **changed)) == [3, 1, 2]
+
+
+def test_the_widest_interval_of_the_variants() -> None:
+    made = make_run()[1]
+    narrow = replace(made, device_kind="cpu", speedup_low=1.0, speedup_high=1.02)
+    wide = replace(narrow, speedup_high=1.21)
+    assert speedup_halfwidth([narrow, wide]) == pytest.approx(math.log(1.21) / 2)
+    unknown = replace(narrow, speedup_low=None, speedup_high=None)
+    assert speedup_halfwidth([unknown, replace(narrow, speedup_high=math.inf)]) is None
