@@ -59,10 +59,8 @@ def next_step(
     first = [place for place in (*ends, *(place for place, one in enumerate(changed) if one)) if place not in closed]
     if first:
         return first[0]
-    gaps = sorted(differing, key=lambda pair: (pair[0] - pair[1], pair))
-    for before, after in gaps:
-        inside = [place for place in range(before + 1, after) if place not in closed]
-        if inside:
+    for before, after in sorted(differing, key=lambda pair: (pair[0] - pair[1], pair)):
+        if inside := [place for place in range(before + 1, after) if place not in closed]:
             return min(inside, key=lambda place: (abs(place - (before + after) / 2), place))
     return None
 
@@ -133,9 +131,9 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
     """Measure commits of a range, oldest first, and leave out what the store has already."""
     repository = arguments.repository
     commits = list_commits(repository, "--first-parent", arguments.base)
-    tagged = _tagged(repository) if which.tags else frozenset()
     if which.tags:
-        commits = tuple(commit for commit in commits if commit.sha in tagged)
+        tags = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
+        commits = tuple(commit for commit in commits if commit.sha in set(tags.split()))
     if which.every is not None:
         commits = tuple(commits[place] for place in every(len(commits), which.every))
     if not commits:
@@ -275,7 +273,6 @@ class _Walk:
 
 
 def _refuse_nothing(side: LoadedSide) -> None:
-    """Raise where a commit has nothing of what is selected."""
     if side.nothing is not None:
         raise side.nothing
     if not side.chosen.survey.operators:
@@ -295,15 +292,8 @@ def _reached(side: LoadedSide) -> frozenset[str]:
     return frozenset(file.relative_to(root).as_posix() for file in files if file.is_relative_to(root))
 
 
-def _tagged(repository: Path) -> frozenset[str]:
-    text = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
-    return frozenset(text.split())
-
-
 def _branch(repository: Path, range_: str) -> str | None:
     """Return the branch at the end of a range, or None."""
     end = range_.rpartition("..")[2].lstrip(".") or "HEAD"
     name = git(repository, "rev-parse", "--abbrev-ref", "--verify", "--quiet", end)
-    if not name or name == "HEAD":
-        return None
-    return name.removeprefix("origin/")
+    return name.removeprefix("origin/") if name and name != "HEAD" else None

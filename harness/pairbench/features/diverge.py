@@ -84,25 +84,20 @@ def _verdict(part: Divergence) -> list[str]:
             what = "No module's output leaves the tolerance and takes the module around it along"
         return [f"{what}, and the operator's do not leave it either."]
     assert first.gap is not None
-    before = _before(part, first)
+    compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
     lines = [f"{_name(first)} is the first whose output leaves the tolerance: {_gap(first.gap)}."]
     if part.inputs is None:
         lines.append("What goes into it cannot be compared.")
     elif part.inputs.within:
         lines.append(f"What goes into it is within the tolerance ({_gap(part.inputs)}): the error is made in it.")
     else:
-        behind = f", behind {_name(before)}" if before else ""
+        behind = f", behind {_name(compared[-1])}" if compared else ""
         lines.append(
             f"What goes into it is off already ({_gap(part.inputs)}): the error is made before it, in code that is in no module of its own{behind}."
         )
     if part.output_mismatch is None:
         lines.append("The operator's outputs are within the tolerance nevertheless.")
     return lines
-
-
-def _before(part: Divergence, first: Layer) -> Layer | None:
-    compared = [layer for layer in part.layers[: part.layers.index(first)] if layer.gap]
-    return compared[-1] if compared else None
 
 
 def _nearer_to_float64(part: Divergence) -> list[str]:
@@ -145,9 +140,8 @@ def _gap(gap: Gap) -> str:
 def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int]:
     """Return the rows of the table, and the number of calls left out."""
     layers = list(enumerate(part.layers))
-    first = part.first
     if not everything and len(layers) > _ROWS:
-        layers = _chosen(layers, part.layers.index(first) if first else None)
+        layers = _chosen(layers, part.layers.index(part.first) if part.first else None)
     return [_row(layer, part) for _, layer in layers], len(part.layers) - len(layers)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import datetime as dt
 import difflib
-import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,13 +17,13 @@ from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.record import ANY, Record, Series, Wanted
-from pairbench.plan import parse_selection
 from pairbench.report.comparison.rows import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
 from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.location import StoreLocation
 from pairbench.store.spool import Spool
+from pairbench.workflow.lookup import matching, on_device
 from pairbench.workflow.record import record_run
 from pairbench.workflow.run_files import Kept, settle
 from pairbench.workflow.selectors import RunSelector
@@ -213,26 +212,13 @@ def named_series(
         series = Series.of(record)
         if series is not None and wanted.takes(series.implementation, series.mode):
             by_series.setdefault(series, []).append(record)
-    devices = sorted({series.device_name for series in by_series})
-    if device_name is not None:
-        part = device_name.lower()
-        exact = [name for name in devices if name.lower() == part]
-        here = exact or [name for name in devices if part in name.lower()]
-        if not here:
-            raise SelectionError(
-                f"--device-name {device_name!r} is in no record of {run_id}; it has {', '.join(devices)}"
-            )
-        by_series = {series: several for series, several in by_series.items() if series.device_name in here}
-    # A name holds brackets, which a glob would read as a set of characters.
-    pattern = text.replace("[", "[[]")
-    selection = parse_selection(text)
-    named = (
-        [series for series in by_series if series.name == text]
-        or [series for series in by_series if fnmatch.fnmatchcase(series.name, pattern)]
-        or [series for series in by_series if selection.takes_name(series.suite, series.operator, series.case)]
-    )
+    here = on_device(by_series, device_name)
+    if device_name is not None and not here:
+        names = ", ".join(sorted({series.device_name for series in by_series}))
+        raise SelectionError(f"--device-name {device_name!r} is in no record of {run_id}; it has {names}")
+    named = [series for series in here if series.name == text] or matching(here, text)
     if not named:
-        close = difflib.get_close_matches(text, sorted({series.name for series in by_series}), n=3, cutoff=0.4)
+        close = difflib.get_close_matches(text, sorted({series.name for series in here}), n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(close)}?" if close else "`pairbench compare` names those that got worse"
         raise SelectionError(f"{text!r} is no series of run {run_id}; {hint}")
     models = sorted({series.device_name for series in named})

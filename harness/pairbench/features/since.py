@@ -5,7 +5,7 @@ Git says which files differ, import statements say which suites use them, and on
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pairbench.config import Config
@@ -100,21 +100,15 @@ def _paths(repository: Path, listed: str) -> set[Path]:
 _Described = tuple[OperatorDescription, ...] | BrokenSuite
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorsSince:
-    """The difference between the operators now and in a commit."""
-
-    changed: dict[OperatorKey, str] = field(default_factory=dict)
-    """The difference, for each present operator."""
-    gone: list[OperatorKey] = field(default_factory=list)
-    """Operators that are gone, of suites that are present."""
-
-
 def compare_operators(
     context: WorkerContext, survey: Survey, files: FilesSince, touched: Sequence[TouchedSuite]
-) -> OperatorsSince:
-    """Compare the operators of touched suites with the commit's, whose suites are loaded in a worker."""
-    found = OperatorsSince()
+) -> tuple[dict[OperatorKey, str], list[OperatorKey]]:
+    """Return what differs of operators of touched suites, and the operators of these suites that are gone.
+
+    The commit's suites are loaded in a worker.
+    """
+    changed: dict[OperatorKey, str] = {}
+    gone: list[OperatorKey] = []
     now: dict[str, list[OperatorDescription]] = {}
     for operator in survey.operators:
         now.setdefault(operator.suite, []).append(operator)
@@ -123,20 +117,16 @@ def compare_operators(
     for one in loaded:
         earlier = before.get(one.suite, ())
         if isinstance(earlier, BrokenSuite):
-            found.changed.update(
-                {
-                    _operator_key(item): f"its suite could not be loaded there: {earlier.reason}"
-                    for item in now[one.suite]
-                }
-            )
+            why = f"its suite could not be loaded there: {earlier.reason}"
+            changed.update(dict.fromkeys(map(_key, now[one.suite]), why))
             continue
         by_name = {item.name: item for item in earlier}
         for operator in deep.get(one.suite, now[one.suite]):
             if why := difference(by_name.get(operator.name), operator, one):
-                found.changed[_operator_key(operator)] = why
+                changed[_key(operator)] = why
         here = {operator.name for operator in now[one.suite]}
-        found.gone.extend((one.suite, name) for name in by_name if name not in here)
-    return found
+        gone.extend((one.suite, name) for name in by_name if name not in here)
+    return changed, gone
 
 
 def difference(before: OperatorDescription | None, now: OperatorDescription, suite: TouchedSuite) -> str:
@@ -189,10 +179,6 @@ def _describe_both(
     return before, now
 
 
-def _operator_key(operator: OperatorDescription) -> OperatorKey:
-    return operator.suite, operator.name
-
-
 _CONTROL_PART, _MOST_CONTROLS = 0.05, 3
 """The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
 hardly are at once; more would cost the time that leaving out saves."""
@@ -230,16 +216,20 @@ def narrow_to_changed(
     olds = _old_places(config, suites)
     files = FilesSince.of(suites, ref, config.root)
     touched = tuple(files.touched(suites, olds))
-    found = compare_operators(context, chosen.survey, files, touched)
+    differences, vanished = compare_operators(context, chosen.survey, files, touched)
     able = [operator for operator in selected if _has_any(operator, chosen.implementations)]
-    changed = {_key(operator): found.changed[_key(operator)] for operator in able if _key(operator) in found.changed}
+    changed = {_key(operator): differences[_key(operator)] for operator in able if _key(operator) in differences}
     untouched = [operator for operator in able if _key(operator) not in changed]
     named = {selection.pattern for selection in chosen.selections}
     measured = [operator for operator in able if _key(operator) in changed]
     runs = any(case.tier in tiers or case.key in named for operator in measured for case in operator.cases)
     control = control_sample(untouched, tiers) if runs else ()
     names = {suite.suite for suite in touched}
-    gone = [(suite, name) for suite, name in found.gone if _is_asked_for(chosen, suite, name)]
+    gone = [
+        (suite, name)
+        for suite, name in vanished
+        if not chosen.selections or any(one.takes_name(suite, name, None) for one in chosen.selections)
+    ]
     kept = (*measured, *control)
     every = {_key(operator): len(operator.cases) for operator in chosen.survey.operators}
     return replace(
@@ -307,10 +297,6 @@ def _has_any(operator: OperatorDescription, wanted: Collection[str]) -> bool:
     return any(
         names_implementation(wanted, item.name) for item in operator.implementations if wanted or item.name != BASELINE
     )
-
-
-def _is_asked_for(chosen: Chosen, suite: str, name: str) -> bool:
-    return not chosen.selections or any(one.takes_name(suite, name, None) for one in chosen.selections)
 
 
 def _key(operator: OperatorDescription) -> OperatorKey:

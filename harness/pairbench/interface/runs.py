@@ -220,7 +220,7 @@ def try_(
     options = _options(tier=tier, mode=mode, timeout=timeout, store=None if store is None else str(store), **settings)
     with open_targets(what, cases=cases, catalogue=catalogue, **options) as opened, contextlib.ExitStack() as stack:
         from pairbench.features.attempt.attempts import Attempts, WantedTry
-        from pairbench.workflow.progress import StatusTelling
+        from pairbench.workflow.progress import StatusListener
         from pairbench.workflow.setup import ask
 
         files = ask(opened.config, opened.select).files
@@ -231,7 +231,7 @@ def try_(
             device=device,
             every_case=all_cases,
         )
-        telling = StatusTelling()
+        telling = StatusListener()
         stack.callback(telling.clear)
         attempts = Attempts(opened.config, context, wanted, telling)
         stack.callback(attempts.close)

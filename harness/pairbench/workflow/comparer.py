@@ -6,7 +6,7 @@ What a current run is compared with where nobody says: the newest comparable run
 import datetime as dt
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -39,14 +39,8 @@ ANY = "any branch"
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
 _COLUMNS = (
-    *COLUMNS,
-    "tier",
-    "status",
-    "timer",
-    "definition_hash",
-    "environment_hash",
-    "implementation_hash",
-    "device_uuid",
+    *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
+    *("definition_hash", "environment_hash", "implementation_hash"),
 )
 
 
@@ -84,19 +78,15 @@ class _Wanted:
 
     def offer(self, run_id: str, row: Mapping[str, Any]) -> None:
         now = self.record
-        if now.status != "measured":  # then only how it ended last is of interest
-            same = []
-        else:
-            same = [
-                row["status"] == "measured",
-                (row["timer"], row["definition_hash"]) == (now.timer, now.definition_hash),
-            ]
-        if same and all(same):
-            kept = self.exact if row["environment_hash"] == now.environment_hash else self.near
-            if kept is self.exact and another_gpu(row["device_uuid"], now.device_uuid):
-                kept = self.another
-        else:
+        # Of a series that was not measured now, only how it ended last is of interest.
+        if {now.status, row["status"]} != {"measured"} or (
+            (row["timer"], row["definition_hash"]) != (now.timer, now.definition_hash)
+        ):
             kept = self.other
+        elif row["environment_hash"] != now.environment_hash:
+            kept = self.near
+        else:
+            kept = self.another if another_gpu(row["device_uuid"], now.device_uuid) else self.exact
         kept.setdefault(run_id, row["implementation_hash"])
 
 
@@ -126,9 +116,8 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         rows = selector.index.keys(chunk, _COLUMNS)
         scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
-            here = rows[head.run_id]
-            gone.look(head, here, scopes[head.run_id])
-            for row in here:
+            gone.look(head, rows[head.run_id], scopes[head.run_id])
+            for row in rows[head.run_id]:
                 if (series := _series(row)) in wanted:
                     wanted[series].offer(head.run_id, row)
         looked += chunk
@@ -247,11 +236,11 @@ def _nothing(index: RunIndex, before: str, asked: str, devices: Collection[str])
     sentence = f"nothing to compare with: store {index.name!r} has no earlier comparable run of {where}"
     if not earlier:
         return f"{sentence}; there is no earlier run at all, so this one can be the reference of the next"
-    told = ", ".join(
-        f"{head.run_id} ({', '.join([head.branch or 'no branch', *(['uncommitted changes'] if head.dirty else []), *sorted(head.devices)])})"
-        for head in earlier[:5]
-    )
-    return f"{sentence}; earlier runs are {told}: name one as the reference"
+    runs = []
+    for head in earlier[:5]:
+        dirty = ["uncommitted changes"] if head.dirty else []
+        runs.append(f"{head.run_id} ({', '.join([head.branch or 'no branch', *dirty, *sorted(head.devices)])})")
+    return f"{sentence}; earlier runs are {', '.join(runs)}: name one as the reference"
 
 
 _RUN_FILE = re.compile(r"\d{8}T\d{6}-.*\.parquet")
@@ -311,13 +300,17 @@ class Comparer:
         before, doubled = once(_selected(earlier.records, select, self.index.place.moved))
         calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}
+        trusted: Collection[Series] | None = None
+        if self.quiet_only:
+            gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
+            trusted = gpus | quiet(self.calibrations.value, now, self.policy)
         changes = compare(
             before,
             now,
             floors=widest(past_floors(self.index, picked.heads, here), calibrated),
             policy=self.policy,
             accepted=self.acceptances.value,
-            trusted=self._trusted(now),
+            trusted=trusted,
         )
         problems = (
             *(*problems, *earlier.problems, *doubled, *self.acceptances.problems, *self.calibrations.problems),
@@ -338,13 +331,6 @@ class Comparer:
     def accepted_levels(self, newest: Mapping[Series, Record]) -> dict[Series, AcceptedLevel]:
         """Return the accepted levels of series, as a comparison of these newest records would take them."""
         return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest, self.policy)
-
-    def _trusted(self, current: Sequence[Record]) -> Collection[Series] | None:
-        """Return the series whose times are judged; None for all."""
-        if not self.quiet_only:
-            return None
-        gpus = {series for record in current if record.device_kind != "cpu" and (series := Series.of(record))}
-        return gpus | quiet(self.calibrations.value, current, self.policy)
 
     def _reference(self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]) -> ReferenceRuns:
         if text == AUTO:
@@ -410,8 +396,7 @@ _NEAR = dt.timedelta(hours=1)
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Return the first of equal rows, and a sentence for each run that has duplicates."""
     kept: dict[tuple[str | None, ...], Record] = {}
-    copies: dict[str, int] = {}
-    differing: dict[str, int] = {}
+    copies, differing = Counter[str](), Counter[str]()
     for place, record in enumerate(records):
         key = (
             *(record.run_id, record.device_name, record.device_uuid),
@@ -420,8 +405,8 @@ def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]
         )
         first = kept.setdefault(key, record)
         if first is not record:
-            copies[record.run_id] = copies.get(record.run_id, 0) + 1
-            differing[record.run_id] = differing.get(record.run_id, 0) + (repr(first) != repr(record))
+            copies[record.run_id] += 1
+            differing[record.run_id] += repr(first) != repr(record)
     return tuple(kept.values()), tuple(_twice(run_id, number, differing[run_id]) for run_id, number in copies.items())
 
 

@@ -80,13 +80,10 @@ class Verified:
         if passed := [row for row in rows if not row["rejected"]]:
             return passed
         counts = Counter((row["operator"], row["declared"]) for row in rows)
+        operators = dict.fromkeys(row["operator"] for row in rows)
         return [
-            {
-                "operator": operator,
-                "rejected_automatic": counts[operator, False],
-                "rejected_declared": counts[operator, True],
-            }
-            for operator in dict.fromkeys(row["operator"] for row in rows)
+            {"operator": name, "rejected_automatic": counts[name, False], "rejected_declared": counts[name, True]}
+            for name in operators
         ]
 
     def statuses(self) -> str:
@@ -98,6 +95,7 @@ class Verified:
 def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
     verification = outcome.verification
     correctness = verification.correctness if verification else None
+    errors = ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction", "rtol", "atol")
     return {
         "device": device.selector,
         "suite": outcome.operator.suite,
@@ -106,17 +104,11 @@ def _row(device: Device, outcome: Outcome) -> dict[str, Any]:
         "implementation": outcome.entry.implementation,
         "mode": outcome.entry.mode,
         "status": outcome.status.value,
-        "max_abs_error": correctness.max_abs_error if correctness else None,
-        "mean_abs_error": correctness.mean_abs_error if correctness else None,
-        "rel_l2_error": correctness.rel_l2_error if correctness else None,
-        "oracle_ratio": correctness.oracle_ratio if correctness else None,
-        "mismatched_fraction": correctness.mismatched_fraction if correctness else None,
-        "rtol": correctness.rtol if correctness else None,
-        "atol": correctness.atol if correctness else None,
-        "margin": correctness.margin if correctness else None,
-        "first_call_ns": verification.first_call_ns if verification else None,
-        "uncapturable": verification.uncapturable if verification else None,
-        "reuses_output": verification.reuses_output if verification else None,
+        **{name: correctness and getattr(correctness, name) for name in (*errors, "margin")},
+        **{
+            name: verification and getattr(verification, name)
+            for name in ("first_call_ns", "uncapturable", "reuses_output")
+        },
         "reason": outcome.reason,
     }
 

@@ -101,14 +101,7 @@ class Repository:
         """Return the commit of a branch, a tag or an expression like HEAD~1 in this checkout."""
         if name.startswith("-"):
             return None
-        return next(
-            (
-                sha
-                for prefix in ("", "origin/")
-                if (sha := git(self.folder, "rev-parse", "--verify", "-q", f"{prefix}{name}^{{commit}}"))
-            ),
-            None,
-        )
+        return find_commit(self.folder, name) or find_commit(self.folder, f"origin/{name}")
 
     def _exists(self, ref: str) -> bool:
         return git(self.folder, "rev-parse", "--verify", "-q", ref) is not None
@@ -183,7 +176,8 @@ def _told(folder: Path) -> tuple[str, str, str]:
 
 def pull_request_of(message: str, variables: Mapping[str, str]) -> int | None:
     """Return the number of the pull or merge request: by the CI job's variables, else by the commit's message."""
-    return _of_job(variables) or _of_message(message)
+    matches = (pattern.search(message) for pattern in _MESSAGE)
+    return _of_job(variables) or next((int(match[1]) for match in matches if match), None)
 
 
 def _of_job(variables: Mapping[str, str]) -> int | None:
@@ -204,11 +198,6 @@ def _of_event(path: str) -> int | None:
         return None
     number = event.get("number") if isinstance(event, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 10**9 else None
-
-
-def _of_message(message: str) -> int | None:
-    found = (pattern.search(message) for pattern in _MESSAGE)
-    return next((int(one[1]) for one in found if one), None)
 
 
 _PREFIX = "pairbench-ab-"
@@ -268,13 +257,14 @@ class Worktrees:
         """Return the files of a commit in a folder of their own."""
         sha, root = resolve(self.repository, asked), self.folder / name
         add_worktree(self.repository, root, sha)
+        tree = run_git(self.repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
         return Checkout(
             name=name,
             asked=asked,
             commit=_commit(self.repository, sha),
             root=root,
             stand_in=StandIn(checkout=self.repository, copy=root),
-            submodules=_submodules(self.repository, sha),
+            submodules=tuple(line.partition("\t")[2] for line in tree if line.startswith("160000 ")),
         )
 
     def remove(self, name: str) -> None:
@@ -330,11 +320,6 @@ def _as_it_is(repository: Path) -> Checkout:
 def _commit(repository: Path, sha: str) -> Commit:
     when = run_git(repository, "show", "-s", "--format=%cI", sha)
     return Commit(sha=sha, committed_at=when, branch=None, dirty=False)
-
-
-def _submodules(repository: Path, sha: str) -> tuple[str, ...]:
-    lines = run_git(repository, "ls-tree", "-r", "--full-tree", sha).splitlines()
-    return tuple(line.partition("\t")[2] for line in lines if line.startswith("160000 "))
 
 
 def _clear_left_behind(repository: Path) -> None:

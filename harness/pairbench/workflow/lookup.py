@@ -100,10 +100,11 @@ def find_series(
         looked.update(files)
         known |= more
         problems += missed
-        here = _on_device(known, device_name)
+        here = on_device(known, device_name)
         meant = [series for series in here if wanted.takes(series.implementation, series.mode)]
         exact = [series for series in meant if series.name == text]
-        matches = exact or _fitting(meant, text)
+        part = f"*{_glob(text)}*"
+        matches = exact or matching(meant, text) or [one for one in meant if fnmatch.fnmatchcase(one.name, part)]
         if exact or (matches and stage):
             break
     if not here:
@@ -126,9 +127,7 @@ def read_history(store: str | StoreLocation, series: Series) -> HistoryReading:
     reading = read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.
     records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
-    first: dict[str, str] = {}
-    for record in reading.value:
-        first.setdefault(record.environment_hash, record.run_id)
+    first = {record.environment_hash: record.run_id for record in reversed(reading.value)}
     # The environment is long and seldom another, so it is read once for each that there was.
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
@@ -162,32 +161,31 @@ def _series_in(place: StoreLocation, files: list[RunFile]) -> tuple[set[Series],
 
 def _stages(files: list[RunFile]) -> list[list[RunFile]]:
     """Return the files to search first, next, and at last."""
-    by_device = _devices(files)
-    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
-
-
-def _devices(files: Iterable[RunFile]) -> dict[str, list[RunFile]]:
     by_device: dict[str, list[RunFile]] = {}
     for file in files:
         by_device.setdefault(file.device_slug, []).append(file)
-    return by_device
+    return [[file for several in by_device.values() for file in several[-number:]] for number in _NEWEST] + [files]
 
 
-def _on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
+def on_device(known: Iterable[Series], device_name: str | None) -> list[Series]:
+    """Return the series on a device model, or on all models whose names contain the text."""
     if device_name is None:
         return sorted(known)
-    exact = [series for series in known if series.device_name == device_name]
-    return sorted(exact or (series for series in known if device_name.lower() in series.device_name.lower()))
+    part = device_name.lower()
+    exact = [series for series in known if series.device_name.lower() == part]
+    return sorted(exact or (series for series in known if part in series.device_name.lower()))
 
 
-def _fitting(known: list[Series], text: str) -> list[Series]:
-    """Return the series whose names match a glob, else those that contain it."""
-    # A name holds brackets, which a glob would read as a set of characters.
-    glob = text.replace("[", "[[]")
-    selection = parse_selection(text)
-    whole = [series for series in known if fnmatch.fnmatchcase(series.name, glob)]
-    whole = whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
-    return whole or [series for series in known if fnmatch.fnmatchcase(series.name, f"*{glob}*")]
+def matching(known: Iterable[Series], text: str) -> list[Series]:
+    """Return the series whose names match a glob, else those of a SELECT argument."""
+    known, selection = list(known), parse_selection(text)
+    whole = [series for series in known if fnmatch.fnmatchcase(series.name, _glob(text))]
+    return whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
+
+
+def _glob(text: str) -> str:
+    """Return a glob in which brackets stand for themselves, as in names, and not for a set of characters."""
+    return text.replace("[", "[[]")
 
 
 def _several(text: str, matches: list[Series]) -> str:

@@ -47,7 +47,7 @@ class OpenCase:
         return replace(self, planned=planned, device=equipped(self.device, self.devices, [planned]))
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
-        """Return the result of `what` on the device, under its lock."""
+        """Return the result of `work` on the device, under its lock."""
         answers: list[_Answer] = []
         self.progress.expect(self.device, 1)
 

@@ -155,7 +155,7 @@ def _is_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class StatusTelling(StatusLine):
+class StatusListener(StatusLine):
     """The callbacks of a try on a status line; results are shown by the caller."""
 
     def doing(self, what: str) -> None:
@@ -224,7 +224,7 @@ class LiveRun:
         return (time.time() - self.began) / done * (total - done) if done else None
 
 
-class TellingProgress(PlainProgress):
+class PublishedProgress(PlainProgress):
     """Progress that is also written to a file, for others on this machine.
 
     The file is locked while this process lives, so that a file left behind by a killed process is not taken for a run.
@@ -286,9 +286,9 @@ class TellingProgress(PlainProgress):
 
 
 @contextlib.contextmanager
-def telling(inner: PlainProgress, run_id: str, store: str) -> Iterator[TellingProgress]:
+def published(inner: PlainProgress, run_id: str, store: str) -> Iterator[PublishedProgress]:
     """Give progress that is written to a file while the run goes on."""
-    progress = TellingProgress(inner, run_id, store)
+    progress = PublishedProgress(inner, run_id, store)
     try:
         yield progress
     finally:

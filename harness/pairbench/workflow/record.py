@@ -36,7 +36,7 @@ from pairbench.store.reader import read_frame
 from pairbench.workflow.devices import Reporter, on_devices, plans_for
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.machine import HostWatch, probe_device
-from pairbench.workflow.progress import telling
+from pairbench.workflow.progress import published
 from pairbench.workflow.requested import Requested
 from pairbench.workflow.run_files import Kept, Recorder, RunFiles
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
@@ -83,12 +83,11 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
         # A run that was interrupted, or killed, has latencies before it has counts.
         profiled = isinstance(row["launch_status"], str)
         return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
-    return row["status"] in _FINAL and row["reason"] not in (NOT_REACHED, OUT_OF_BUDGET)
+    return row["status"] in _FINAL and row["reason"] not in _NOT_TRIED
 
-
-TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash", "reason")
 
 _NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
+TURN_COLUMNS = ("run_id", "suite", "case", "implementation", "mode", "definition_hash", "implementation_hash", "reason")
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
@@ -123,13 +122,12 @@ def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> 
 
 def speedup_halfwidth(records: Sequence[Record]) -> float | None:
     """Return the widest half 95 % interval of the log speedups of one case's variants; None where there is none."""
-    widths = [width for record in records if (width := _halfwidth(record)) is not None]
-    return max(widths, default=None)
-
-
-def _halfwidth(record: Record) -> float | None:
-    low, high = (getattr(record, f"{result_of(record).speedup}_{end}") for end in ("low", "high"))
-    return math.log(high / low) / 2 if low and high and math.isfinite(high) else None
+    names = [result_of(record).speedup for record in records]
+    ends = [
+        (getattr(record, f"{name}_low"), getattr(record, f"{name}_high"))
+        for record, name in zip(records, names, strict=True)
+    ]
+    return max((math.log(high / low) / 2 for low, high in ends if low and high and math.isfinite(high)), default=None)
 
 
 @dataclass(kw_only=True)
@@ -203,11 +201,8 @@ class DoneRun:
             f"Time: {self.wall_s:.1f} s" + (f", of which {shares}" if shares else ""),
             f"Blocks measured again because the device throttled: {summary['remeasured_blocks']}",
         ]
-        return [
-            *lines,
-            *([f"What ended the measuring: {stops}"] if stops else []),
-            *(self.kept.lines() if self.kept else []),
-        ]
+        lines += [f"What ended the measuring: {stops}"] if stops else []
+        return lines + (self.kept.lines() if self.kept else [])
 
     def plain_records(self) -> list[dict[str, Any]]:
         return [expanded(record) for record in ordered(self.records)]
@@ -279,7 +274,7 @@ def record_run(
             watch.end(measured)
 
     try:
-        with telling(progress, run.run_id, store_of(config).address) as progress:
+        with published(progress, run.run_id, store_of(config).address) as progress:
             # A plan without cases has nothing to wait for, but for the rows of suites that could not be loaded.
             on_devices(context, tuple(one for one in plans if plans[one].cases or chosen.survey.broken), progress, work)
     except Exception as error:

@@ -56,7 +56,8 @@ class Narrowed:
     def lines(self) -> list[str]:
         """Return what is measured and what is left out, in words."""
         since = f"{self.ref} ({self.sha[:7]})"
-        untouched = f"{_count(len(self.left_out), 'operator')} untouched and left out: {_names(self.left_out)}"
+        number, names = len(self.left_out), [name for _, name in self.left_out]
+        untouched = f"{number} operator{'' if number == 1 else 's'} untouched and left out: {_listed(names)}"
         gone = [name if name is not None else suite for suite, name in self.gone]
         lines = [f"Gone since {since}: {_listed(gone)}"] if gone else []
         if not self.changed:
@@ -84,17 +85,9 @@ def _plain(key: tuple[str, str | None]) -> dict[str, str | None]:
     return {"suite": key[0], "operator": key[1]}
 
 
-def _names(keys: Iterable[OperatorKey]) -> str:
-    return _listed([name for _, name in keys])
-
-
 def _listed(names: Sequence[str]) -> str:
     more = f", and {len(names) - _NAMED} more (--format json names all)" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")

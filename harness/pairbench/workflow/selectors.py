@@ -204,12 +204,12 @@ class RunSelector:
 
     def _there_is(self) -> str:
         heads = self.index.first(5)
-        told = ", ".join(
-            f"{head.run_id} ({', '.join(filter(None, [head.branch, (head.commit or '')[:7]])) or 'no commit'}"
-            f"{'' if head.has_series else ', which could load no suite'})"
-            for head in heads
-        )
-        return "; ".join([f"the newest runs are {told}" if told else "no run of it can be read", *self.index.problems])
+        runs = []
+        for head in heads:
+            commit = ", ".join(filter(None, [head.branch, (head.commit or "")[:7]])) or "no commit"
+            runs.append(f"{head.run_id} ({commit}{'' if head.has_series else ', which could load no suite'})")
+        newest = f"the newest runs are {', '.join(runs)}" if runs else "no run of it can be read"
+        return "; ".join([newest, *self.index.problems])
 
 
 def _is_store(text: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbench.features.attempt.watch import SuiteFiles
+from pairbench.features.attempt.attempts import SuiteFiles
 
 SUITE = "import helper\nfrom mypackage.deep import kernel\nfrom pairbench import Operator\n"
 

@@ -36,7 +36,7 @@ def pairbench(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def read(path: Path = NEWER, **options: bool) -> ForeignRun:
-    return read_asv_file(path, find_results(path.parent).benchmarks, **options)
+    return read_asv_file(path, find_results(path.parent)[1], **options)
 
 
 def row_of(name: str) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def copied(tmp_path: Path) -> Path:
 
 def test_a_folder_is_found_from_above_and_from_within() -> None:
     found = find_results(DATA)
-    assert [file.parent.name for file in found.files] == ["box", "box"]
-    assert "square.Square.time_square" in found.benchmarks
+    assert [file.parent.name for file in found[0]] == ["box", "box"]
+    assert "square.Square.time_square" in found[1]
     assert find_results(DATA / "box") == found
 
 
@@ -131,7 +131,7 @@ def test_a_run_can_count_as_made_when_its_commit_was() -> None:
 
 def test_without_the_list_of_benchmarks_prefixes_tell(copied: Path) -> None:
     (copied / "benchmarks.json").unlink()
-    run = read_asv_file(copied / "box" / NEWER.name, find_results(copied).benchmarks)
+    run = read_asv_file(copied / "box" / NEWER.name, find_results(copied)[1])
     assert Counter(run.left_out) == Counter(read().left_out)
     cases = {record.case for record in rows_of(run).records}
     assert "Square.time_square[param1=fast,param2=4000]" in cases

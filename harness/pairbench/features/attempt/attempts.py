@@ -1,4 +1,4 @@
-"""`pairbench try`: a selection is tried once, with everything that takes time to load kept for the next try.
+"""`pairbench try`: a selection is tried once, or after every change of a file, with everything that takes time to load kept between.
 
 A result is compared with the series' last try and its newest stored run by two medians of one process each, so this is no verdict.
 """
@@ -8,7 +8,9 @@ import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, Protocol, get_args, get_type_hints
 
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
-from pairbench.errors import InterruptedRunError, StoreError, StoreFailedError
+from pairbench.errors import InterruptedRunError, PairbenchError, StoreError, StoreFailedError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.host_load import count_cores
 from pairbench.execute.parent.lock import device_lock
@@ -38,7 +40,9 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptValues, user_folder
 from pairbench.suite.load import refuse_syntax_errors
+from pairbench.suite.reached import forget, reached_files, sources_beside
 from pairbench.workflow.devices import plan_for
+from pairbench.workflow.git import git
 from pairbench.workflow.one_case import one_device
 from pairbench.workflow.record import context_for
 from pairbench.workflow.setup import Asked, Chosen, ask, store_of
@@ -119,11 +123,13 @@ def beside(record: Record, earlier: Record) -> Beside:
     now, then = p50_of(record), p50_of(earlier)
     if now is None or then is None or withheld(record.device_kind, record.environment):
         return Beside(record=earlier, elsewhere=elsewhere)
-    ratio = now.estimate / then.estimate
     least = math.log1p(max(_BETWEEN_PROCESSES[record.device_kind], _BETWEEN_PROCESSES_NS / then.estimate))
     clear = _differ(now, then, least)
-    shared = clear and _shared(record, earlier, least)
-    return Beside(record=earlier, change=ratio, clear=clear, shared=shared, elsewhere=elsewhere)
+    speedup, before = speedup_of(record), speedup_of(earlier)
+    shared = clear and record.role != "baseline" and speedup is not None and before is not None
+    # The speedup stayed although the latency changed: then the baseline changed alike.
+    shared = shared and not _differ(speedup, before, least)
+    return Beside(record=earlier, change=now.estimate / then.estimate, clear=clear, shared=shared, elsewhere=elsewhere)
 
 
 def _why_not(record: Record, earlier: Record) -> str:
@@ -136,25 +142,11 @@ def _why_not(record: Record, earlier: Record) -> str:
     return ""
 
 
-def _shared(record: Record, earlier: Record, least: float) -> bool:
-    """Return whether the speedup stayed although the latency changed: then the baseline changed alike."""
-    now, then = speedup_of(record), speedup_of(earlier)
-    return record.role != "baseline" and now is not None and then is not None and not _differ(now, then, least)
-
-
 def _differ(one: Interval, other: Interval, least: float) -> bool:
-    return abs(math.log(one.estimate / other.estimate)) >= least and _apart(one, other)
-
-
-def _apart(one: Interval, other: Interval) -> bool:
-    """Return whether two intervals are disjoint; an unknown end is taken to be the estimate."""
-    (low, high), (least, most) = (_ends(interval) for interval in (one, other))
-    return low > most or high < least
-
-
-def _ends(interval: Interval) -> tuple[float, float]:
-    low, high = (interval.estimate if math.isnan(end) else end for end in interval[1:])
-    return low, high
+    """Return whether the estimates differ by `least` in log units and the intervals are disjoint; an unknown end is the estimate."""
+    ends = ([item.estimate if math.isnan(end) else end for end in item[1:]] for item in (one, other))
+    (low, high), (lowest, highest) = ends
+    return abs(math.log(one.estimate / other.estimate)) >= least and (low > highest or high < lowest)
 
 
 _KEPT = (
@@ -175,12 +167,8 @@ class LastTries:
 
     def read(self) -> dict[Series, Record]:
         """Return the last try of each series, without damaged entries."""
-        found = {}
-        for values in self._values.read().values():
-            record = _record(values)
-            if record is not None and (series := Series.of(record)) is not None:
-                found[series] = record
-        return found
+        records = (_record(values) for values in self._values.read().values())
+        return {series: record for record in records if record and (series := Series.of(record))}
 
     def keep(self, records: Iterable[Record]) -> None:
         """Keep results as the last tries of their series."""
@@ -231,8 +219,7 @@ class NewestRuns:
             self._find({series for series in wanted if series not in self._found})
         except (StoreError, StoreFailedError, OSError):
             return {}
-        known = ((series, self._found.get(series)) for series in wanted)
-        return {series: record for series, record in known if record is not None}
+        return {series: record for series in wanted if (record := self._found.get(series)) is not None}
 
     def _find(self, missing: set[Series]) -> None:
         begin = 0
@@ -263,7 +250,7 @@ class WantedTry:
     """Whether to take all selected cases instead of one for each operator."""
 
 
-class Telling(Protocol):
+class TryListener(Protocol):
     """The callbacks of a try: what begins, messages, and finished cases."""
 
     def doing(self, what: str) -> None: ...
@@ -275,9 +262,9 @@ class Telling(Protocol):
 class Attempts:
     """Repeated tries of one selection on one device."""
 
-    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, telling: Telling) -> None:
+    def __init__(self, config: Config, context: WorkerContext, wanted: WantedTry, listener: TryListener) -> None:
         """Find the suites; no worker is started yet."""
-        self._config, self._context, self._wanted, self._telling = config, context, wanted, telling
+        self._config, self._context, self._wanted, self._listener = config, context, wanted, listener
         self._stored, self._tries, self._ceilings = NewestRuns(store_of(config)), LastTries(config.root), KeptCeilings()
         self._devices: tuple[Device, ...] = ()
         self._look: QuickLook | None = None
@@ -298,7 +285,7 @@ class Attempts:
         """Try everything that is selected, up to the first case in which an implementation is wrong."""
         self.asked = ask(self._config, list(self._wanted.select))
         refuse_syntax_errors(self.asked.files)
-        self._telling.doing("loading torch" if self._look is None else "loading suites")
+        self._listener.doing("loading torch" if self._look is None else "loading suites")
         look, device = self._ready()
         operators, broken = look.describe(self.asked.suites)
         chosen = Chosen(
@@ -313,7 +300,7 @@ class Attempts:
         if using.beside:
             look.renew(using)
         tried: list[tuple[Tried, ...]] = []
-        lock = device_lock(using, self._telling.notify, self._context.interrupted.is_set)
+        lock = device_lock(using, self._listener.notify, self._context.interrupted.is_set)
         with lock if cases else contextlib.nullcontext(True) as held:
             if not held:
                 raise InterruptedRunError
@@ -321,7 +308,7 @@ class Attempts:
                 if tried:
                     look.renew(using)
                 tried.append(self._case(look, planned, device))
-                self._telling.case(tried[-1])
+                self._listener.case(tried[-1])
                 if any(Status(one.record.status).bad for one in tried[-1]):
                     break
         untried = tuple(planned.case.key for planned in cases[len(tried) :])
@@ -339,12 +326,12 @@ class Attempts:
 
     def _case(self, look: QuickLook, planned: PlannedCase, device: Device) -> tuple[Tried, ...]:
         state, key = CaseState(planned=planned), planned.case.key
-        self._telling.doing(f"verifying {key}")
+        self._listener.doing(f"verifying {key}")
         look.verify(state)
-        self._telling.doing(f"timing {key}")
+        self._listener.doing(f"timing {key}")
         load = HostLoad(cores=count_cores(), before=None, rounds=(look.time(state),))
         environment = self._environment_of(look, state, device, load)
-        self._telling.doing(f"counting what {key} launches")
+        self._listener.doing(f"counting what {key} launches")
         look.profile(state)
         run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
         outcomes = [state.outcome(entry) for entry in planned.entries]
@@ -355,7 +342,9 @@ class Attempts:
     def _environment_of(self, look: QuickLook, state: CaseState, device: Device, load: HostLoad) -> Environment:
         """Return the environment, with measured ceilings where a case declares its cost; a case that was not timed needs the device only."""
         if not state.rounds:
-            return self._environment or _bare(device)
+            unknown: dict[str, Any] = dict.fromkeys(("driver", "cuda", "cudnn", "triton"))
+            bare = Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)
+            return self._environment or bare
         if self._environment is None:
             self._environment = look.probe(ceilings=False)
         if state.planned.operator.costs and not self._environment.rest["observed"]["ceilings"]:
@@ -385,6 +374,97 @@ class Attempts:
         return tuple(map(tried, records))
 
 
-def _bare(device: Device) -> Environment:
-    unknown: dict[str, Any] = {"driver": None, "cuda": None, "cudnn": None, "triton": None}
-    return Environment(device=device, torch="", python="", hostname="", cpu="", **unknown)
+_EVERY_S = 0.2
+_SETTLE_S, _SETTLED_AFTER = 0.03, 30
+"""Seconds between two looks at files that are being written, and the number of looks after which they count as written."""
+
+_Stamps = dict[Path, tuple[int, int, int] | None]
+"""Time of the last change, size and inode of each file; None for an absent one."""
+
+
+class SuiteFiles:
+    """The files that suites depend on: the suites, what they import of the project, and sources beside these."""
+
+    def __init__(self, suites: Callable[[], tuple[Path, ...]]) -> None:
+        self._suites = suites
+        self._files: set[Path] = set()
+        self._known: tuple[tuple[Path, ...], _Stamps, _Stamps] = ((), {}, {})
+        self._repositories: dict[Path, Path] = {}
+        self.seen = self._look()
+        """The files as of the last change."""
+
+    def changed(self) -> tuple[Path, ...]:
+        """Return the files that changed since the last call, once no editor writes to them any more."""
+        now = self._look()
+        if now == self.seen:
+            return ()
+        for _ in range(_SETTLED_AFTER):
+            time.sleep(_SETTLE_S)
+            before, now = now, self._look()
+            # An editor may take a file away for a moment, to put another one in its place.
+            if before == now and all(now.get(suite) for suite in self._suites()):
+                break
+        changed = tuple(sorted(file for file in now if now[file] != self.seen.get(file)))
+        self.seen = now
+        return changed
+
+    def _look(self) -> _Stamps:
+        suites = self._suites()
+        folders, stamps = self._stamps()
+        if (suites, folders, stamps) == self._known:
+            return stamps  # and nobody imports anything else
+        if folders != self._known[1]:
+            forget()
+        for suite in suites:
+            reached = reached_files(suite, self._repository_of(suite.parent))
+            # What was reached once stays: while a file is no Python, nobody can tell what it imports.
+            self._files |= reached.tree | reached.packages
+        self._files |= sources_beside(file for file in self._files if file.parent.is_dir())
+        # What has changed since the first look at it is read again at the next one.
+        more_folders, more = self._stamps()
+        self._known = (suites, more_folders | folders, more | stamps)
+        return self._known[2]
+
+    def _stamps(self) -> tuple[_Stamps, _Stamps]:
+        """Return the stamps of folders, in which files come and go, and of files."""
+        return {file.parent: _stamp(file.parent) for file in self._files}, {file: _stamp(file) for file in self._files}
+
+    def _repository_of(self, folder: Path) -> Path:
+        if folder not in self._repositories:
+            top = git(folder, "rev-parse", "--show-toplevel")
+            self._repositories[folder] = Path(top).resolve() if top else Path.cwd().resolve()
+        return self._repositories[folder]
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def try_on_changes(
+    attempts: Attempts,
+    interrupted: threading.Event,
+    *,
+    begin: Callable[[tuple[Path, ...]], None],
+    failed: Callable[[PairbenchError], None],
+) -> Iterator[Attempt]:
+    """Yield a try now and after every change of a file, until the user interrupts; an error of the user's code goes to `failed`."""
+    files = SuiteFiles(lambda: attempts.asked.files)
+    changed: tuple[Path, ...] = ()
+    while True:
+        begin(changed)
+        try:
+            attempt = attempts.once()
+        except PairbenchError as error:
+            failed(error)
+        else:
+            yield attempt
+        attempts.park()
+        changed = ()
+        while not changed:
+            if interrupted.wait(_EVERY_S):
+                raise InterruptedRunError
+            changed = files.changed()

@@ -25,7 +25,11 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
     if shared := _shared_reason(case):
         return [heading, f"  {clean(shared)}"]
     # Of a baseline that only served to tell right from wrong there is nothing to say.
-    said = [one for one in case if one.record.reason != NOT_TRIED and not _is_silent(one.record)]
+    said = [
+        one
+        for one in case
+        if one.record.reason != NOT_TRIED and (one.record.role, one.record.status) != ("baseline", Status.VERIFIED)
+    ]
     width = max((len(_name(one.record)) for one in said), default=0)
     lines = [heading]
     for one in said:
@@ -38,10 +42,6 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
     load = load_of(first.environment) if any(p50_of(one.record) for one in case) else None
     why = load and load.disturbs(first.device_kind)
     return [*lines, f"  {why}"] if why else lines
-
-
-def _is_silent(record: Record) -> bool:
-    return record.role == "baseline" and record.status == Status.VERIFIED
 
 
 def closing_lines(attempt: Attempt, *, with_left_out: bool = True) -> list[str]:
@@ -69,11 +69,7 @@ def as_markdown(attempt: Attempt) -> str:
 def as_plain(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as JSON values: records as `pairbench run` gives them, with their comparisons."""
     tries = [
-        {
-            **expanded(one.record),
-            "last_try": _plain_beside(one.last),
-            "stored_run": _plain_beside(one.stored),
-        }
+        {**expanded(one.record), "last_try": _plain_beside(one.last), "stored_run": _plain_beside(one.stored)}
         for one in attempt.tried
     ]
     return {"tries": tries, **attempt.plain(), "notes": precision_remark(one.record for one in attempt.tried)}
@@ -121,26 +117,14 @@ def _words(one: Tried) -> list[str]:
     record = one.record
     if p50_of(record) is None:
         return [_without_time(record)]
-    parts = [
-        _latency(record, one.last),
-        "right" if record.role == "variant" else "",
-        _work(record),
-        _speedup(record),
-    ]
+    right = "right" if record.role == "variant" else ""
+    parts = [_latency(record, one.last), right, _work(record), _speedup(record)]
+    rate, part = rows.rate(record), rows.part_of_roof(record)
     further = [
-        _rate(record),
-        latency_words.remark(record),
-        latency_words.same_memory(record),
-        record.reason or "",
-        autotuned(record),
-        *_remarks(one),
+        *(f"{rate}, {part} of the roof" if part else rate, latency_words.remark(record)),
+        *(latency_words.same_memory(record), record.reason or "", autotuned(record), *_remarks(one)),
     ]
-    return [", ".join(filter(None, parts)), *_joined(filter(None, further))]
-
-
-def _joined(parts: Iterator[str]) -> list[str]:
-    text = "; ".join(parts)
-    return [text] if text else []
+    return list(filter(None, [", ".join(filter(None, parts)), "; ".join(filter(None, further))]))
 
 
 def _without_time(record: Record) -> str:
@@ -173,11 +157,8 @@ def _change(one: Beside | None) -> str:
 
 
 def _work(record: Record) -> str:
-    for number, name in ((record.launches_per_call, "launch"), (record.ops_per_call, "operator")):
-        if number is not None:
-            plural = "es" if name == "launch" else "s"
-            return f"{number} {name}{'' if number == 1 else plural}"
-    return ""
+    counts = ((record.launches_per_call, "launch", "launches"), (record.ops_per_call, "operator", "operators"))
+    return next((f"{number} {one if number == 1 else more}" for number, one, more in counts if number is not None), "")
 
 
 def _speedup(record: Record) -> str:
@@ -190,11 +171,6 @@ def _speedup(record: Record) -> str:
         return ""
     ends = units.ratio_range(known.low, known.high)
     return f"speedup {units.ratio(known.estimate)}{f' ({ends})' if ends else ''}"
-
-
-def _rate(record: Record) -> str:
-    rate, part = rows.rate(record), rows.part_of_roof(record)
-    return f"{rate}, {part} of the roof" if part else rate
 
 
 def _remarks(one: Tried) -> Iterator[str]:

@@ -78,11 +78,12 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
         listed = "".join(f"\n  {one.operator.suite}::{one.case.key}" for one in plan.cases[:20])
         raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
     planned = plan.cases[0]
-    names = [entry for entry in planned.entries if (entry.implementation == BASELINE) == (implementation == BASELINE)]
+    patterns = () if implementation is None else (implementation,)
     names = [
         entry
-        for entry in names
-        if implementation is None or names_implementation((implementation,), entry.implementation)
+        for entry in planned.entries
+        if (entry.implementation == BASELINE) == (implementation == BASELINE)
+        and names_implementation(patterns, entry.implementation)
     ]
     if len(names) != 1:
         listed = ", ".join(map(str, names or planned.entries))

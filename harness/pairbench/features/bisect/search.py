@@ -65,12 +65,8 @@ def render_bisection(found: Bisection, output: str) -> str:
 
 def plain_bisection(found: Bisection) -> dict[str, Any]:
     values = {name: plain(value) for name, value in vars(found).items() if name != "last"}
-    return {
-        **values,
-        "exit_code": found.exit_code,
-        "probability": found.probability,
-        "last": document(found.last) if found.last else None,
-    }
+    last = document(found.last) if found.last else None
+    return {**values, "exit_code": found.exit_code, "probability": found.probability, "last": last}
 
 
 def _sentence(found: Bisection) -> str:

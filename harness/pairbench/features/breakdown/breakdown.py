@@ -256,7 +256,10 @@ def break_down(config: Config, wanted: WantedBreakdown) -> tuple[CaseBreakdown, 
     with open_case(config, wanted) as whole:
         names = _names(whole.planned, wanted.implementations)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
-        _check_trace(wanted.trace, names)
+        if wanted.trace and len(names) > 1:
+            raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
+        if wanted.trace and not wanted.trace.resolve().parent.is_dir():
+            raise UsageError(f"--trace {str(wanted.trace)!r}: its folder does not exist")
         parts = one.work("breakdown", lambda device: _break_down(one.context, device, one.planned, wanted.trace))
         found = CaseBreakdown(
             operator=one.planned.operator, case=one.planned.case, device=one.device, parts=tuple(parts)
@@ -278,15 +281,6 @@ def _names(planned: PlannedCase, wanted: tuple[str, ...]) -> tuple[str, ...]:
                 f"{planned.operator.name} has no implementation {name!r}, expected one of {', '.join(known)}, or all"
             )
     return tuple(dict.fromkeys(wanted))
-
-
-def _check_trace(trace: Path | None, names: tuple[str, ...]) -> None:
-    if trace is None:
-        return
-    if len(names) > 1:
-        raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
-    if not trace.resolve().parent.is_dir():
-        raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
 
 
 def kept_of(found: CaseBreakdown, environment: Environment, commit: Commit | None) -> KeptBreakdown:

@@ -4,7 +4,7 @@ What kind of work a piece of a breakdown is, by its operators, its kernel and it
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -224,18 +224,11 @@ def _rows(
 
 def by_line(breakdown: Breakdown) -> list[SpotTime]:
     """Return the lines that copy, cast and wait: waits first, then the longest."""
-    times: dict[int, float] = {}
-    for piece in breakdown.pieces:
-        if piece.spot is not None:
-            times[piece.spot] = times.get(piece.spot, 0.0) + piece.ns
-    waits: dict[int, int] = {}
-    for wait in breakdown.waits:
-        if wait.spot is not None:
-            waits[wait.spot] = waits.get(wait.spot, 0) + wait.count
-    spots = [
-        SpotTime(spot=spot, ns=times.get(index), waits=waits.get(index, 0))
-        for index, spot in enumerate(breakdown.spots)
-    ]
+    spots = []
+    for index, spot in enumerate(breakdown.spots):
+        times = [piece.ns for piece in breakdown.pieces if piece.spot == index]
+        waits = sum(wait.count for wait in breakdown.waits if wait.spot == index)
+        spots.append(SpotTime(spot=spot, ns=sum(times) if times else None, waits=waits))
     return sorted(spots, key=lambda item: (item.spot.what != "sync" and not item.waits, -(item.ns or 0.0)))
 
 
@@ -266,27 +259,22 @@ def tree_of(breakdown: Breakdown, *, alike_together: bool = True) -> Node:
 def _shortened(node: Node, alike_together: bool) -> Node:
     children = [_shortened(child, alike_together) for child in node.children]
     if alike_together:
-        children = _together(children)
-    # A list of modules that holds one thing needs no line of its own.
-    node.children = [
-        _below(child) if not child.class_name and not child.own_ns and len(child.children) == 1 else child
-        for child in children
-    ]
+        children = list(_alike_together(children))
+    node.children = []
+    for child in children:
+        # A list of modules that holds one module needs no line of its own.
+        if not child.class_name and not child.own_ns and len(child.children) == 1:
+            (only,) = child.children
+            only.label = f"{child.label}.{only.label}"
+            child = only  # noqa: PLW2901 (it takes the list's place)
+        node.children.append(child)
     return node
 
 
-def _below(node: Node) -> Node:
-    (child,) = node.children
-    child.label = f"{node.label}.{child.label}"
-    return child
-
-
-def _together(nodes: list[Node]) -> list[Node]:
-    shown: list[Node] = []
+def _alike_together(nodes: list[Node]) -> Iterator[Node]:
     for (listed, _), group in groupby(nodes, key=lambda node: (node.label.isdecimal(), node.class_name)):
         alike = list(group)
-        shown += [_sum(alike)] if listed and len(alike) > 1 else alike
-    return shown
+        yield from [_sum(alike)] if listed and len(alike) > 1 else alike
 
 
 def _sum(nodes: list[Node], label: str | None = None) -> Node:

@@ -7,7 +7,7 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +81,16 @@ class AsvTable:
                 )
             return tuple(values)
 
+        def axes(point: tuple[str, ...]) -> Axes:
+            pairs = zip(names, point, strict=True)
+            return tuple(sorted(((word(str(name)), literal(text)) for name, text in pairs), key=str))
+
         return cls(
             name=name,
             kind=str(kind),
             version=optional(cells, "version", str),
             started_at=cells.get("started_at"),
-            points=tuple((_axes(names, point), ", ".join(point)) for point in points),
+            points=tuple((axes(point), ", ".join(point)) for point in points),
             values=each("result"),
             samples=each("samples"),
             calls=each("stats_number"),
@@ -127,10 +131,6 @@ class AsvTable:
             samples_ns=samples,
             calls_per_sample=count(self.calls[index]) or 1,
         )
-
-
-def _axes(names: list[Any], point: tuple[str, ...]) -> Axes:
-    return tuple(sorted(((word(str(name)), literal(text)) for name, text in zip(names, point, strict=True)), key=str))
 
 
 def _status(value: object, kind: str) -> tuple[str, str | None]:
@@ -187,17 +187,8 @@ _EXISTING = "existing"
 """The environments in which asv did not check the code out, so that it may differ from the commit's."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsvFolder:
-    """The result files of a folder, and the descriptions of their benchmarks."""
-
-    files: tuple[Path, ...]
-    benchmarks: Mapping[str, Any] = field(default_factory=dict)
-    """Descriptions of benchmarks by name; empty without a `benchmarks.json`."""
-
-
-def find_results(folder: str | Path) -> AsvFolder:
-    """Return the result files in asv's `results_dir`, or in one machine's folder of it."""
+def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any]]:
+    """Return the result files in asv's `results_dir`, or in one machine's folder of it, and descriptions of benchmarks by name."""
     root = Path(folder)
     files = tuple(
         sorted(
@@ -214,8 +205,8 @@ def find_results(folder: str | Path) -> AsvFolder:
     for place in (root, root.parent):
         if (place / "benchmarks.json").is_file():
             document, _ = read_document(place / "benchmarks.json", "the list of benchmarks that asv writes")
-            return AsvFolder(files=files, benchmarks=document)
-    return AsvFolder(files=files)
+            return files, document
+    return files, {}
 
 
 def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool = False) -> ForeignRun:

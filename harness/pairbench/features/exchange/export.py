@@ -66,7 +66,13 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
         else:
             benchmarks.append(_benchmark(record, timed, extra, several=several))
     document = {
-        "machine_info": _machine(first, steady(machine)),
+        "machine_info": {
+            "node": first.hostname,
+            "processor": first.cpu,
+            "python_version": first.python,
+            "cpu": {"brand_raw": first.cpu},
+            KEY: steady(machine),
+        },
         "commit_info": {
             "id": first.commit or "unversioned",
             "time": first.commit_at,
@@ -156,11 +162,16 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
+    params = json.loads(record.axes or "{}")
     return {
         "group": record.case,
         "name": f"{_name(record)}{where}",
         "fullname": f"{record.suite}::{_name(record)}{where}",
-        "params": {**_axes(record), "implementation": record.implementation, "mode": record.mode},
+        "params": {
+            **(params if isinstance(params, dict) else {}),
+            "implementation": record.implementation,
+            "mode": record.mode,
+        },
         "param": f"{axes}-{record.implementation}-{record.mode}{where}",
         "extra_info": extra | how,
         "options": {"timer": record.timer},
@@ -168,23 +179,8 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     }
 
 
-def _axes(record: Record) -> dict[str, Any]:
-    axes = json.loads(record.axes or "{}")
-    return axes if isinstance(axes, dict) else {}
-
-
 def _name(record: Record) -> str:
     return f"{record.case}-{record.implementation}-{record.mode}" if record.case else record.suite
-
-
-def _machine(record: Record, ours: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "node": record.hostname,
-        "processor": record.cpu,
-        "python_version": record.python,
-        "cpu": {"brand_raw": record.cpu},
-        KEY: ours,
-    }
 
 
 def _differing(record: Record, machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,11 +257,8 @@ def benchmarks_of(runs: PickedRuns) -> tuple[str, tuple[str, ...]]:
 def csv_of(records: Sequence[Record]) -> str:
     """Return records as CSV with a header; null is empty."""
     names = list(columns(Record))
-    rows = [[_cell(getattr(record, name)) for name in names] for record in records]
+    cells = ([getattr(record, name) for name in names] for record in records)
+    rows = [[json.dumps(plain(cell)) if isinstance(cell, tuple) else cell for cell in row] for row in cells]
     # Objects, so that counts beside nulls stay whole numbers.
     text: str = pd.DataFrame(rows, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
     return text
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(plain(value)) if isinstance(value, tuple) else value

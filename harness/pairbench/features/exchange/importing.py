@@ -122,7 +122,7 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
     """Return a file's results as rows, with speedups where the pairing finds a baseline."""
     shared = {**asdict(run.origin), **environment_columns(run.environment)}
     pairs = [(_record(result, pairing, shared), result.timing) for result in run.results]
-    own = _with_speedups(pairs)
+    own = list(_with_speedups(pairs))
     samples = [
         _samples(record, [timing.samples_ns], timing.calls_per_sample)
         for record, timing in zip(own, (timing for _, timing in pairs), strict=True)
@@ -186,25 +186,18 @@ def order_interval(samples: Sequence[float], q: float) -> Interval:
     return Interval(percentile(ordered, q), ordered[low], ordered[high])
 
 
-def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> list[Record]:
-    controls = {_case(record): record for record, _ in pairs if record.role == BASELINE}
-    return [
-        replace(record, **_speedup_columns(record, control))
-        if record.role != BASELINE and (control := controls.get(_case(record)))
-        else record
-        for record, _ in pairs
-    ]
+def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> Iterator[Record]:
+    controls = {_case(record): p50_of(record, CALL) for record, _ in pairs if record.role == BASELINE}
+    for record, _ in pairs:
+        ours, theirs = p50_of(record, CALL), controls.get(_case(record))
+        if record.role == BASELINE or ours is None or theirs is None:
+            yield record
+        else:
+            yield replace(record, **interval_columns(CALL.speedup, ratio_interval(theirs, ours)))
 
 
 def _case(record: Record) -> tuple[str, str | None]:
     return record.suite, record.case
-
-
-def _speedup_columns(record: Record, control: Record) -> dict[str, Any]:
-    ours, theirs = (p50_of(one, CALL) for one in (record, control))
-    if ours is None or theirs is None:
-        return {}
-    return interval_columns(CALL.speedup, ratio_interval(theirs, ours))
 
 
 def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) -> list[Samples]:
@@ -342,12 +335,12 @@ def _sources(wanted: WantedImport) -> Iterator[_Source]:
             yield _Source(name=path, read=partial(_on_device, read, wanted.device_name))
             continue
         try:
-            folder = find_results(path)
+            files, benchmarks = find_results(path)
         except ImportFailedError as error:
             yield _Source(name=path, read=partial(_fail, error))
             continue
-        for file in folder.files:
-            read = partial(read_asv_file, file, folder.benchmarks, at_commit=wanted.when == COMMITTED)
+        for file in files:
+            read = partial(read_asv_file, file, benchmarks, at_commit=wanted.when == COMMITTED)
             yield _Source(name=str(file), read=partial(_on_device, read, wanted.device_name))
 
 

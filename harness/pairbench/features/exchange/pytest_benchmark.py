@@ -12,8 +12,9 @@ Null columns are left out. A benchmark is taken for ours if its extra_info has `
 """
 
 import datetime as dt
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,10 @@ def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Ma
         (record,) = from_rows([row], Record)
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"has a value that does not fit its column: {error}") from error
-    _check(record)
+    try:
+        check_table(to_table([record], Record), "records")  # which refuses what the store would refuse
+    except (TypeError, UnsoundError) as error:
+        raise ValueError(f"has a value that does not fit its column: {error}") from error
     return record
 
 
@@ -119,13 +123,6 @@ _REQUIRED = (
     *("run_id", "started_at", "device_kind", "device_name", "torch", "python", "hostname", "cpu"),
     *("environment_hash", "environment", "suite", "status"),  # and no more where the suite could not be loaded
 )
-
-
-def _check(record: Record) -> None:
-    try:
-        check_table(to_table([record], Record), "records")
-    except (TypeError, UnsoundError) as error:
-        raise ValueError(f"has a value that does not fit its column: {error}") from error
 
 
 def _present(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,7 +265,7 @@ def _axes(params: dict[str, Any], label: str | None) -> Axes:
 
 
 def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) -> Timing:
-    samples = _samples_ns(stats)
+    samples = latencies_ns(stats.get("data"))
     return Timing(
         timer=f"pytest-benchmark {optional(options, 'timer', str) or 'perf_counter'}",
         p50_ns=median_ns,
@@ -278,13 +275,9 @@ def _timing(stats: dict[str, Any], options: dict[str, Any], median_ns: float) ->
     )
 
 
-def _samples_ns(stats: dict[str, Any]) -> tuple[float, ...]:
-    return latencies_ns(stats.get("data"))
-
-
 def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin, where: str) -> _Restored:
     record = _record(benchmark["extra_info"], machine, origin, where)
-    data = _samples_ns(optional(benchmark, "stats", dict) or {})
+    data = latencies_ns((optional(benchmark, "stats", dict) or {}).get("data"))
     sizes = optional(benchmark["extra_info"], ROUND_SIZES, list) or [len(data)]
     if not data or not record.timer or not all(type(size) is int and size > 0 for size in sizes):
         return record, ()
@@ -292,12 +285,8 @@ def _restored(benchmark: dict[str, Any], machine: dict[str, Any], origin: Origin
         return record, ()  # nothing tells which round a sample is of
     if optional(benchmark["extra_info"], SAMPLES_OF, str) == DEVICE.name:
         return record, ()  # the store keeps samples of the device beside those of the call, which are not in the file
-    return record, _in_rounds(data, sizes)
-
-
-def _in_rounds(data: Sequence[float], sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
-    return tuple(tuple(data[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+    ends = itertools.accumulate(sizes)
+    return record, tuple(tuple(data[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
 def _record(extra_info: object, machine: dict[str, Any], origin: Origin, where: str) -> Record:

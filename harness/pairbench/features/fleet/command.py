@@ -20,7 +20,7 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import UsageError
 from pairbench.features.fleet.dask import checked_address, is_loopback, need_dask
-from pairbench.features.fleet.drive import Drive, Progress, run_units
+from pairbench.features.fleet.drive import Drive, Progress
 from pairbench.model.outcome import Status
 from pairbench.model.plain import plain
 from pairbench.model.text import safe
@@ -53,8 +53,12 @@ def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit
             raise UsageError(
                 f"plan {arguments[0]!r} says all of its units: it goes with none of --commit, --device, --tier, --mode, --rounds"
             )
-        return tuple(_resolved(config, unit) for unit in read_plan(Path(arguments[0])))
-    plain = _of_operators(_operators(config, arguments), wanted)
+        units = read_plan(Path(arguments[0]))
+        return tuple(replace(unit, commit=unit.commit and resolve(_repository(config), unit.commit)) for unit in units)
+    plain = [
+        Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
+        for names in _operators(config, arguments)
+    ]
     commits: list[str | None] = [*(resolve(_repository(config), name) for name in wanted.commits)]
     commits = commits or [git(config.root, "rev-parse", "HEAD")]
     return tuple(
@@ -62,13 +66,6 @@ def units_of(config: Config, arguments: list[str], wanted: Wanted) -> tuple[Unit
         for commit in commits
         for unit in plain
         for device in wanted.devices or (ANY,)
-    )
-
-
-def _of_operators(operators: Iterable[tuple[str, ...]], wanted: Wanted) -> tuple[Unit, ...]:
-    return tuple(
-        Unit(operators=names, device=ANY, tier=wanted.tier, mode=wanted.mode, rounds=wanted.rounds)
-        for names in operators
     )
 
 
@@ -105,10 +102,6 @@ def read_plan(file: Path) -> tuple[Unit, ...]:
     return tuple(Unit.of(values, f"plan {str(file)!r}, unit {number}") for number, values in enumerate(units, 1))
 
 
-def _resolved(config: Config, unit: Unit) -> Unit:
-    return unit if unit.commit is None else replace(unit, commit=resolve(_repository(config), unit.commit))
-
-
 def _repository(config: Config) -> Path:
     return repository_of(config.root, "a unit names a commit of it")
 
@@ -136,25 +129,6 @@ _LINE_EVERY_S = 10.0
 _HOSTS = 40
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoneFleet:
-    """The result of a fleet's run."""
-
-    hosts: tuple[Host, ...]
-    results: tuple[UnitResult, ...]
-    interrupted: bool
-    seconds: float
-
-    @property
-    def exit_code(self) -> int:
-        ends = {result.end for result in self.results}
-        if self.interrupted:
-            return 130
-        if ends & {UnitEnd.FAILED, UnitEnd.NOT_DONE}:
-            return 4
-        return int(any(Status(name).bad for result in self.results for name in result.statuses or ()))
-
-
 def run_fleet(
     config: Config,
     units: Callable[[], tuple[Unit, ...]],
@@ -163,7 +137,7 @@ def run_fleet(
     certificates: Path | None,
     insecure: bool,
     patience_s: float,
-) -> DoneFleet:
+) -> Progress:
     need_dask()
     address = checked_address(address, certificates, insecure=insecure)
     store = store_of(config)
@@ -188,10 +162,7 @@ def run_fleet(
             notify("pairbench: uncommitted changes are not measured: a unit is of its commit")
         named = [unit for unit in asked if unit.device != ANY]
         left = [unit for unit in asked if unit.device == ANY]
-        done = run_units(named, drive, lambda hosts: on_models(left, hosts))
-    return DoneFleet(
-        hosts=done.hosts, results=tuple(done.results), interrupted=interrupted.is_set(), seconds=done.seconds
-    )
+        return drive.run(named, lambda hosts: on_models(left, hosts))
 
 
 @contextlib.contextmanager
@@ -277,11 +248,8 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
         return to_json(
             {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts)), "units": units}
         )
-    parts = [
-        render_rows(
-            "hosts", [{k: v for k, v in row.items() if k != "now"} for row in host_rows(hosts, {}, results)], output
-        )
-    ]
+    host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
+    parts = [render_rows("hosts", host_totals, output)]
     rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
     if rest:
         rows = [
@@ -293,13 +261,8 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
             parts.append(f"and {len(rest) - _LISTED} more\n")
     bad = Counter[str]()
     for result in results:
-        bad.update(
-            {
-                status: count
-                for status, count in (result.statuses or {}).items()
-                if status in ("mismatched", "failed", "timeout", "oom")
-            }
-        )
+        statuses = result.statuses or {}
+        bad.update({name: count for name, count in statuses.items() if Status(name).bad})
     words = ", ".join(f"{ends[end]} {_WORDS[end]}" for end in UnitEnd if ends[end]) or "nothing to do"
     parts.append(f"{len(results)} unit{'' if len(results) == 1 else 's'}: {words}; store {store}\n")
     if bad:

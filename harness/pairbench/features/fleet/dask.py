@@ -22,7 +22,12 @@ PORT = 8786
 _ADDRESS = re.compile(r"(?P<scheme>tcp|tls)://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>\d{1,5}))?")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 AUTHORITY = "ca"
-ROLES = ("scheduler", "worker", "client")
+ROLES = {
+    "scheduler": "the scheduler's host",
+    "worker": "every worker's host",
+    "client": "whoever calls `fleet run`",
+}
+"""The roles of certificates, and where the files of each belong."""
 
 NO_HTTP = "127.0.0.1:0"
 """The address of Dask's HTTP servers, which cannot be switched off and have no TLS: no other host reaches them."""
@@ -192,17 +197,8 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
         builder = builder.add_extension(
             x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
         )
-        usages = dict.fromkeys(
-            (
-                "content_commitment",
-                "key_encipherment",
-                "data_encipherment",
-                "key_agreement",
-                "encipher_only",
-                "decipher_only",
-            ),
-            False,
-        )
+        unused = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+        usages = dict.fromkeys(unused.split(), False)
         usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usages)
         builder = builder.add_extension(usage, critical=True)
         builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -211,13 +207,8 @@ def make_certificates(folder: Path, *, days: int = _DAYS) -> list[dict[str, str]
 
     signer = ec.generate_private_key(ec.SECP256R1())
     rows = [_write(folder / f"{AUTHORITY}.pem", _pem(certificate(AUTHORITY, signer, signer)), "every host")]
-    for role in ROLES:
+    for role, where in ROLES.items():
         key = ec.generate_private_key(ec.SECP256R1())
-        where = {
-            "scheduler": "the scheduler's host",
-            "worker": "every worker's host",
-            "client": "whoever calls `fleet run`",
-        }[role]
         rows.append(_write(folder / f"{role}.key", _key(key), where))
         rows.append(_write(folder / f"{role}.pem", _pem(certificate(role, key, signer)), where))
     return rows

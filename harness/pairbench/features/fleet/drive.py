@@ -24,6 +24,7 @@ from pairbench.features.fleet.dask import METADATA, configured, security_of
 from pairbench.features.fleet.queue import Last, Waiting, last_devices, runs_of, stored_units
 from pairbench.features.fleet.unit import BUSY, run_unit
 from pairbench.features.fleet.worker import HOST, hosts_of
+from pairbench.model.outcome import Status
 from pairbench.model.plain import plain
 from pairbench.model.unit import Host, Offer, Unit, UnitEnd, UnitResult
 from pairbench.store.location import StoreLocation
@@ -37,21 +38,6 @@ _END_S = 40.0
 """Seconds that units have to end in order after an interruption."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drive:
-    """The settings of a fleet's run."""
-
-    address: str
-    certificates: Path | None
-    store: StoreLocation
-    patience_s: float
-    """Seconds that units wait for an absent device, and the command for a scheduler."""
-    notify: Callable[[str], None]
-    show: Callable[["Progress"], None]
-    """Called with the state about once a second and whenever a unit ends."""
-    interrupted: threading.Event
-
-
 @dataclass(kw_only=True)
 class Progress:
     """The state of a fleet's run."""
@@ -63,6 +49,15 @@ class Progress:
     waiting: int = 0
     seconds: float = 0.0
     """Seconds from the first unit to the last."""
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        if {result.end for result in self.results} & {UnitEnd.FAILED, UnitEnd.NOT_DONE}:
+            return 4
+        return int(any(Status(name).bad for result in self.results for name in result.statuses or ()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,23 +70,26 @@ class _Lost:
     at: float
 
 
-def run_units(
-    units: Sequence[Unit], drive: Drive, devices: Callable[[tuple[Host, ...]], Sequence[Unit]] | None = None
-) -> Progress:
-    """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""
-    with configured(), contextlib.closing(_Run(drive)) as run:
-        run.connect()
-        run.look()
-        return run.drive(dict.fromkeys([*units, *(devices(run.progress.hosts) if devices else ())]))
+class Drive:
+    """Takes units through a fleet.
 
+    Units wait `patience_s` for an absent device, and the command waits as long for a scheduler. `show` is called with the state about
+    once a second and whenever a unit ends.
+    """
 
-def _units(count: int) -> str:
-    return "1 unit waits" if count == 1 else f"{count:,} units wait"
-
-
-class _Run:
-    def __init__(self, drive: Drive) -> None:
-        self._drive = drive
+    def __init__(
+        self,
+        *,
+        address: str,
+        certificates: Path | None,
+        store: StoreLocation,
+        patience_s: float,
+        notify: Callable[[str], None],
+        show: Callable[[Progress], None],
+        interrupted: threading.Event,
+    ) -> None:
+        self.address, self.certificates, self.store, self.patience_s = address, certificates, store, patience_s
+        self.notify, self.show, self.interrupted = notify, show, interrupted
         self._client: Any = None
         self.progress = Progress()
         self._ended: queue.Queue[tuple[Any, Unit, Host, Offer]] = queue.Queue()
@@ -106,22 +104,29 @@ class _Run:
         self._present: frozenset[str] = frozenset()
         self._last_look = 0.0
 
-    def connect(self) -> None:
+    def run(self, units: Sequence[Unit], devices: Callable[[tuple[Host, ...]], Sequence[Unit]]) -> Progress:
+        """Have units measured and return the result of each; `devices` makes further units of the fleet's hosts."""
+        with configured(), contextlib.closing(self):
+            self._connect()
+            self._look()
+            self._drive(dict.fromkeys([*units, *devices(self.progress.hosts)]))
+        return self.progress
+
+    def _connect(self) -> None:
         from distributed import Client
 
-        drive = self._drive
         try:
             self._client = Client(
-                drive.address, security=security_of(drive.certificates), timeout=drive.patience_s, set_as_default=False
+                self.address, security=security_of(self.certificates), timeout=self.patience_s, set_as_default=False
             )
             known = self._client.get_metadata([METADATA], default=None)
         except (OSError, TimeoutError, ValueError) as error:
             raise PairbenchError(
-                f"scheduler {drive.address} does not answer: {error}; start one with `pairbench fleet scheduler`"
+                f"scheduler {self.address} does not answer: {error}; start one with `pairbench fleet scheduler`"
             ) from error
         if known is None:
             raise PairbenchError(
-                f"scheduler {drive.address} was not started by `pairbench fleet scheduler`: another one steals and repeats units"
+                f"scheduler {self.address} was not started by `pairbench fleet scheduler`: another one steals and repeats units"
             )
 
     def close(self) -> None:
@@ -129,32 +134,31 @@ class _Run:
             with contextlib.suppress(OSError, TimeoutError):
                 self._client.close(timeout=5)
 
-    def drive(self, units: dict[Unit, None]) -> Progress:
-        drive, progress = self._drive, self.progress
-        have = stored_units(units.keys(), runs_of(drive.store, units), progress.hosts)
+    def _drive(self, units: dict[Unit, None]) -> None:
+        progress = self.progress
+        have = stored_units(units.keys(), runs_of(self.store, units), progress.hosts)
         progress.results += [UnitResult(unit=unit, end=UnitEnd.STORED, run_id=run_id) for unit, run_id in have.items()]
         left = [unit for unit in units if unit not in have]
-        self._last = last_devices(drive.store, left)
+        self._last = last_devices(self.store, left)
         self._line_up(left)
         began = time.monotonic()
-        while (self._waiting or self._futures or self._lost) and not drive.interrupted.is_set():
-            self.look()
+        while (self._waiting or self._futures or self._lost) and not self.interrupted.is_set():
+            self._look()
             self._find_lost()
             self._submit()
             self._give_up_missing()
             self._show()
             self._take_results()
-        progress.seconds = time.monotonic() - began
-        if drive.interrupted.is_set():
+        progress.seconds, progress.interrupted = time.monotonic() - began, self.interrupted.is_set()
+        if progress.interrupted:
             self._interrupt()
         self._show()
-        return progress
 
     def _line_up(self, units: Sequence[Unit]) -> None:
         self._present = frozenset(offer.identity for host in self.progress.hosts for offer in host.offers)
         self._waiting = Waiting(units, self._last, self._present, dt.datetime.now(dt.UTC))
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """Update the hosts, at most once a second; there are none while the scheduler is away."""
         now = time.monotonic()
         if now - self._last_look < _LOOK_S:
@@ -163,7 +167,7 @@ class _Run:
         status = self._client.status
         if status == "closed":
             raise PairbenchError(
-                f"scheduler {self._drive.address} was gone for {self._drive.patience_s:.0f} s; what was measured is in the store, and the "
+                f"scheduler {self.address} was gone for {self.patience_s:.0f} s; what was measured is in the store, and the "
                 "same command goes on"
             )
         workers: dict[str, Any] = {}
@@ -185,7 +189,7 @@ class _Run:
 
     def _send(self, host: Host, unit: Unit, offer: Offer) -> None:
         self._number += 1
-        text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self._drive.store.address})
+        text = json.dumps({"unit": plain(unit), "device": offer.selector, "store": self.store.address})
         try:
             future = self._client.submit(
                 run_unit,
@@ -236,28 +240,18 @@ class _Run:
         if answer["end"] == BUSY:
             self._waiting.put_back(unit)
             return
-        self._keep(
-            UnitResult(
-                unit=unit,
-                end=UnitEnd(answer["end"]),
-                reason=answer.get("reason"),
-                run_id=answer.get("run_id"),
-                host=host.name,
-                device=offer.identity,
-                seconds=answer["seconds"],
-                statuses=answer.get("statuses"),
-                log=answer.get("log"),
-            )
-        )
+        told = {name: answer.get(name) for name in ("reason", "run_id", "statuses", "log")}
+        end, seconds = UnitEnd(answer["end"]), answer["seconds"]
+        self._keep(UnitResult(unit=unit, end=end, host=host.name, device=offer.identity, seconds=seconds, **told))
 
     def _keep(self, result: UnitResult) -> None:
-        if result.end is UnitEnd.NOT_DONE and not self._drive.interrupted.is_set():
+        if result.end is UnitEnd.NOT_DONE and not self.interrupted.is_set():
             self._waiting.put_back(result.unit)  # its worker was asked to end
             return
         self.progress.results.append(result)
         if result.end not in (UnitEnd.DONE, UnitEnd.STORED):
             where = f" at {result.host}" if result.host else ""
-            self._drive.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
+            self.notify(f"pairbench: {result.unit.name}{where}: {result.end}: {result.reason}")
 
     def _lose(self, future: Any, unit: Unit, host: Host) -> None:
         """Handle a unit without a result: its worker died, or the scheduler forgot it."""
@@ -266,9 +260,8 @@ class _Run:
             if type(error).__name__ == "KilledWorker":
                 self._deaths[unit] += 1
             elif type(error).__name__ != "NoValidWorkerError":
-                self._keep(
-                    UnitResult(unit=unit, end=UnitEnd.FAILED, reason=f"{type(error).__name__}: {error}", host=host.name)
-                )
+                why = f"{type(error).__name__}: {error}"
+                self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why, host=host.name))
                 return
         self._lost.append(_Lost(unit=unit, host=host.name, address=host.address, at=time.monotonic()))
 
@@ -282,11 +275,8 @@ class _Run:
         if not settled:
             return
         self._lost = [one for one in self._lost if one not in settled]
-        have = stored_units(
-            [one.unit for one in settled],
-            runs_of(self._drive.store, [one.unit for one in settled]),
-            self.progress.hosts,
-        )
+        units = [one.unit for one in settled]
+        have = stored_units(units, runs_of(self.store, units), self.progress.hosts)
         for one in settled:
             if one.unit in have:
                 self._keep(UnitResult(unit=one.unit, end=UnitEnd.DONE, run_id=have[one.unit], host=one.host))
@@ -305,12 +295,12 @@ class _Run:
         self._missing = {need: self._missing.get(need, now) for need in missing}
         for need, since in self._missing.items():
             if since == now:
-                self._drive.notify(f"pairbench: {_units(missing[need])} for {self._words(need)}")
-            if now - since >= self._drive.patience_s:
+                units = "1 unit waits" if missing[need] == 1 else f"{missing[need]:,} units wait"
+                self.notify(f"pairbench: {units} for {self._words(need)}")
+            if now - since >= self.patience_s:
                 for unit in self._waiting.give_up(need):
-                    self._keep(
-                        UnitResult(unit=unit, end=UnitEnd.FAILED, reason=f"no host came with {self._words(need)}")
-                    )
+                    why = f"no host came with {self._words(need)}"
+                    self._keep(UnitResult(unit=unit, end=UnitEnd.FAILED, reason=why))
 
     def _words(self, need: str) -> str:
         there = sorted({offer.model for host in self.progress.hosts for offer in host.offers})
@@ -324,7 +314,7 @@ class _Run:
 
     def _interrupt(self) -> None:
         """Have units end in order on their hosts, and report those that were not done."""
-        self._drive.notify("pairbench: interrupted; waiting for the hosts to end what they are at")
+        self.notify("pairbench: interrupted; waiting for the hosts to end what they are at")
         flying = dict(self.progress.flying)
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._client.cancel(list(self._futures.values()), force=True)
@@ -339,13 +329,14 @@ class _Run:
                 }
         left = [*self.progress.flying.values(), *(one.unit for one in self._lost), *self._waiting.units()]
         self.progress.flying.clear()
-        have = stored_units(left, runs_of(self._drive.store, left), self.progress.hosts)
-        for unit in dict.fromkeys(left):
-            if unit in have:
-                self.progress.results.append(UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit]))
-            else:
-                self.progress.results.append(UnitResult(unit=unit, end=UnitEnd.NOT_DONE, reason="interrupted"))
+        have = stored_units(left, runs_of(self.store, left), self.progress.hosts)
+        self.progress.results += [
+            UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit])
+            if unit in have
+            else UnitResult(unit=unit, end=UnitEnd.NOT_DONE, reason="interrupted")
+            for unit in dict.fromkeys(left)
+        ]
 
     def _show(self) -> None:
         self.progress.waiting = len(self._waiting) + len(self._lost)
-        self._drive.show(self.progress)
+        self.show(self.progress)

@@ -7,7 +7,7 @@ What a fleet has done, host by host, and what it has not.
 
 import datetime as dt
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,10 +171,8 @@ def last_devices(place: StoreLocation, units: Collection[Unit], models: Collecti
         for row in rows:
             if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
                 seen.setdefault(_identity(row), at)
-        missing = [unit for unit in selections if unit not in found]
-        for unit in missing:
-            newest = next((row for row in rows if _measured(row, unit, selections[unit])), None)
-            if newest is not None:
+        for unit in [unit for unit in selections if unit not in found]:
+            if newest := next((row for row in rows if _measured(row, unit, selections[unit])), None):
                 found[unit] = (_identity(newest), newest["hostname"])
         if len(found) == len(selections) or not some:
             break
@@ -197,11 +195,8 @@ def _identity(row: dict[str, Any]) -> str:
     return row["device_uuid"] or f"cpu-{row['hostname']}"
 
 
-def _rows(place: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> Iterator[dict[str, Any]]:
-    if not files:
-        return
-    for rows in read_distinct(place, columns, files).value.values():
-        yield from rows
+def _rows(place: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
+    return [row for rows in read_distinct(place, columns, files).value.values() for row in rows] if files else []
 
 
 def _moment(text: str | None) -> dt.datetime | None:

@@ -21,7 +21,7 @@ from pairbench.execute.parent.host_load import LoadMeter, count_cores
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
 from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, need_dask, security_of
 from pairbench.features.fleet.unit import PLUGIN, Commits, UnitContext
-from pairbench.model.environment import Device, Finding, HostLoad
+from pairbench.model.environment import Finding, HostLoad
 from pairbench.model.unit import Host, Offer
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import open_context, pick_devices
@@ -43,21 +43,20 @@ def examine_host(config: Config, devices: str) -> Examined:
         known = survey(context, ()).devices
         chosen = [device for word in devices.split(",") for device in pick_devices(word.strip(), known)]
         chosen = list(dict.fromkeys(chosen))
-        offers = tuple(_offer(device, probe_environment(context, device).hash) for device in chosen)
+        offers = tuple(
+            Offer(
+                identity=device.uuid or f"cpu-{platform.node()}",
+                kind=device.kind,
+                model=device.slug,
+                selector=device.selector,
+                environment_hash=probe_environment(context, device).hash,
+            )
+            for device in chosen
+        )
         findings = [(device.selector, found) for device in chosen for found in diagnose_device(context, device)]
     host = platform.node()
     part = {"auto", "all"}.isdisjoint(devices.split(",")) and len(chosen) < len(known) - (known[0].kind == "cuda")
     return Examined(name=f"{host} {devices}" if part else host, offers=offers, findings=tuple(findings))
-
-
-def _offer(device: Device, environment_hash: str) -> Offer:
-    return Offer(
-        identity=device.uuid or f"cpu-{platform.node()}",
-        kind=device.kind,
-        model=device.slug,
-        selector=device.selector,
-        environment_hash=environment_hash,
-    )
 
 
 class BusyWatch:
