@@ -1,8 +1,6 @@
-"""A history filled in: commits of the past, each from a folder of its own, run by this pairbench on this host and put in the store.
+"""A history filled in: commits of the past are measured by this pairbench on this host, each from a worktree, and stored.
 
-Which commits of a history to measure, and in which order: every one, every Nth, or where it is expected to tell most.
-
-What `pairbench backfill` prints: a row for each commit that it came to.
+The commits are all of a range, every Nth, those with a tag, or those that are expected to tell most.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""Where a variant leaves its baseline: both run on the same inputs, and outputs of modules of one name are compared.
+"""`pairbench diverge`: variant and baseline run on the same inputs, and the outputs of modules of one name are compared.
 
-A divergence as text: the first module beyond tolerance, how errors grow, and which side is nearer to float64.
+The text says which module is the first beyond tolerance, how errors grow, and which side is nearer to float64.
 """
 
 from collections.abc import Iterator

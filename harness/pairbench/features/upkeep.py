@@ -1,7 +1,4 @@
-"""What keeps a store in shape: old records merged, damage named, old samples removed. A row for each thing that was found or done.
-
-What waits in the spool, published into the stores that it was meant for.
-"""
+"""`pairbench store`: the spool published, old records merged, damage named, old samples removed; a row for each of them."""
 
 import datetime as dt
 import re

@@ -1,6 +1,6 @@
 """Comparisons of stored runs: the store is opened once, both sides are read, and every series gets its verdict.
 
-What a current run is compared with where nobody says: the newest comparable runs of the default branch.
+Without a named reference, a run is compared with the newest comparable runs of the default branch.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
-"""The git checkout of the suites: its commits, the pull request that they belong to, and worktrees in which other commits are measured.
+"""The git checkout of the suites: its commits, their pull requests, and worktrees in which other commits are measured.
 
-The user's checkout and index are never touched. A worktree that a killed run left behind is removed by the next run, which finds its lock
-free, for the kernel gave it back.
+The user's checkout and index are never touched. A worktree that a killed run left behind is removed by the next run, which finds its
+lock free, for the kernel gave it back.
 """
 
 import contextlib

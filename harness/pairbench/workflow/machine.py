@@ -1,9 +1,4 @@
-"""Whether other work on a host disturbs what is measured there: said once, before anything is timed where it is known by then.
-
-What a device can do and how busy its host is, read before anything is timed; ceilings come from the user's cache where they are known.
-
-What this machine can measure, and what it lacks.
-"""
+"""The machine that is measured on: what its devices can do, how busy its host is, and what it lacks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,8 +1,6 @@
-"""A run from start to store: sessions' outcomes become records and samples, kept as soon as they are final.
+"""A run from start to store: outcomes become records and samples, and are kept as soon as they are final.
 
-Which planned cases a store has already: the same question, answered by the same code, as often as is asked for.
-
-Which cases a run with a budget takes first, and which it measures longer: the oldest, then the least precise.
+A run may leave out the cases that a store has whole. With a budget it takes the cases first that were tried longest ago.
 """
 
 import datetime as dt

@@ -1,7 +1,4 @@
-"""The files of a run in its store, and what becomes of its results where the store fails in the middle of it.
-
-Outcomes of one device become rows of the store, as soon as nothing can change them any more.
-"""
+"""The files of a run in its store: outcomes become rows as soon as nothing can change them, and are spooled where the store fails."""
 
 import threading
 from collections.abc import Callable

@@ -1,10 +1,7 @@
 """`pairbench import asv`, on a folder that asv really wrote: two commits, the newer one measured first."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,19 +17,11 @@ from pairbench.features.exchange.importing import Pairing, rows_of
 from pairbench.features.exchange.values import ForeignRun, ImportFailedError
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, runs
+from tests.features.exchange.running import run_module
 
-ROOT = Path(__file__).parents[3]
-DATA = Path(__file__).parents[0] / "data" / "asv"
+DATA = Path(__file__).parent / "data" / "asv"
 NEWER = next((DATA / "box").glob("68433e35-*.json"))
 WAY = Pairing(axis="way", baseline="plain")
-
-
-def pairbench(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "pairbench", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
 
 
 def read(path: Path = NEWER, **options: bool) -> ForeignRun:
@@ -188,7 +177,7 @@ def test_the_command_asks_for_the_order_and_imports_what_it_can(
 
     (copied / "box" / "half.json").write_text(NEWER.read_text()[:500])
     arguments = ["import", "asv", "asv", "empty", "--when", "committed", "--device-name", "NVIDIA H200"]
-    done = pairbench(*arguments, "--implementation", "way:plain", "--format", "json", folder=tmp_path)
+    done = run_module("pairbench", *arguments, "--implementation", "way:plain", "--format", "json", folder=tmp_path)
     assert done.returncode == 1
     assert [row["outcome"] for row in json.loads(done.stdout)["imports"]] == [
         *("imported", "imported", "not imported", "not imported"),

@@ -3,9 +3,6 @@
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,25 +22,10 @@ from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run, write_runs
+from tests.features.exchange.running import ROOT, run_module
 
-ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "results" / "reference"
 DATA = Path(__file__).parent / "data"
-
-Done = subprocess.CompletedProcess[str]
-
-
-def call(*command: str, folder: Path) -> Done:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1", "COLUMNS": "250"}
-    return subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
 
 
 def there_and_back(
@@ -223,7 +205,7 @@ def test_pytest_benchmark_compares_two_exported_runs(store: Path) -> None:
     ids = [run.run_id for run in runs(store / "results").value]
     for name, run_id in (("now.json", ids[0]), ("before.json", ids[1])):
         export(Form.PYTEST_BENCHMARK, run_id, target=str(store / name), store=str(store / "results"))
-    done = call("pytest_benchmark", "compare", "before.json", "now.json", "--group-by=fullname", folder=store)
+    done = run_module("pytest_benchmark", "compare", "before.json", "now.json", "--group-by=fullname", folder=store)
     assert done.returncode == 0, done.stderr
     assert "rms_norm[dtype=bfloat16,tokens=4096]-fused-eager" in done.stdout
     assert done.stdout.count(": 2 tests") == 4
@@ -236,7 +218,7 @@ def test_pytest_benchmark_compares_two_exported_runs(store: Path) -> None:
 
 def test_pytest_compares_its_benchmarks_with_an_exported_run(store: Path) -> None:
     """`--benchmark-compare` joins by full name; the name is made that of a test, which takes far longer."""
-    done = call("pairbench", "export", "pytest-benchmark", folder=store)
+    done = run_module("pairbench", "export", "pytest-benchmark", folder=store)
     document = json.loads(done.stdout)
     document["benchmarks"][0]["fullname"] = "test_wait.py::test_wait"
     (store / "run.json").write_text(json.dumps(document))
@@ -244,7 +226,7 @@ def test_pytest_compares_its_benchmarks_with_an_exported_run(store: Path) -> Non
         "import time\ndef test_wait(benchmark):\n    benchmark.pedantic(time.sleep, args=(0.01,), rounds=3)\n"
     )
     options = ["--benchmark-compare=run.json", "--benchmark-compare-fail=median:10%", "-p", "no:xdist"]
-    done = call("pytest", "-q", *options, folder=store)
+    done = run_module("pytest", "-q", *options, folder=store)
     assert done.returncode == 1
     assert "Comparing against benchmarks from: run.json" in done.stdout + done.stderr
     assert "Performance has regressed" in done.stdout + done.stderr

@@ -97,16 +97,14 @@ def test_whatever_is_wrong_is_said_in_a_sentence(tool: str, tmp_path: Path) -> N
     assert [reason for reason in reasons if not reason.startswith(f"{path}:") or "expected" not in reason] == []
 
 
-COUNTED = ("store/", "foreign/into_store")
+COUNTED = ("store/", "exchange/importing")
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedRun:
     """Return a file of two device models: one of pytest-benchmark's own, and one whose record is restored."""
-    document = json.loads((DATA / "pytest-benchmark-5.3.1.json").read_text())
-    record = make_run(rounds=2)[1]
-    document["machine_info"][KEY] = machine_info_of(record)
-    document["benchmarks"][0]["extra_info"] = extra_info_of(record) | {ROUND_SIZES: [20, 20]}
+    document = benchmark_document()
+    del document[KEY]
     path = tmp_path_factory.mktemp("files") / "saved.json"
     path.write_text(json.dumps(document))
     return rows_of(read_benchmark_json(path))
@@ -246,8 +244,6 @@ def test_equal_cases_are_told_apart_by_their_labels_and_once() -> None:
 
 def test_the_interval_of_a_percentile_covers_it() -> None:
     """95 % of the time, as for any distribution: here of 400 samples of each of 1000 processes."""
-    import random
-
     rng = random.Random(1)
     for q, truth in ((50, 0.5), (95, 0.95)):
         found = [order_interval([rng.random() for _ in range(400)], q) for _ in range(1000)]

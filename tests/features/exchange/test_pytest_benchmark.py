@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -30,21 +29,11 @@ from pairbench.features.exchange.values import ImportFailedError
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run
+from tests.features.exchange.running import run_module
 
-ROOT = Path(__file__).parents[3]
-DATA = Path(__file__).parents[0] / "data"
+DATA = Path(__file__).parent / "data"
 NEW, OLD = DATA / "pytest-benchmark-5.3.1.json", DATA / "pytest-benchmark-4.0.0.json"
 WAY = Pairing(axis="way", baseline="plain")
-
-Done = subprocess.CompletedProcess[str]
-
-
-def pairbench(*arguments: str, folder: Path) -> Done:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "pairbench", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
 
 
 def by_name(run: ImportedRun) -> dict[str, Record]:
@@ -270,7 +259,7 @@ def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
 def test_the_command_imports_what_it_can_and_says_what_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "half.json").write_text(NEW.read_text()[:5000])
     files = [str(OLD), "half.json", str(NEW), "nowhere.json"]
-    done = pairbench("import", "pytest-benchmark", *files, "--format", "json", folder=tmp_path)
+    done = run_module("pairbench", "import", "pytest-benchmark", *files, "--format", "json", folder=tmp_path)
     rows = {Path(row["source"]).name: row for row in json.loads(done.stdout)["imports"]}
     assert done.returncode == 1
     outcomes = {name: row["outcome"] for name, row in rows.items()}
@@ -314,7 +303,9 @@ def test_a_history_made_just_now_can_be_judged(tmp_path: Path, capsys: pytest.Ca
             timeout=120,
         )
     files = ["1.json", "2.json"]
-    done = pairbench("import", "pytest-benchmark", *files, "--implementation", "backend:torch", folder=tmp_path)
+    done = run_module(
+        "pairbench", "import", "pytest-benchmark", *files, "--implementation", "backend:torch", folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     compare("auto", "auto", output="json", store=str(tmp_path / "results"))
     changes = json.loads(capsys.readouterr().out)["changes"]

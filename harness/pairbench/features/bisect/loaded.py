@@ -17,7 +17,7 @@ from pairbench.features.ab.arguments import Arguments, LoadedSide, load_side, pl
 from pairbench.model.environment import Device, Environment
 from pairbench.model.latency import DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
-from pairbench.model.record import Record
+from pairbench.model.record import Record, Series
 from pairbench.plan import equipped, names_implementation
 from pairbench.stats import percentile
 from pairbench.suite.reached import reached_files
@@ -39,6 +39,16 @@ class Wanted:
     case: str
     entry: Entry
     device: Device
+
+    @property
+    def series(self) -> Series:
+        return Series(
+            device_name=self.device.name,
+            suite=self.suite,
+            case=self.case,
+            implementation=self.entry.implementation,
+            mode=self.entry.mode,
+        )
 
 
 @dataclass(kw_only=True)

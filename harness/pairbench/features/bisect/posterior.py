@@ -5,11 +5,9 @@ log ratio: noise alone before the culprit, noise around one unknown step from th
 known beforehand. The step has a flat prior and the variance an inverse gamma one, so that both are integrated out in closed
 form, and few rounds make no one surer than they should (Gelman et al., Bayesian Data Analysis, section 3.2).
 
-Which commit to probe next, and when enough is known: the commit whose round is expected to leave the least entropy.
-
-Two commits that no round can tell apart, for none between them can be measured, are one candidate: `Candidates`.
-
-Bisection of what is counted: no statistics, and commits that cannot be counted are gone around.
+The next round is of the commit whose round is expected to leave the least entropy. Commits that no round can tell apart, for none
+between them can be measured, are one candidate: `Candidate`. A count needs no statistics: it is bisected, around commits that
+cannot be counted.
 """
 
 import itertools

@@ -1,7 +1,4 @@
-"""A search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store.
-
-What `pairbench bisect` prints: the commit that it was, or those that it may be.
-"""
+"""`pairbench bisect`: a search for the commit that moved a series, from its ends to its culprit. Nothing is put in the store."""
 
 import functools
 import math
@@ -118,8 +115,8 @@ _FLOOR_ROUNDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a search was asked for."""
+class SearchOptions:
+    """The arguments of `pairbench bisect`."""
 
     arguments: Arguments
     """The good end as base, the bad end as head, and SELECT."""
@@ -132,8 +129,8 @@ class Asked:
     policy: Policy
 
 
-def bisect_commits(config: Config, asked: Asked) -> Bisection:
-    arguments = asked.arguments
+def bisect_commits(config: Config, options: SearchOptions) -> Bisection:
+    arguments = options.arguments
     assert arguments.head is not None
     history = commits_between(arguments.repository, arguments.base, arguments.head)
     with (
@@ -142,7 +139,7 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
         open_progress() as progress,
     ):
         bad = load_side(config, context, arguments, worktrees.add("bad", arguments.head))
-        wanted, path = choose_series(bad, asked.device, asked.implementation)
+        wanted, path = choose_series(bad, options.device, options.implementation)
         select = (f"{arguments.repository / path}::{wanted.case}",)
         arguments = replace(arguments, select=select, implementations=(wanted.entry.implementation,))
         commits = LoadedCommits(
@@ -154,14 +151,14 @@ def bisect_commits(config: Config, asked: Asked) -> Bisection:
             wanted=wanted,
         )
         commits.known[history[-1].sha] = commits.take(bad)
-        search = _Search(config=config, asked=asked, loaded=commits, history=history, progress=progress)
-        return search.latency() if asked.metric is None else search.count(asked.metric)
+        search = _Search(config=config, options=options, loaded=commits, history=history, progress=progress)
+        return search.latency() if options.metric is None else search.count(options.metric)
 
 
 @dataclass(kw_only=True)
 class _Search:
     config: Config
-    asked: Asked
+    options: SearchOptions
     loaded: LoadedCommits
     history: tuple[HistoryCommit, ...]
     """The good end first, the bad end last: a commit's number is its index."""
@@ -199,15 +196,15 @@ class _Search:
             self._probe(good, spread, latency)
         except InterruptedRunError:
             interrupted = True
-        prior = self._prior()
-        known = posterior(prior, self.rounds, spread)
+        known = posterior(self._prior(), self.rounds, spread)
         best = candidates(known.probability, self.skipped)[0]
         sure = best.probability >= ENOUGH
+        suspects = (self._suspect(number, float(part)) for number, part in enumerate(known.probability, start=1))
         result = replace(
             result,
             moved=True,
             change=judged.change,
-            suspects=self._suspects(known.probability),
+            suspects=tuple(sorted(suspects, key=lambda one: -one.probability)),
             found=self.history[best.first : best.last + 1] if sure else (),
             parent=self.history[best.first - 1] if sure else None,
             rounds=len(self.rounds) - confirming,
@@ -252,16 +249,8 @@ class _Search:
         result = replace(
             self._nothing(words, metric),
             moved=True,
-            suspects=tuple(
-                Suspect(
-                    commit=self.history[number],
-                    probability=1 / len(inside),
-                    changed=None,
-                    skipped=number in self.skipped,
-                )
-                for number in inside
-            ),
-            found=() if interrupted else tuple(self.history[number] for number in inside),
+            suspects=tuple(self._suspect(number, 1 / len(inside)) for number in inside),
+            found=() if interrupted else self.history[inside.start : inside.stop],
             parent=None if interrupted else self.history[open_.good],
             rounds=len(counts) - 2,
             skipped=tuple(self.skipped.values()),
@@ -273,7 +262,7 @@ class _Search:
         """Measure commits until one is probable enough, or the rounds are used up."""
         started = len(self.rounds)
         known = posterior(self._prior(), self.rounds, spread)
-        while len(self.rounds) - started < self.asked.most:
+        while len(self.rounds) - started < self.options.most:
             if candidates(known.probability, self.skipped)[0].probability >= ENOUGH:
                 return
             number = next_probe(known, self.skipped)
@@ -346,26 +335,16 @@ class _Search:
                 device=self.loaded.wanted.device.selector,
                 scratch=scratch,
                 progress=self.progress,
-                policy=self.asked.policy,
+                policy=self.options.policy,
             )
         )
 
     def _change(self, comparison: Comparison) -> Change:
-        series = self._series()
+        series = self.loaded.wanted.series
         return next(change for change in comparison.changes if change.series == series)
 
-    def _series(self) -> Series:
-        wanted = self.loaded.wanted
-        return Series(
-            device_name=wanted.device.name,
-            suite=wanted.suite,
-            case=wanted.case,
-            implementation=wanted.entry.implementation,
-            mode=wanted.entry.mode,
-        )
-
     def _ratios(self, ends: SideBySide, latency: Latency) -> list[float]:
-        series = self._series()
+        series = self.loaded.wanted.series
         of_side = [
             [value for record in side if Series.of(record) == series for value in round_values(record, latency.p50)]
             for side in ends.records
@@ -379,26 +358,19 @@ class _Search:
         except StoreError:
             calibrations = ()
         _, floors = newest_calibrations(calibrations, ends.records[1])
-        floor = floors.get(self._series())
+        floor = floors.get(self.loaded.wanted.series)
         if floor is None or floor.latency != latency.name:
-            return Spread.least(self.asked.policy)
+            return Spread.least(self.options.policy)
         return Spread.of_floor(floor.p50, _FLOOR_ROUNDS)
 
-    def _suspects(self, probability: Floats) -> tuple[Suspect, ...]:
-        suspects = (
-            Suspect(
-                commit=self.history[number],
-                probability=float(probability[number - 1]),
-                changed=self.changed[number - 1] if self.changed else None,
-                skipped=number in self.skipped,
-            )
-            for number in range(1, self.last + 1)
-        )
-        return tuple(sorted(suspects, key=lambda one: -one.probability))
+    def _suspect(self, number: int, probability: float) -> Suspect:
+        changed = self.changed[number - 1] if self.changed else None
+        skipped = number in self.skipped
+        return Suspect(commit=self.history[number], probability=probability, changed=changed, skipped=skipped)
 
     def _nothing(self, ends: str, metric: str) -> Bisection:
         return Bisection(
-            series=self._series(),
+            series=self.loaded.wanted.series,
             metric=metric,
             good=self.history[0],
             bad=self.history[-1],

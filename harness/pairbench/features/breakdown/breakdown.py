@@ -1,6 +1,6 @@
-"""Where one call spends its time: each implementation of a case in a worker that profiles and never times.
+"""`pairbench breakdown`: each implementation of a case is profiled in a worker that never times, and its time is shown.
 
-A breakdown as text: the tree of modules, kinds of work, kernels, and the lines that copy, cast and wait.
+The text is a tree of modules, kinds of work, kernels, and the lines that copy, cast and wait.
 """
 
 import datetime as dt

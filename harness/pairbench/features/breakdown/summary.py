@@ -1,6 +1,6 @@
-"""A breakdown added up: as a tree of modules, by kind of work, by kernel and by line of code. Values in, values out.
+"""A breakdown added up by module, by kind of work, by kernel and by line of code.
 
-What kind of work a piece of a breakdown is, by its operators, its kernel and its module: names in, a word out.
+The kind of a piece follows from the names of its operators, its kernel and its module.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Reads a folder of results that `asv run` wrote: one run for each commit, machine and environment.
-
-One benchmark of asv with all values of its parameters, as it stands in a result file; and what that is to us.
-"""
+"""Reads a folder of results that `asv run` wrote: one run for each commit, machine and environment."""
 
 import datetime as dt
 import itertools

@@ -1,6 +1,6 @@
-"""A run as a JSON document that pytest-benchmark reads as its own, and that `pairbench import` restores.
+"""`pairbench export`: runs of a store as CSV with every column, or a run as a file of pytest-benchmark.
 
-Runs of a store for other tools: as a file of pytest-benchmark, or as CSV with every column.
+pytest-benchmark reads that file as its own, and `pairbench import` restores the records from it.
 """
 
 import json

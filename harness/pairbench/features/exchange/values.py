@@ -1,11 +1,7 @@
-"""What another tool measured, as values: a run of results, before anybody says which of them are a pair.
+"""The measurements of another tool as values, read from JSON that anybody may have written.
 
-Reads values out of JSON that anybody may have written: each is of the type that is asked for, or there is a sentence.
-
-Names from other tools as ours: values of parameters as they can stand in a case key, the same in every run.
-
-What a key cannot hold is replaced, and a digest of the whole text keeps apart what then looks the same. Addresses in
-memory, which differ from run to run, are left out.
+Values of parameters become words that a case key can hold, the same in every run: a digest of the whole text keeps apart texts that look
+equal once other characters are replaced, and addresses in memory, which differ from run to run, are left out.
 """
 
 import ast

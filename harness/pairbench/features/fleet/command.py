@@ -1,9 +1,4 @@
-"""What `pairbench fleet run` does: units are asked for, taken through the fleet, shown as they come back, and added up.
-
-The units that a command asks for: those of a plan's file, or one for each operator, commit and device model.
-
-Certificates for a fleet: an authority of its own, and one certificate a role, without which nobody connects.
-"""
+"""`pairbench fleet run`: units are selected, taken through the fleet, shown as they come back, and added up."""
 
 import contextlib
 import json

@@ -1,6 +1,6 @@
-"""How pairbench sets Dask up: as a queue that measures nothing, steals nothing, retries nothing, and listens where it has to.
+"""Dask as the queue of a fleet: it measures nothing, steals nothing, retries nothing, and listens on the given address only.
 
-The scheduler of a fleet: Dask's, with settings under which it is a queue.
+The scheduler is Dask's, with these settings. A fleet has an authority and certificates of its own, without which nobody connects.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""Takes units through a fleet: one at a time to a host, and the next one when it comes back.
+"""Takes units through a fleet: one at a time to a host, and the next when it comes back.
 
-The scheduler knows about one unit a host and may forget it: what it forgot, or a worker's death took, is looked up in the store, and
-measured again where that has it not.
-
-What the store says of units: which it has, and on which GPU each series was measured last. No more files are opened than that takes.
+The scheduler knows one unit of each host and may forget it. A unit that it forgot, or that was lost with its worker, is looked up in the
+store, and measured again where the store lacks it.
 """
 
 import contextlib

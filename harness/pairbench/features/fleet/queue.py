@@ -1,8 +1,6 @@
-"""Which host measures which unit: a series stays on its GPU, and a host has one unit at a time.
+"""Which host measures which unit, and which units a store has already.
 
-Which units a store has: whole runs of theirs, in an environment that the fleet has.
-
-What a fleet has done, host by host, and what it has not.
+A series stays on its GPU, and a host has one unit at a time. No more files of the store are opened than that takes.
 """
 
 import datetime as dt

@@ -1,7 +1,4 @@
-"""A host's worker: examined when it starts, watched between units, and back again whenever the scheduler is.
-
-What a host of the fleet measures on, whether it is fit for that, and whether others keep it busy just now.
-"""
+"""A host's worker: examined when it starts, watched for other work between units, and back whenever the scheduler is."""
 
 import asyncio
 import itertools

@@ -1,10 +1,6 @@
-"""The page of results, device by device and operator by operator, losses included.
+"""The page of results, device by device and operator by operator, losses included; as text, or as plain objects for programs.
 
 It holds no time of writing, so that equal stores and suites give equal pages.
-
-Results as plain objects for programs: the page's content under the names of the store's columns.
-
-What a store says of every pair: won, lost, or never measured.
 """
 
 import math
