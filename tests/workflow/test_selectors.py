@@ -1,7 +1,6 @@
 """What the words for a side mean, and what is said where they mean nothing or too much."""
 
 import datetime as dt
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from pairbench.model.record import Record
 from pairbench.store.run_index import RunIndex
 from pairbench.workflow.git import Repository
 from pairbench.workflow.selectors import Picked, RunSelector
-from tests.builders import CASES, FIRST, make_run, run_id_of, sha, write_runs
+from tests.builders import CASES, FIRST, git, make_run, run_id_of, sha, write_runs
 
 Make = Callable[..., RunSelector]
 
@@ -36,15 +35,10 @@ def sides(tmp_path: Path) -> Make:
     return make
 
 
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> list[str]:
     """Make tmp_path a repository of three commits, with a tag on the first and a branch at the second; return them."""
-    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "init", "-q")
     commits = []
     for _ in range(3):
         git(tmp_path, "commit", "-q", "--allow-empty", "-m", "made up")

@@ -54,12 +54,12 @@ def next_step(
     """
     closed = {*measured, *unmeasurable}
     ends = [0, len(changed) - 1]
-    first = [place for place in (*ends, *(place for place, one in enumerate(changed) if one)) if place not in closed]
+    first = [index for index in (*ends, *(index for index, one in enumerate(changed) if one)) if index not in closed]
     if first:
         return first[0]
     for before, after in sorted(differing, key=lambda pair: (pair[0] - pair[1], pair)):
-        if inside := [place for place in range(before + 1, after) if place not in closed]:
-            return min(inside, key=lambda place: (abs(place - (before + after) / 2), place))
+        if inside := [index for index in range(before + 1, after) if index not in closed]:
+            return min(inside, key=lambda index: (abs(index - (before + after) / 2), index))
     return None
 
 
@@ -133,7 +133,7 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
         tags = run_git(repository, "for-each-ref", "refs/tags", "--format=%(objectname) %(*objectname)")
         commits = tuple(commit for commit in commits if commit.sha in set(tags.split()))
     if which.every is not None:
-        commits = tuple(commits[place] for place in every(len(commits), which.every))
+        commits = tuple(commits[index] for index in every(len(commits), which.every))
     if not commits:
         words = "has no commit with a tag" if which.tags else "has no commit"
         raise UsageError(
@@ -155,12 +155,12 @@ def backfill(config: Config, arguments: Arguments, device: str, which: Which) ->
             progress=progress,
             done=Backfilled(commits=len(commits)),
         )
-        for place in range(len(commits)) if which.steps is None else walk.steps(which.steps):
+        for index in range(len(commits)) if which.steps is None else walk.steps(which.steps):
             if context.interrupted.is_set():
                 walk.done.interrupted = True
             if walk.done.interrupted or walk.done.not_in_store:
                 break
-            walk.fill(place)
+            walk.fill(index)
     return walk.done
 
 
@@ -179,21 +179,21 @@ class _Walk:
     unmeasurable: set[int] = field(default_factory=set)
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
-    def fill(self, place: int) -> None:
-        commit = self.commits[place]
+    def fill(self, index: int) -> None:
+        commit = self.commits[index]
         self.progress.notify(
-            f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {place + 1} of {len(self.commits)}"
+            f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {len(self.commits)}"
         )
-        found = self._loaded(place, self._record)
+        found = self._loaded(index, self._record)
         if found is None:
             return
-        self.measured.add(place)
+        self.measured.add(index)
         self.done.filled.append(found)
 
-    def _record(self, side: LoadedSide, place: int) -> Filled | None:
+    def _record(self, side: LoadedSide, index: int) -> Filled | None:
         identity = read_commit(side.checkout.root, variables={})
         if identity is None:
-            raise SuiteError(f"commit {self.commits[place].sha[:10]} is gone from {self.arguments.repository}")
+            raise SuiteError(f"commit {self.commits[index].sha[:10]} is gone from {self.arguments.repository}")
         request = Request(
             config=self.config,
             context=side.context,
@@ -209,7 +209,7 @@ class _Walk:
         if done.interrupted:
             return None
         return Filled(
-            commit=self.commits[place], run_id=done.run_id if done.records else None, records=len(done.records)
+            commit=self.commits[index], run_id=done.run_id if done.records else None, records=len(done.records)
         )
 
     def steps(self, most: int) -> Iterator[int]:
@@ -217,23 +217,23 @@ class _Walk:
         changed = self._changed()
         for _ in range(most):
             differing = [pair for pair in neighbours(self.measured) if self._differ(*pair)]
-            place = next_step(changed, self.measured, self.unmeasurable, differing)
-            if place is None:
+            index = next_step(changed, self.measured, self.unmeasurable, differing)
+            if index is None:
                 return
-            yield place
-            if place not in self.measured and place not in self.unmeasurable:
+            yield index
+            if index not in self.measured and index not in self.unmeasurable:
                 return  # interrupted
 
     def _differ(self, before: int, after: int) -> bool:
         changes = compare(self._stored(before), self._stored(after))
         return any(change.outcome in _MOVED for change in changes)
 
-    def _stored(self, place: int) -> tuple[Record, ...]:
-        if place not in self.records:
-            where, store = {"commit": [self.commits[place].sha]}, store_of(self.config)
+    def _stored(self, index: int) -> tuple[Record, ...]:
+        if index not in self.records:
+            where, store = {"commit": [self.commits[index].sha]}, store_of(self.config)
             runs = set(read_frame(store, columns=("run_id",), where=where)[0]["run_id"])
-            self.records[place] = read_records(store, runs, where=where).value
-        return self.records[place]
+            self.records[index] = read_records(store, runs, where=where).value
+        return self.records[index]
 
     def _changed(self) -> list[bool]:
         """Return which commits change an implementation; only commits that touch a file of the newest commit's suites are loaded."""
@@ -242,26 +242,26 @@ class _Walk:
         touched = touched_files(self.arguments.repository, self.commits)
         before: frozenset[tuple[str, ...]] | None = None
         changed = []
-        for place, commit in enumerate(self.commits):
+        for index, commit in enumerate(self.commits):
             if before is not None and files and not touched.get(commit.sha, files) & files:
                 changed.append(False)
                 continue
-            hashes = self._loaded(place, lambda side, _: _hashes(side))
+            hashes = self._loaded(index, lambda side, _: _hashes(side))
             changed.append(before is not None and hashes is not None and hashes != before)
             before = before if hashes is None else hashes
         return changed
 
-    def _loaded(self, place: int, use: Callable[[LoadedSide, int], _Made]) -> _Made | None:
+    def _loaded(self, index: int, use: Callable[[LoadedSide, int], _Made]) -> _Made | None:
         """Return `use` of a commit while its files exist; None, and a note, where it cannot be loaded."""
-        commit = self.commits[place]
+        commit = self.commits[index]
         checkout = self.worktrees.add(commit.sha[:16], commit.sha)
         try:
             side = load_side(self.config, self.context, self.arguments, checkout)
             _refuse_nothing(side)
-            return use(side, place)
+            return use(side, index)
         except (SuiteError, UsageError) as error:
-            if place not in self.unmeasurable:
-                self.unmeasurable.add(place)
+            if index not in self.unmeasurable:
+                self.unmeasurable.add(index)
                 log = keep_reason(self.arguments.repository, commit, str(error))
                 self.done.skipped.append(Skipped(commit=commit, reason=str(error), log=log))
                 self.progress.notify(f"pairbench: {commit.sha[:10]} is skipped: {error}")

@@ -46,12 +46,12 @@ _DAYS = {"d": 1, "w": 7, "y": 365}
 
 def compact_store(config: Config, *, keep: int) -> Iterator[Merged]:
     """Merge old records, and yield each merge."""
-    yield from compact(_there(config), keep=keep)
+    yield from compact(_store_with_files(config), keep=keep)
 
 
 def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
     """Return the result of reading the whole store, and a row for each finding, damage first."""
-    checked = check(_there(config))
+    checked = check(_store_with_files(config))
     rows = [{"what": one.what, "file": one.path, "reason": one.told} for one in checked.findings]
     return checked, sorted(rows, key=lambda row: (row["what"] != DAMAGED, row["what"], row["file"]))
 
@@ -59,18 +59,18 @@ def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
 def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:
     """Return the samples older than an age, and which of them could not be removed; without `sure` none is."""
     before = dt.datetime.now(dt.UTC) - dt.timedelta(days=_days(older))
-    place = _there(config)
-    found = old_samples(place, before)
-    return found, remove(place, found) if sure else []
+    location = _store_with_files(config)
+    found = old_samples(location, before)
+    return found, remove(location, found) if sure else []
 
 
-def _there(config: Config) -> StoreLocation:
-    place = StoreLocation.of(config.store)
-    if not any(place.listing(folder, "").paths for folder in FOLDERS):
+def _store_with_files(config: Config) -> StoreLocation:
+    location = StoreLocation.of(config.store)
+    if not any(location.listing(folder, "").paths for folder in FOLDERS):
         raise EmptyStoreError(
-            f"store {place.name!r} has no file; make some with `pairbench run`, or name another store with --store"
+            f"store {location.name!r} has no file; make some with `pairbench run`, or name another store with --store"
         )
-    return place
+    return location
 
 
 def _days(text: str) -> int:

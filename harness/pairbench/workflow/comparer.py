@@ -411,11 +411,11 @@ def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]
 
 
 def _twice(run_id: str, number: int, differing: int) -> str:
-    told = f"run {run_id} is in the store more than once: {number} of its rows are there again"
+    sentence = f"run {run_id} is in the store more than once: {number} of its rows are there again"
     if not differing:
-        return f"{told}, the same, and were taken once; delete the copies"
+        return f"{sentence}, the same, and were taken once; delete the copies"
     return (
-        f"{told}, {differing} of them with other values, and the first was taken: two machines gave the same id, or a "
+        f"{sentence}, {differing} of them with other values, and the first was taken: two machines gave the same id, or a "
         "file was changed; keep one of the files"
     )
 

@@ -152,7 +152,7 @@ def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Comm
     sha = git(folder, "rev-parse", "HEAD")
     if sha is None:
         return None
-    committed_at, author, message = _told(folder)
+    committed_at, author, message = _commit_fields(folder)
     number = git(folder, "rev-list", "--count", "HEAD") or ""
     whole = git(folder, "rev-parse", "--is-shallow-repository") == "false"
     return Commit(
@@ -167,7 +167,7 @@ def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Comm
     )
 
 
-def _told(folder: Path) -> tuple[str, str, str]:
+def _commit_fields(folder: Path) -> tuple[str, str, str]:
     """Return the commit's time, author and message."""
     text = git(folder, "show", "-s", "--format=%cI%x00%an%x00%B", "HEAD") or ""
     when, author, message = (*text.split("\0", 2), "", "", "")[:3]

@@ -94,12 +94,12 @@ class Kept:
     """The files that could be written nowhere: only the command's output has their rows."""
 
     def lines(self) -> list[str]:
-        told = [f"The store failed: {self.why}"]
+        lines = [f"The store failed: {self.why}"]
         if self.folder is not None:
-            told.append(f"What it did not take is in {self.folder}; `pairbench store push` publishes it")
+            lines.append(f"What it did not take is in {self.folder}; `pairbench store push` publishes it")
         if self.lost:
-            told.append(f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else")
-        return told
+            lines.append(f"Nowhere could be written: {len(self.lost)} files; their rows are above, and nowhere else")
+        return lines
 
 
 class RunFiles:

@@ -283,7 +283,7 @@ def choose(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SelectedSuites:
     """The suites of SELECT arguments, before any is loaded."""
 
     suites: tuple[tuple[str, Path], ...]
@@ -295,7 +295,7 @@ class Asked:
         return tuple(file for _, file in self.suites)
 
 
-def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] = ()) -> Chosen:
+def load(context: "WorkerContext", asked: SelectedSuites, implementations: Iterable[str] = ()) -> Chosen:
     """Load suites in a worker, which also finds the devices."""
     from pairbench.execute.parent.scout import survey
 
@@ -304,7 +304,7 @@ def load(context: "WorkerContext", asked: Asked, implementations: Iterable[str] 
     )
 
 
-def ask(config: Config, select: list[str] | None) -> Asked:
+def ask(config: Config, select: list[str] | None) -> SelectedSuites:
     """Find the suites that SELECT arguments name; a name without a file is looked for in all of the settings' suites."""
     selections: list[Selection] = []
     files: list[Path] = []
@@ -326,7 +326,7 @@ def ask(config: Config, select: list[str] | None) -> Asked:
         files += default_suites(config)
     # Resolved first: one file may be named by its path and found in the settings' folder, too.
     suites = tuple((shown(file, config), file) for file in dict.fromkeys(file.resolve() for file in files))
-    return Asked(suites=suites, selections=narrowed)
+    return SelectedSuites(suites=suites, selections=narrowed)
 
 
 def _there(name: str, config: Config) -> Path:

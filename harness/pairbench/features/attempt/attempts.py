@@ -45,7 +45,7 @@ from pairbench.workflow.devices import plan_for
 from pairbench.workflow.git import git
 from pairbench.workflow.one_case import one_device
 from pairbench.workflow.record import context_for
-from pairbench.workflow.setup import Asked, Chosen, ask, store_of
+from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +126,10 @@ def beside(record: Record, earlier: Record) -> Beside:
     least = math.log1p(max(_BETWEEN_PROCESSES[record.device_kind], _BETWEEN_PROCESSES_NS / then.estimate))
     clear = _differ(now, then, least)
     speedup, before = speedup_of(record), speedup_of(earlier)
-    shared = clear and record.role != "baseline" and speedup is not None and before is not None
-    # The speedup stayed although the latency changed: then the baseline changed alike.
-    shared = shared and not _differ(speedup, before, least)
+    shared = False
+    if clear and record.role != "baseline" and speedup is not None and before is not None:
+        # Where the speedup stayed although the latency changed, the baseline changed alike.
+        shared = not _differ(speedup, before, least)
     return Beside(record=earlier, change=now.estimate / then.estimate, clear=clear, shared=shared, elsewhere=elsewhere)
 
 
@@ -269,7 +270,7 @@ class Attempts:
         self._devices: tuple[Device, ...] = ()
         self._look: QuickLook | None = None
         self._environment: Environment | None = None
-        self.asked: Asked = ask(config, list(wanted.select))
+        self.asked: SelectedSuites = ask(config, list(wanted.select))
         """The suites of the last try, or of the first one to come."""
 
     def close(self) -> None:

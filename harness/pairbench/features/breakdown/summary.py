@@ -87,7 +87,7 @@ def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[st
     if not ops:
         compiled = piece.kernel is None and piece.ops and _COMPILED.search(piece.ops[-1])
         return "compiled" if compiled else _kind_of_kernel(piece)
-    by_operator = next((kind for name in ops for kind, told in _OPERATORS if told.search(name)), None)
+    by_operator = next((kind for name in ops for kind, pattern in _OPERATORS if pattern.search(name)), None)
     if by_operator in ("attention", "norm", "convolution", "cache", "copy"):
         return by_operator
     own = (piece.module.rpartition(".")[2], classes.get(piece.module, ""))
@@ -110,7 +110,7 @@ def _kind_of_kernel(piece: WorkTotal) -> str:
 
 
 def _named(name: str) -> str | None:
-    return next((kind for kind, told in _KERNELS if told.search(name)), None)
+    return next((kind for kind, pattern in _KERNELS if pattern.search(name)), None)
 
 
 _AGREES = 0.05

@@ -193,7 +193,8 @@ def _with_speedups(pairs: Sequence[tuple[Record, Timing | None]]) -> Iterator[Re
         if record.role == BASELINE or ours is None or theirs is None:
             yield record
         else:
-            yield replace(record, **interval_columns(CALL.speedup, ratio_interval(theirs, ours)))
+            columns: dict[str, Any] = interval_columns(CALL.speedup, ratio_interval(theirs, ours))
+            yield replace(record, **columns)
 
 
 def _case(record: Record) -> tuple[str, str | None]:

@@ -207,9 +207,9 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
     run_id = run.get("run_id")
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
         names = ("commit", "commit_at", "branch", "confirms", "commit_subject", "commit_author")
-        told: dict[str, Any] = {name: optional(run, name, str) for name in names}
-        told |= {name: optional(run, name, int) for name in ("commit_number", "pull_request")}
-        columns |= told | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
+        restored_run: dict[str, Any] = {name: optional(run, name, str) for name in names}
+        restored_run |= {name: optional(run, name, int) for name in ("commit_number", "pull_request")}
+        columns |= restored_run | {"run_id": run_id, "dirty": optional(run, "dirty", bool)}
         columns["started_at"] = optional(run, "started_at", str) or columns["started_at"]
     return Origin(**columns)
 

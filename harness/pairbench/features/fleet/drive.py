@@ -108,6 +108,7 @@ class Drive:
             self._connect()
             self._look()
             self._drive(dict.fromkeys([*units, *devices(self.progress.hosts)]))
+        self.progress.interrupted = self.interrupted.is_set()
         return self.progress
 
     def _connect(self) -> None:
@@ -147,8 +148,8 @@ class Drive:
             self._give_up_missing()
             self._show()
             self._take_results()
-        progress.seconds, progress.interrupted = time.monotonic() - began, self.interrupted.is_set()
-        if progress.interrupted:
+        progress.seconds = time.monotonic() - began
+        if self.interrupted.is_set():
             self._interrupt()
         self._show()
 
@@ -238,9 +239,9 @@ class Drive:
         if answer["end"] == BUSY:
             self._waiting.put_back(unit)
             return
-        told = {name: answer.get(name) for name in ("reason", "run_id", "statuses", "log")}
+        values = {name: answer.get(name) for name in ("reason", "run_id", "statuses", "log")}
         end, seconds = UnitEnd(answer["end"]), answer["seconds"]
-        self._keep(UnitResult(unit=unit, end=end, host=host.name, device=offer.identity, seconds=seconds, **told))
+        self._keep(UnitResult(unit=unit, end=end, host=host.name, device=offer.identity, seconds=seconds, **values))
 
     def _keep(self, result: UnitResult) -> None:
         if result.end is UnitEnd.NOT_DONE and not self.interrupted.is_set():

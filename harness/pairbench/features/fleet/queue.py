@@ -142,20 +142,20 @@ _STEPS = (16, 112, 896)
 _DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
 
 
-def runs_of(place: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
+def runs_of(store: StoreLocation, units: Iterable[Unit]) -> dict[str, list[StoredRun]]:
     """Return by the unit's key the complete runs of some units. The store is listed once; other runs' files stay closed."""
     keys = {unit.key for unit in units}
-    there = stored_files(place, "records")
+    there = stored_files(store, "records")
     files = there.of_runs({run_id for run_id in there.run_ids if unit_of(run_id) in keys}).files
     unfinished = {file.run_id for file in files if file.is_part} - {file.run_id for file in files if not file.is_part}
-    return whole_runs(_rows(place, COLUMNS, [file for file in files if file.run_id not in unfinished]))
+    return whole_runs(_rows(store, COLUMNS, [file for file in files if file.run_id not in unfinished]))
 
 
-def last_devices(place: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
+def last_devices(store: StoreLocation, units: Collection[Unit], models: Collection[str] = ()) -> dict[Unit, Last]:
     """Return the device that measured each unit's series last, among the devices that the unit allows and the given models."""
     selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
     try:
-        files = [file for file in dataset_files(place, "records").files if not models or file.device_slug in models]
+        files = [file for file in dataset_files(store, "records").files if not models or file.device_slug in models]
     except EmptyStoreError:
         return {}
     files.sort(key=lambda file: file.run_id, reverse=True)
@@ -165,7 +165,7 @@ def last_devices(place: StoreLocation, units: Collection[Unit], models: Collecti
     for step in _STEPS:
         some = files[begin : begin + step]
         begin += step
-        rows = sorted(_rows(place, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
+        rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
         for row in rows:
             if row["status"] == Status.MEASURED and (at := _moment(row["started_at"])) is not None:
                 seen.setdefault(_identity(row), at)
@@ -193,8 +193,8 @@ def _identity(row: dict[str, Any]) -> str:
     return row["device_uuid"] or f"cpu-{row['hostname']}"
 
 
-def _rows(place: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
-    return [row for rows in read_distinct(place, columns, files).value.values() for row in rows] if files else []
+def _rows(store: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
+    return [row for rows in read_distinct(store, columns, files).value.values() for row in rows] if files else []
 
 
 def _moment(text: str | None) -> dt.datetime | None:
